@@ -14,7 +14,7 @@ const (
 	LabelCode        = "code"         // of what an RPC caller was sent, in the protocol's own numbers; "none" for one-way
 	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
 	LabelReason      = "reason"       // protocol.Reason's name
-	LabelCause       = "cause"        // network.Cause's name
+	LabelCause       = "cause"        // network.CloseReason's name
 	LabelLimit       = "limit"        // of a circuit breaker
 	LabelPriority    = "priority"     // of the requests that are held to it
 	LabelResult      = "result"

@@ -5,7 +5,7 @@ package metrics
 //nolint:gochecknoglobals // constant descriptions
 var (
 	// ListenerHandshakes counts handshakes with callers. Its LabelResult is ResultOK
-	// or a credential.Failure's name.
+	// or a credential.HandshakeFailure's name.
 	ListenerHandshakes = Metric{"weft_listener_tls_handshakes_total", "TLS handshakes with the listener's callers, by what became of them.",
 		KindCounter, []string{LabelListener, LabelResult}}
 	// ClusterHandshakes counts the same with hosts.

@@ -36,7 +36,7 @@ type DatagramHosts interface {
 // DatagramWay is the way of a session to its host. Safe for concurrent use.
 type DatagramWay interface {
 	// Peer is the socket. It belongs to the way.
-	Peer() *network.Peer
+	Peer() *network.ConnectedUDP
 	// Usable reports whether the host is healthy, and still one of its cluster's.
 	Usable() bool
 	// Heard takes note of what came from the host: nil, a datagram; an error, that nobody

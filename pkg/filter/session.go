@@ -15,7 +15,7 @@ type Session struct {
 
 	Caller, Called *protocol.TLS // of the caller's connection, and of the host's; nil: plaintext
 
-	Traffic network.Traffic // out: to the host
+	Traffic network.RelayCounters // out: to the host
 }
 
 // Watcher is told of a session that begins: its host is connected to, or none could be. What

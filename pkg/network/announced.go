@@ -9,18 +9,18 @@ type announced struct {
 	redirected    bool // by the kernel: remote is the socket's
 }
 
-// Announce makes LocalAddr and RemoteAddr return what the peer, a proxy that is
+// SetProxiedAddrs makes LocalAddr and RemoteAddr return what the peer, a proxy that is
 // trusted, has said of the connection that it carries on. Reading goroutine, before
 // anybody else knows the connection.
-func (c *Conn) Announce(local, remote net.Addr) {
-	c.announced = &announced{local: local, remote: remote}
+func (c *Conn) SetProxiedAddrs(local, remote net.Addr) {
+	c.addrOverride = &announced{local: local, remote: remote}
 }
 
 // LocalAddr returns the address that the connection was made to: this end's, unless
 // another was announced, or it was redirected.
 func (c *Conn) LocalAddr() net.Addr {
-	if c.announced != nil {
-		return c.announced.local
+	if c.addrOverride != nil {
+		return c.addrOverride.local
 	}
 	return c.nc.LocalAddr()
 }
@@ -28,14 +28,14 @@ func (c *Conn) LocalAddr() net.Addr {
 // RemoteAddr returns the address that the connection was made from: the peer's, unless
 // another was announced.
 func (c *Conn) RemoteAddr() net.Addr {
-	if c.announced != nil {
-		return c.announced.remote
+	if c.addrOverride != nil {
+		return c.addrOverride.remote
 	}
 	return c.nc.RemoteAddr()
 }
 
-// PeerAddr returns the address of the socket's other end, and whether that announced
+// DirectRemoteAddr returns the address of the socket's other end, and whether that announced
 // another.
-func (c *Conn) PeerAddr() (addr net.Addr, other bool) {
-	return c.nc.RemoteAddr(), c.announced != nil && !c.announced.redirected
+func (c *Conn) DirectRemoteAddr() (addr net.Addr, other bool) {
+	return c.nc.RemoteAddr(), c.addrOverride != nil && !c.addrOverride.redirected
 }

@@ -15,7 +15,7 @@ import (
 type readCalls struct {
 	try, call func(fd uintptr) bool // tryRead, tryCall
 	peek      func(fd uintptr)      // tryPeek
-	secure    *secure               // the connection's TLS; nil: none
+	secure    *tlsLayer             // the connection's TLS; nil: none
 
 	waits bool             // of trySecure: the poller was asked to wait, and calls again
 	wait  func()           // OnWait's; nil: none
@@ -123,7 +123,7 @@ func (r *readCalls) await() bool {
 
 func (r *readCalls) tryPeek(fd uintptr) {
 	if r.secure != nil {
-		r.found = r.secure.look(fd)
+		r.found = r.secure.peekPlaintext(fd)
 		return
 	}
 	n, errno := peek(fd)

@@ -9,7 +9,7 @@ import (
 )
 
 func TestEveryCauseIsWholeAndUnique(t *testing.T) {
-	seen := map[string]Cause{}
+	seen := map[string]CloseReason{}
 	for c := range Causes() {
 		if c.String() == "" || strings.Trim(c.String(), "abcdefghijklmnopqrstuvwxyz_") != "" || !strings.HasSuffix(c.Text(), ".") {
 			t.Errorf("cause %d: name %q, text %q", c, c, c.Text())
@@ -24,13 +24,13 @@ func TestEveryCauseIsWholeAndUnique(t *testing.T) {
 // one tells of the begin and end of one connection.
 type one struct {
 	accepted chan struct{}
-	closed   chan Cause
+	closed   chan CloseReason
 }
 
-func (o one) Accepted()      { close(o.accepted) }
-func (one) Refused()         {}
-func (one) AcceptError()     {}
-func (o one) Closed(c Cause) { o.closed <- c }
+func (o one) Accepted()            { close(o.accepted) }
+func (one) Refused()               {}
+func (one) AcceptError()           {}
+func (o one) Closed(c CloseReason) { o.closed <- c }
 
 // patient is a handler that leaves the first wait to the listener.
 type patient struct {
@@ -41,8 +41,8 @@ type patient struct {
 func (p patient) IdleTimeout() time.Duration { return p.idle }
 
 func TestAListenerCountsWhyConnectionsEnd(t *testing.T) {
-	says := func(c Cause) handlerFunc {
-		return func(_ context.Context, conn *Conn) error { conn.Cause = c; return nil }
+	says := func(c CloseReason) handlerFunc {
+		return func(_ context.Context, conn *Conn) error { conn.CloseReason = c; return nil }
 	}
 	nothing := func(*Listener, *net.TCPConn) {}
 	drain := func(l *Listener, _ *net.TCPConn) { l.Drain(context.Background()) }
@@ -50,23 +50,23 @@ func TestAListenerCountsWhyConnectionsEnd(t *testing.T) {
 		name    string
 		handler Handler
 		end     func(l *Listener, peer *net.TCPConn)
-		want    Cause
+		want    CloseReason
 	}{
-		{"nothing is said of it", says(CauseDone), nothing, CauseDone},
-		{"as the handler says", says(CauseSpent), nothing, CauseSpent},
+		{"nothing is said of it", says(ClosedComplete), nothing, ClosedComplete},
+		{"as the handler says", says(ClosedMaxRequests), nothing, ClosedMaxRequests},
 		{"a panic", handlerFunc(func(context.Context, *Conn) error { panic("a defect") }), nothing, CauseInternal},
-		{"closed before its first byte", patient{says(CauseDone), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, CausePeer},
-		{"reset before its first byte", patient{says(CauseDone), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, CausePeer},
-		{"silent for too long", patient{says(CauseDone), 10 * time.Millisecond}, nothing, CauseIdle},
-		{"drained before its first byte", patient{says(CauseDone), 0}, drain, CauseDrained},
+		{"closed before its first byte", patient{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.Close() }, ClosedByPeer},
+		{"reset before its first byte", patient{says(ClosedComplete), 0}, func(_ *Listener, peer *net.TCPConn) { peer.SetLinger(0); peer.Close() }, ClosedByPeer},
+		{"silent for too long", patient{says(ClosedComplete), 10 * time.Millisecond}, nothing, CauseIdle},
+		{"drained before its first byte", patient{says(ClosedComplete), 0}, drain, CauseDrained},
 		{"drained too late", hold, func(l *Listener, _ *net.TCPConn) {
 			ctx, cancel := context.WithCancel(context.Background())
 			cancel()
 			l.Drain(ctx)
-		}, CauseCut},
+		}, ClosedDrainTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			count := one{make(chan struct{}), make(chan Cause, 1)}
+			count := one{make(chan struct{}), make(chan CloseReason, 1)}
 			l := listen(t, ListenOptions{Count: count}, test.handler)
 			peer, err := net.Dial("tcp", l.Addr().String())
 			if err != nil {

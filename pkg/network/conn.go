@@ -27,10 +27,10 @@ type Handler interface {
 	ServeConn(ctx context.Context, conn *Conn) error
 }
 
-// Patient is a Handler of a protocol in which the peer speaks first: the
+// ClientFirstHandler is a Handler of a protocol in which the peer speaks first: the
 // listener calls ServeConn once there are bytes, so that a connection which says
 // nothing costs no more than its smallest stack.
-type Patient interface {
+type ClientFirstHandler interface {
 	Handler
 	// IdleTimeout is how long a connection may say nothing; 0: for ever.
 	IdleTimeout() time.Duration
@@ -49,14 +49,14 @@ var (
 
 // States of a Conn, as bits.
 const (
-	stateIdle        = 1 << iota // its reader waits between exchanges
-	stateDraining                // it is to end after the exchange that it is in
-	stateInterrupted             // its reader is to return
-	stateRetired                 // like draining, but an idle one waits for one more exchange
-	stateEnding                  // its time to drain is nearly over
-	stateCut                     // it was draining and did not end in time
-	stateFresh                   // a listener has it, and it has had no exchange yet
-	stateAwaited                 // if it is fresh, its first exchange is waited for instead of ending it
+	stateIdle           = 1 << iota // its reader waits between exchanges
+	stateDraining                   // it is to end after the exchange that it is in
+	stateInterrupted                // its reader is to return
+	stateDrainAfterNext             // like draining, but an idle one waits for one more exchange
+	stateEnding                     // its time to drain is nearly over
+	stateForceClosed                // it was draining and did not end in time
+	stateFresh                      // a listener has it, and it has had no exchange yet
+	stateAwaited                    // if it is fresh, its first exchange is waited for instead of ending it
 )
 
 // Conn is a connection with the three things that a proxy needs and net.Conn
@@ -72,12 +72,12 @@ type Conn struct {
 	raw   syscall.RawConn // of the socket; nil: it is none
 	state atomic.Uint32
 
-	// Cause is why the connection ends; the handler's, which sets it before it
+	// CloseReason is why the connection ends; the handler's, which sets it before it
 	// returns for good.
-	Cause Cause
+	CloseReason CloseReason
 
 	// secure is the connection's TLS; nil: what is written is what is on the wire.
-	secure atomic.Pointer[secure]
+	secure atomic.Pointer[tlsLayer]
 
 	reader struct { // owned by the reading goroutine
 		deadline deadline
@@ -99,11 +99,11 @@ type Conn struct {
 	// connection; the handler's.
 	Requests int
 
-	ends atomic.Pointer[ends] // nil: nobody wants to know of the end
+	closeHooks atomic.Pointer[ends] // nil: nobody wants to know of the end
 
-	group atomic.Pointer[Group] // of which it is one; nil: of none
+	group atomic.Pointer[ConnGroup] // of which it is one; nil: of none
 
-	announced *announced // set by Announce; nil: the socket's addresses are meant
+	addrOverride *announced // set by Announce; nil: the socket's addresses are meant
 }
 
 // ends is what is to be called when a connection is closed.
@@ -187,11 +187,11 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	}
 }
 
-// FillThen is Fill that calls wait, on the same goroutine, each time it finds
+// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds
 // nothing to read, before it waits: the moment to send what was held back in the
 // hope of more. Connections that are not plain sockets cannot tell, and call it
 // before they read. wait must not read.
-func (c *Conn) FillThen(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
+func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
 	if c.raw == nil {
 		wait()
 		return c.Fill(buf, size)
@@ -241,12 +241,12 @@ func (c *Conn) fillUnread(buf **buffer.IoBuffer, u *buffer.IoBuffer) (int, error
 // It owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread = b }
 
-// Call writes out and then reads as Fill does. For a protocol in which the peer
+// WriteAndFill writes out and then reads as Fill does. For a protocol in which the peer
 // speaks only when asked, on a connection from which everything was read: it
 // saves the read that would find nothing, because an answer cannot be there
 // before the question. sent is how many bytes of out were written: less than all
 // only if writing failed. The read deadline does not bound the writing.
-func (c *Conn) Call(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
+func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
 	if c.raw == nil || c.secure.Load() != nil || c.reader.unread != nil || *buf != nil {
 		if sent, err = c.Write(out); err != nil {
 			return sent, 0, err
@@ -392,14 +392,14 @@ func (c *Conn) CloseWrite() error {
 // nothing.
 func (c *Conn) Close() error {
 	if s := c.secure.Load(); s != nil {
-		s.bye()
+		s.sendCloseNotify()
 	}
 	return c.close()
 }
 
-// sever closes the connection in the middle of something: over TLS the peer is not
+// closeWithoutNotify closes the connection in the middle of something: over TLS the peer is not
 // told that nothing is missing (close_notify, RFC 8446 6.1).
-func (c *Conn) sever() error {
+func (c *Conn) closeWithoutNotify() error {
 	if s := c.secure.Load(); s != nil {
 		s.drop()
 	}
@@ -408,18 +408,18 @@ func (c *Conn) sever() error {
 
 func (c *Conn) close() error {
 	err := c.nc.Close()
-	if panics := c.end(); panics != nil {
+	if panics := c.runCloseHooks(); panics != nil {
 		return errors.Join(err, panics)
 	}
 	return err
 }
 
-// AfterEnd has f called once the connection is closed at this side, by whoever
+// OnClose has f called once the connection is closed at this side, by whoever
 // closes it; at once if it is closed already. f must not wait. It outlives handlers
 // that park the connection. stop takes that back; it may come too late.
-func (c *Conn) AfterEnd(f func()) (stop func()) {
-	c.ends.CompareAndSwap(nil, new(ends))
-	e := c.ends.Load()
+func (c *Conn) OnClose(f func()) (stop func()) {
+	c.closeHooks.CompareAndSwap(nil, new(ends))
+	e := c.closeHooks.Load()
 	e.mu.Lock()
 	if e.closed {
 		e.mu.Unlock()
@@ -436,13 +436,13 @@ func (c *Conn) AfterEnd(f func()) (stop func()) {
 	}
 }
 
-// end calls what AfterEnd was given, all of it. The error is the panics of those; the
+// runCloseHooks calls what OnClose was given, all of it. The error is the panics of those; the
 // listener logs them once the connection is served no more.
-func (c *Conn) end() (panics error) {
-	if c.ends.Load() == nil && c.ends.CompareAndSwap(nil, &ends{closed: true}) {
+func (c *Conn) runCloseHooks() (panics error) {
+	if c.closeHooks.Load() == nil && c.closeHooks.CompareAndSwap(nil, &ends{closed: true}) {
 		return nil
 	}
-	e := c.ends.Load()
+	e := c.closeHooks.Load()
 	e.mu.Lock()
 	e.closed = true
 	call := e.call
@@ -459,9 +459,9 @@ func (c *Conn) end() (panics error) {
 	return panics
 }
 
-// endPanics returns the panics of what AfterEnd was given.
+// endPanics returns the panics of what OnClose was given.
 func (c *Conn) endPanics() error {
-	e := c.ends.Load()
+	e := c.closeHooks.Load()
 	if e == nil {
 		return nil
 	}
@@ -476,7 +476,7 @@ func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
 	}
-	return c.sever()
+	return c.closeWithoutNotify()
 }
 
 // release gives back what the connection still holds, once nobody reads.

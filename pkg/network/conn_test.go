@@ -189,7 +189,7 @@ func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
 	}()
 	for range 3 {
 		var b *buffer.IoBuffer
-		sent, n, err := c.Call([]byte("ping"), &b, 100)
+		sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 		if sent != 4 || n != 4 || err != nil || string(b.Bytes()) != "pong" {
 			t.Fatalf("Call = %d, %d, %v", sent, n, err)
 		}
@@ -212,7 +212,7 @@ func TestCallWritesAlthoughAnOldTimerFired(t *testing.T) {
 			peer.Write([]byte("pong"))
 		}
 	}()
-	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 4 || err != nil {
 		t.Fatalf("Call = %d, %d, %v", sent, n, err)
 	}
@@ -229,7 +229,7 @@ func TestCallWritesMoreThanTheSocketTakes(t *testing.T) {
 		}
 	}()
 	var b *buffer.IoBuffer
-	sent, n, err := c.Call(big, &b, 100)
+	sent, n, err := c.WriteAndFill(big, &b, 100)
 	if sent != len(big) || n != 3 || err != nil {
 		t.Fatalf("Call = %d, %d, %v", sent, n, err)
 	}
@@ -262,14 +262,14 @@ func TestInterruptEndsAReadUntilResume(t *testing.T) {
 
 func TestQuietSeesBytesAndEnds(t *testing.T) {
 	c, peer := pair(t)
-	if !c.Quiet() {
+	if !c.IsReusable() {
 		t.Error("a new connection is not quiet")
 	}
 	peer.Write([]byte("x"))
 	if err := c.AwaitReadable(); err != nil {
 		t.Fatal(err)
 	}
-	if c.Quiet() {
+	if c.IsReusable() {
 		t.Error("bytes nobody asked for went unseen")
 	}
 	gone, other := pair(t)
@@ -277,7 +277,7 @@ func TestQuietSeesBytesAndEnds(t *testing.T) {
 	if err := gone.AwaitReadable(); err != io.EOF {
 		t.Fatalf("AwaitReadable at the end = %v, want EOF", err)
 	}
-	if gone.Quiet() {
+	if gone.IsReusable() {
 		t.Error("the peer's end went unseen")
 	}
 }
@@ -348,7 +348,7 @@ func TestAwaitGone(t *testing.T) {
 			if !test.want {
 				time.AfterFunc(20*time.Millisecond, c.Interrupt)
 			}
-			err := c.AwaitGone(test.halfClose)
+			err := c.AwaitPeerClose(test.halfClose)
 			if got := !errors.Is(err, ErrInterrupted); got != test.want {
 				t.Errorf("AwaitGone = %v, want gone %v", err, test.want)
 			}
@@ -421,7 +421,7 @@ func TestCallWritesAlthoughItsDeadlineHasPassed(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(-time.Second))
 	var b *buffer.IoBuffer
-	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 4 || n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("Call = %d, %d, %v; want everything sent and a deadline", sent, n, err)
 	}
@@ -441,15 +441,15 @@ func TestCallOverAConnectionThatIsNoSocket(t *testing.T) {
 		peer.Close()
 	}()
 	var b *buffer.IoBuffer
-	if sent, n, err := c.Call([]byte("ping"), &b, 100); sent != 4 || n != 4 || err != nil {
+	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 4 || n != 4 || err != nil {
 		t.Errorf("Call = %d, %d, %v", sent, n, err)
 	}
 	b.Release()
 	b = nil
-	if sent, n, err := c.Call([]byte("ping"), &b, 100); sent != 0 || n != 0 || err != io.ErrClosedPipe {
+	if sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100); sent != 0 || n != 0 || err != io.ErrClosedPipe {
 		t.Errorf("Call on a closed pipe = %d, %d, %v", sent, n, err)
 	}
-	if !c.Quiet() || c.AwaitReadable() != nil || c.AwaitGone(false) != ErrInterrupted || c.CloseWrite() != nil {
+	if !c.IsReusable() || c.AwaitReadable() != nil || c.AwaitPeerClose(false) != ErrInterrupted || c.CloseWrite() != nil {
 		t.Error("what is no socket is not taken at its word")
 	}
 }
@@ -462,7 +462,7 @@ func TestCallSaysHowMuchWasWritten(t *testing.T) {
 		t.Fatal("no reset")
 	}
 	var b *buffer.IoBuffer
-	sent, n, err := c.Call([]byte("ping"), &b, 100)
+	sent, n, err := c.WriteAndFill([]byte("ping"), &b, 100)
 	if sent != 0 || n != 0 || err == nil || b != nil {
 		t.Errorf("Call behind a reset = %d, %d, %v, buffer %v", sent, n, err, b)
 	}
@@ -576,9 +576,9 @@ func TestTheEndOfAConnectionIsTold(t *testing.T) {
 	defer b.Close()
 	c := NewConn(a)
 	told := make(chan int, 3)
-	c.AfterEnd(func() { told <- 1 })
-	forget := c.AfterEnd(func() { told <- 100 })
-	c.AfterEnd(func() { told <- 2 })
+	c.OnClose(func() { told <- 1 })
+	forget := c.OnClose(func() { told <- 100 })
+	c.OnClose(func() { told <- 2 })
 	forget()
 	select {
 	case <-told:
@@ -590,7 +590,7 @@ func TestTheEndOfAConnectionIsTold(t *testing.T) {
 	if got := <-told + <-told; got != 3 {
 		t.Errorf("told %d, want both once", got)
 	}
-	c.AfterEnd(func() { told <- 3 })
+	c.OnClose(func() { told <- 3 })
 	if got := <-told; got != 3 {
 		t.Errorf("told %d, want 3: it had ended already", got)
 	}

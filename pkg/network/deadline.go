@@ -200,7 +200,7 @@ func (c *Conn) drained() error {
 func (c *Conn) Drain(idleToo bool) {
 	const first = stateFresh | stateAwaited
 	if !idleToo || c.state.Load()&first == first {
-		c.state.Or(stateRetired)
+		c.state.Or(stateDrainAfterNext)
 		return
 	}
 	if c.state.Or(stateDraining)&stateIdle != 0 {
@@ -209,27 +209,27 @@ func (c *Conn) Drain(idleToo bool) {
 }
 
 // Draining reports whether the exchange being served is to be the last.
-func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateRetired) != 0 }
+func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateDrainAfterNext) != 0 }
 
-// Ending reports whether the time to drain is nearly over: whoever has exchanges
+// DrainExpiring reports whether the time to drain is nearly over: whoever has exchanges
 // under way reads no more of them.
-func (c *Conn) Ending() bool { return c.state.Load()&stateEnding != 0 }
+func (c *Conn) DrainExpiring() bool { return c.state.Load()&stateEnding != 0 }
 
-// cut ends a connection that did not drain in time. Safe from any goroutine.
-func (c *Conn) cut() {
-	c.state.Or(stateCut)
-	_ = c.sever() // already closed is as good
+// forceClose ends a connection that did not drain in time. Safe from any goroutine.
+func (c *Conn) forceClose() {
+	c.state.Or(stateForceClosed)
+	_ = c.closeWithoutNotify() // already closed is as good
 }
 
-// cause returns why the connection has ended, once nobody serves it.
-func (c *Conn) cause() Cause {
+// effectiveCloseReason returns why the connection has ended, once nobody serves it.
+func (c *Conn) effectiveCloseReason() CloseReason {
 	switch state := c.state.Load(); {
-	case state&stateCut != 0:
-		return CauseCut
-	case state&stateShed != 0 && c.Cause == CauseDrained:
+	case state&stateForceClosed != 0:
+		return ClosedDrainTimeout
+	case state&stateShed != 0 && c.CloseReason == CauseDrained:
 		return CauseOverload
 	}
-	return c.Cause
+	return c.CloseReason
 }
 
 // longAgo is a deadline that has passed, also in a test's time.

@@ -8,14 +8,14 @@ import (
 )
 
 // TestTheEndOfAConnectionMayAskItsListener: a drain that cuts a connection calls what
-// AfterEnd was given without the listener's lock.
+// OnClose was given without the listener's lock.
 func TestTheEndOfAConnectionMayAskItsListener(t *testing.T) {
 	var l *Listener
 	asked, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})
 	defer close(release)
 	l, err := Listen(context.Background(), ListenOptions{Name: "t", Network: "tcp", Address: "127.0.0.1:0"},
 		handlerFunc(func(_ context.Context, c *Conn) error {
-			c.AfterEnd(func() { asked <- l.Connections() })
+			c.OnClose(func() { asked <- l.Connections() })
 			close(busy)
 			<-release // so that nobody but the drain closes the connection
 			return nil

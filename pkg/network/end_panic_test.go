@@ -14,8 +14,8 @@ import (
 type endingBomb struct{ called chan struct{} }
 
 func (b endingBomb) ServeConn(_ context.Context, conn *Conn) error {
-	conn.AfterEnd(func() { panic("at the end") })
-	conn.AfterEnd(func() { close(b.called) })
+	conn.OnClose(func() { panic("at the end") })
+	conn.OnClose(func() { close(b.called) })
 	return nil
 }
 

@@ -9,62 +9,62 @@ import (
 	"time"
 )
 
-// Gate is what several listeners have in common: how many connections they may have
+// ConnLimiter is what several listeners have in common: how many connections they may have
 // open together, and whether they accept at all. The zero value lets everything in.
 // Safe for concurrent use.
-type Gate struct {
+type ConnLimiter struct {
 	open    atomic.Int64  // connections
 	limit   atomic.Int64  // of open; 0: none
 	share   atomic.Uint64 // of new connections that are closed at once, of wholeShare
 	refused atomic.Uint64 // connections that were closed at once for share
 
-	mu      sync.Mutex
-	shut    chan struct{} // guarded by mu; closed when the gate opens; nil: it is open
-	perhaps atomic.Bool   // it may be shut: mu is only taken then
+	mu          sync.Mutex
+	shut        chan struct{} // guarded by mu; closed when the gate opens; nil: it is open
+	maybePaused atomic.Bool   // it may be shut: mu is only taken then
 }
 
 const wholeShare = 1 << 32
 
-// Open returns how many connections are open.
-func (g *Gate) Open() int64 { return g.open.Load() }
+// Active returns how many connections are open.
+func (g *ConnLimiter) Active() int64 { return g.open.Load() }
 
 // SetLimit bounds how many connections are open: more are accepted and closed at
 // once. 0: no limit. Connections above a lower one stay.
-func (g *Gate) SetLimit(n int64) { g.limit.Store(n) }
+func (g *ConnLimiter) SetLimit(n int64) { g.limit.Store(n) }
 
-// Refuse has a share of the new connections, from 0 to 1, closed at once.
-func (g *Gate) Refuse(share float64) {
+// SetRejectFraction has a share of the new connections, from 0 to 1, closed at once.
+func (g *ConnLimiter) SetRejectFraction(share float64) {
 	g.share.Store(uint64(min(1, max(0, share)) * wholeShare))
 }
 
 // Refused returns how many connections were closed at once because of Refuse.
-func (g *Gate) Refused() uint64 { return g.refused.Load() }
+func (g *ConnLimiter) Refused() uint64 { return g.refused.Load() }
 
-// Shut has new connections wait where they are: in the kernel, up to the backlog.
+// PauseAccept has new connections wait where they are: in the kernel, up to the backlog.
 // A second call does nothing.
-func (g *Gate) Shut() {
+func (g *ConnLimiter) PauseAccept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shut == nil {
 		g.shut = make(chan struct{})
-		g.perhaps.Store(true)
+		g.maybePaused.Store(true)
 	}
 }
 
-// Reopen ends what Shut began.
-func (g *Gate) Reopen() {
+// ResumeAccept ends what Shut began.
+func (g *ConnLimiter) ResumeAccept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shut != nil {
 		close(g.shut)
 		g.shut = nil
-		g.perhaps.Store(false)
+		g.maybePaused.Store(false)
 	}
 }
 
-// opened returns what is closed when the gate opens; nil: it is open.
-func (g *Gate) opened() <-chan struct{} {
-	if g == nil || !g.perhaps.Load() {
+// resumed returns what is closed when the gate opens; nil: it is open.
+func (g *ConnLimiter) resumed() <-chan struct{} {
+	if g == nil || !g.maybePaused.Load() {
 		return nil
 	}
 	g.mu.Lock()
@@ -72,9 +72,9 @@ func (g *Gate) opened() <-chan struct{} {
 	return g.shut
 }
 
-// enter reports whether one more connection may be open, and counts it. leave takes
+// acquire reports whether one more connection may be open, and counts it. leave takes
 // that back.
-func (g *Gate) enter() bool {
+func (g *ConnLimiter) acquire() bool {
 	if g == nil {
 		return true
 	}
@@ -89,7 +89,7 @@ func (g *Gate) enter() bool {
 	return true
 }
 
-func (g *Gate) leave() {
+func (g *ConnLimiter) release() {
 	if g != nil {
 		g.open.Add(-1)
 	}
@@ -135,23 +135,23 @@ func (b *bucket) take(now time.Time, rate AcceptRate) (wait time.Duration) {
 // that has changed.
 const longestWait = time.Second
 
-// pace waits until the listener may accept. false: it is to accept no more.
-func (l *Listener) pace(ctx context.Context, b *bucket) bool {
+// awaitAccept waits until the listener may accept. false: it is to accept no more.
+func (l *Listener) awaitAccept(ctx context.Context, b *bucket) bool {
 	for {
 		wait := b.take(time.Now(), *l.rate.Load())
 		if wait == 0 {
-			return l.awaitGate(ctx)
+			return l.awaitResume(ctx)
 		}
-		if !l.rest(ctx, min(wait, longestWait)) {
+		if !l.sleep(ctx, min(wait, longestWait)) {
 			return false
 		}
 	}
 }
 
-// awaitGate waits until the gate is open. false: the listener is to accept no more.
-func (l *Listener) awaitGate(ctx context.Context) bool {
+// awaitResume waits until the gate is open. false: the listener is to accept no more.
+func (l *Listener) awaitResume(ctx context.Context) bool {
 	for {
-		opened := l.o.Gate.opened()
+		opened := l.o.Gate.resumed()
 		if opened == nil {
 			return true
 		}
@@ -165,10 +165,10 @@ func (l *Listener) awaitGate(ctx context.Context) bool {
 	}
 }
 
-// letIn starts a connection that was accepted, once the gate is open: it may have been
+// admit starts a connection that was accepted, once the gate is open: it may have been
 // shut while it was waited for.
-func (l *Listener) letIn(ctx context.Context, nc net.Conn) bool {
-	if !l.awaitGate(ctx) {
+func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
+	if !l.awaitResume(ctx) {
 		_ = nc.Close() // nobody will serve it
 		return false
 	}
@@ -176,8 +176,8 @@ func (l *Listener) letIn(ctx context.Context, nc net.Conn) bool {
 	return true
 }
 
-// rest waits for d. false: the listener is to accept no more.
-func (l *Listener) rest(ctx context.Context, d time.Duration) bool {
+// sleep waits for d. false: the listener is to accept no more.
+func (l *Listener) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	select {

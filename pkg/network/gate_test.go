@@ -86,10 +86,10 @@ func leaves() Handler { return handlerFunc(func(context.Context, *Conn) error { 
 // counts counts what happens at a listener.
 type counts struct{ accepted, refused atomic.Int64 }
 
-func (c *counts) Accepted()    { c.accepted.Add(1) }
-func (c *counts) Refused()     { c.refused.Add(1) }
-func (c *counts) AcceptError() {}
-func (c *counts) Closed(Cause) {}
+func (c *counts) Accepted()          { c.accepted.Add(1) }
+func (c *counts) Refused()           { c.refused.Add(1) }
+func (c *counts) AcceptError()       {}
+func (c *counts) Closed(CloseReason) {}
 
 func TestConnectionsBeyondTheRateWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -133,7 +133,7 @@ func TestStopEndsAWaitForTheRate(t *testing.T) {
 
 func TestAShutGateLetsConnectionsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var gate Gate
+		var gate ConnLimiter
 		in, n := newIncoming(0), &counts{}
 		in.conns = make(chan net.Conn, 8)
 		l := newListener(ListenOptions{Gate: &gate, Count: n}, in, leaves())
@@ -149,18 +149,18 @@ func TestAShutGateLetsConnectionsWait(t *testing.T) {
 		}
 		in.arrive()
 		expect("open", 1)
-		gate.Shut()
-		gate.Shut()
+		gate.PauseAccept()
+		gate.PauseAccept()
 		in.arrive() // the listener was waiting for it when the gate was shut
 		in.arrive()
 		expect("shut", 1)
 		if queued := len(in.conns); queued != 1 {
 			t.Errorf("%d wait in the kernel, want 1", queued)
 		}
-		gate.Reopen()
-		gate.Reopen()
+		gate.ResumeAccept()
+		gate.ResumeAccept()
 		expect("reopened", 3)
-		gate.Shut()
+		gate.PauseAccept()
 		last := in.arrive()
 		expect("shut again", 3)
 		l.Stop()
@@ -174,13 +174,13 @@ func TestAShutGateLetsConnectionsWait(t *testing.T) {
 }
 
 func TestAGateRefusesAShare(t *testing.T) {
-	var gate Gate
+	var gate ConnLimiter
 	for share, want := range map[float64][2]uint64{0: {0, 0}, 0.25: {2000, 3000}, 1: {10_000, 10_000}, 7: {10_000, 10_000}, -1: {0, 0}} {
-		gate.Refuse(share)
+		gate.SetRejectFraction(share)
 		before, refused := gate.Refused(), uint64(0)
 		for range 10_000 {
-			if gate.enter() {
-				gate.leave()
+			if gate.acquire() {
+				gate.release()
 			} else {
 				refused++
 			}
@@ -188,15 +188,15 @@ func TestAGateRefusesAShare(t *testing.T) {
 		if refused < want[0] || refused > want[1] || gate.Refused()-before != refused {
 			t.Errorf("a share of %v: %d of 10,000 refused, %d counted", share, refused, gate.Refused()-before)
 		}
-		if gate.Open() != 0 {
-			t.Errorf("%d are open", gate.Open())
+		if gate.Active() != 0 {
+			t.Errorf("%d are open", gate.Active())
 		}
 	}
 }
 
 // TestAGateLimitsAllListeners: two listeners have room for one connection together.
 func TestAGateLimitsAllListeners(t *testing.T) {
-	var gate Gate
+	var gate ConnLimiter
 	gate.SetLimit(1)
 	one, other := listen(t, ListenOptions{Gate: &gate}, hold), listen(t, ListenOptions{Gate: &gate}, hold)
 	dial := func(l *Listener) net.Conn {
@@ -209,14 +209,14 @@ func TestAGateLimitsAllListeners(t *testing.T) {
 		return c
 	}
 	first := dial(one)
-	until(t, "the first is open", func() bool { return gate.Open() == 1 })
+	until(t, "the first is open", func() bool { return gate.Active() == 1 })
 	if _, err := dial(other).Read(make([]byte, 1)); err == nil || os.IsTimeout(err) {
 		t.Errorf("a connection of the other listener: %v, want its end", err)
 	}
 	_ = first.Close() // makes room
-	until(t, "the first has ended", func() bool { return gate.Open() == 0 })
+	until(t, "the first has ended", func() bool { return gate.Active() == 0 })
 	second := dial(other)
-	until(t, "there is room for another", func() bool { return gate.Open() == 1 })
+	until(t, "there is room for another", func() bool { return gate.Active() == 1 })
 	if other.Connections() != 1 {
 		t.Errorf("%d connections", other.Connections())
 	}
@@ -243,7 +243,7 @@ type waits struct{ handlerFunc }
 func (waits) IdleTimeout() time.Duration { return 0 }
 
 func TestIdleConnectionsEndOnceTheyHaveBeenSeenIdle(t *testing.T) {
-	served, ended := make(chan struct{}), make(chan Cause, 4)
+	served, ended := make(chan struct{}), make(chan CloseReason, 4)
 	busy := make(chan struct{})
 	l := listen(t, ListenOptions{Count: ending{ended}}, waits{func(_ context.Context, c *Conn) error {
 		var b [1]byte
@@ -287,7 +287,7 @@ func TestIdleConnectionsEndOnceTheyHaveBeenSeenIdle(t *testing.T) {
 	end := func(after time.Duration, want int) {
 		t.Helper()
 		at = at.Add(after)
-		if n := l.EndIdle(at, time.Second); n != want {
+		if n := l.CloseIdle(at, time.Second); n != want {
 			t.Errorf("%d were ended, want %d", n, want)
 		}
 	}
@@ -305,19 +305,19 @@ func TestIdleConnectionsEndOnceTheyHaveBeenSeenIdle(t *testing.T) {
 	busy <- struct{}{}
 	parked(1)
 	end(0, 0)
-	l.ForgetIdle()
+	l.ResetIdleTracking()
 	end(10*time.Second, 0)
 	end(time.Second, 1)
 	<-ended
 }
 
 // ending delivers what ended connections.
-type ending struct{ ended chan Cause }
+type ending struct{ ended chan CloseReason }
 
-func (ending) Accepted()          {}
-func (ending) Refused()           {}
-func (ending) AcceptError()       {}
-func (c ending) Closed(why Cause) { c.ended <- why }
+func (ending) Accepted()                {}
+func (ending) Refused()                 {}
+func (ending) AcceptError()             {}
+func (c ending) Closed(why CloseReason) { c.ended <- why }
 
 func TestAConnectionThatIsShedEndsBehindItsExchange(t *testing.T) {
 	c := NewConn(nil)
@@ -325,15 +325,15 @@ func TestAConnectionThatIsShedEndsBehindItsExchange(t *testing.T) {
 	if !c.Draining() {
 		t.Error("it goes on")
 	}
-	if c.Leaving() {
+	if c.ListenerDraining() {
 		t.Error("it is taken for one whose listener goes")
 	}
-	c.Cause = CauseDrained
-	if got := c.cause(); got != CauseOverload {
+	c.CloseReason = CauseDrained
+	if got := c.effectiveCloseReason(); got != CauseOverload {
 		t.Errorf("cause %v, want %v", got, CauseOverload)
 	}
-	c.Cause = CausePeer
-	if got := c.cause(); got != CausePeer {
+	c.CloseReason = ClosedByPeer
+	if got := c.effectiveCloseReason(); got != ClosedByPeer {
 		t.Errorf("one that its caller ended: %v", got)
 	}
 }

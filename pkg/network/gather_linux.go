@@ -7,18 +7,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// mostPieces is how many pieces of an outbox leave in one system call.
-const mostPieces = 16
+// maxIovecs is how many pieces of an outbox leave in one system call.
+const maxIovecs = 16
 
-// writePieces writes what the socket takes of the first pieces, of which there is one at
-// least, and returns how many bytes that is: maxSend at most, of mostPieces pieces.
-func writePieces(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
+// writev writes what the socket takes of the first pieces, of which there is one at
+// least, and returns how many bytes that is: maxSend at most, of maxIovecs pieces.
+func writev(fd uintptr, pieces []*buffer.IoBuffer) (int, syscall.Errno) {
 	if len(pieces) == 1 {
 		return writeFD(fd, pieces[0].Bytes())
 	}
-	var parts [mostPieces]syscall.Iovec
+	var parts [maxIovecs]syscall.Iovec
 	n, size := 0, 0
-	for n < min(len(pieces), mostPieces) && size < maxSend {
+	for n < min(len(pieces), maxIovecs) && size < maxSend {
 		p := pieces[n].Bytes()
 		p = p[:min(len(p), maxSend-size)]
 		size += len(p)

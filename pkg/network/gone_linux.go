@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gone reports why the peer of fd is no longer there, nil if it is.
-func gone(fd uintptr, halfClose bool) error {
+// peerClosed reports why the peer of fd is no longer there, nil if it is.
+func peerClosed(fd uintptr, halfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	for {
 		_, err := unix.Poll(fds[:], 0)

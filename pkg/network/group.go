@@ -6,22 +6,22 @@ import (
 	"time"
 )
 
-// Group is connections of a listener that end together while the listener goes on:
+// ConnGroup is connections of a listener that end together while the listener goes on:
 // those that took one of its filter chains. The zero value is open. Safe for concurrent
 // use.
-type Group struct {
+type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; connections
 	shut  bool          // guarded by mu; none joins any more
 	empty chan struct{} // guarded by mu; closed when it is shut and the last has left; nil: nobody waits
 }
 
-// Join makes c one of g's, and of no other's. false: g has been ended, and nothing has
+// JoinGroup makes c one of g's, and of no other's. false: g has been ended, and nothing has
 // changed. The handler's, before it serves c.
-func (c *Conn) Join(g *Group) bool {
-	before, ok := g.enter(c)
+func (c *Conn) JoinGroup(g *ConnGroup) bool {
+	before, ok := g.add(c)
 	if before != nil {
-		before.leave()
+		before.remove()
 	}
 	return ok
 }
@@ -29,13 +29,13 @@ func (c *Conn) Join(g *Group) bool {
 // leave makes c one of nobody's.
 func (c *Conn) leave() {
 	if before := c.group.Swap(nil); before != nil {
-		before.leave()
+		before.remove()
 	}
 }
 
-// enter makes c one of g's unless g has been ended, and returns whose it was; nil: of
+// add makes c one of g's unless g has been ended, and returns whose it was; nil: of
 // nobody's. Under mu, so that whoever ends g finds all who have entered.
-func (g *Group) enter(c *Conn) (before *Group, ok bool) {
+func (g *ConnGroup) add(c *Conn) (before *ConnGroup, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.shut {
@@ -45,7 +45,7 @@ func (g *Group) enter(c *Conn) (before *Group, ok bool) {
 	return c.group.Swap(g), true
 }
 
-func (g *Group) leave() {
+func (g *ConnGroup) remove() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.size--
@@ -53,7 +53,7 @@ func (g *Group) leave() {
 }
 
 // settle tells who waits for the end that it has come. Called under mu.
-func (g *Group) settle() {
+func (g *ConnGroup) settle() {
 	if g.size == 0 && g.shut && g.empty != nil {
 		close(g.empty)
 		g.empty = nil
@@ -61,7 +61,7 @@ func (g *Group) settle() {
 }
 
 // end lets nobody join any more, and returns what is closed when the last has left.
-func (g *Group) end() (empty <-chan struct{}) {
+func (g *ConnGroup) end() (empty <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	done := make(chan struct{})
@@ -70,8 +70,8 @@ func (g *Group) end() (empty <-chan struct{}) {
 	return done
 }
 
-// RetireGroup ends g: each of its connections ends after its next exchange.
-func (l *Listener) RetireGroup(g *Group) {
+// DrainGroupAfterNext ends g: each of its connections ends after its next exchange.
+func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 	g.end()
 	l.each(func(c *Conn) {
 		if c.group.Load() == g {
@@ -84,7 +84,7 @@ func (l *Listener) RetireGroup(g *Group) {
 // exchange that they are in. Those that have had none yet have their first: to callers, a
 // connection that is new is no idle one. What is left when ctx ends is closed. It returns,
 // once all have ended, how many of them were closed while they were not idle.
-func (l *Listener) DrainGroup(ctx context.Context, g *Group) (cut int) {
+func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (cut int) {
 	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
 
@@ -104,7 +104,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 			if c.state.Load()&stateIdle == 0 {
 				cut++
 			}
-			c.cut()
+			c.forceClose()
 		})
 		<-done
 		return cut
@@ -137,7 +137,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 		if c.state.Load()&stateIdle == 0 {
 			cut++
 		}
-		c.cut()
+		c.forceClose()
 	})
 	<-done
 	return cut

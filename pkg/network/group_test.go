@@ -16,7 +16,7 @@ import (
 type grouped struct {
 	t       *testing.T
 	ln      *Listener
-	now     atomic.Pointer[Group]
+	now     atomic.Pointer[ConnGroup]
 	joined  chan *Conn
 	deaf    bool // it does not say when it is idle
 	address string
@@ -45,7 +45,7 @@ func listenGrouped(t *testing.T) *grouped {
 
 func (g *grouped) ServeConn(_ context.Context, conn *Conn) error {
 	if group := g.now.Load(); group != nil {
-		conn.Join(group)
+		conn.JoinGroup(group)
 	}
 	g.joined <- conn
 	var b [1]byte
@@ -95,7 +95,7 @@ func (g *grouped) echoes(nc net.Conn) bool {
 
 func TestAGroupEndsAlone(t *testing.T) {
 	g := listenGrouped(t)
-	var one, two Group
+	var one, two ConnGroup
 	g.now.Store(&one)
 	first := g.dial()
 	g.now.Store(&two)
@@ -111,7 +111,7 @@ func TestAGroupEndsAlone(t *testing.T) {
 	if n, err := first.Read(make([]byte, 1)); n != 0 || err != io.EOF {
 		t.Errorf("a connection of the group reads %d bytes, %v; want its end", n, err)
 	}
-	g.ln.RetireGroup(&two)
+	g.ln.DrainGroupAfterNext(&two)
 	if !g.echoes(other) || g.echoes(other) {
 		t.Error("a connection of a retired group does not end after its next exchange")
 	}
@@ -126,7 +126,7 @@ func TestAGroupEndsAlone(t *testing.T) {
 // that says nothing ends shortly before it would be cut.
 func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
-	var group Group
+	var group ConnGroup
 	g.now.Store(&group)
 	speaks, silent := g.dial(), g.dial()
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
@@ -156,9 +156,9 @@ func TestNobodyJoinsAGroupThatHasEnded(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer theirs.Close()
 	conn := NewConn(ours)
-	var before, ended Group
+	var before, ended ConnGroup
 	ended.end()
-	if !conn.Join(&before) || conn.Join(&ended) || conn.group.Load() != &before {
+	if !conn.JoinGroup(&before) || conn.JoinGroup(&ended) || conn.group.Load() != &before {
 		t.Error("the connection is not where it was")
 	}
 	empty := before.end()
@@ -178,11 +178,11 @@ func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
 		ours, theirs := net.Pipe()
 		conn := NewConn(ours)
 		l.conns = map[*Conn]struct{}{conn: {}}
-		var g Group
+		var g ConnGroup
 		var both sync.WaitGroup
 		joined := false
-		both.Go(func() { joined = conn.Join(&g) })
-		both.Go(func() { l.RetireGroup(&g) })
+		both.Go(func() { joined = conn.JoinGroup(&g) })
+		both.Go(func() { l.DrainGroupAfterNext(&g) })
 		both.Wait()
 		if joined && !conn.Draining() {
 			t.Fatal("a connection joined the group, and goes on after its end")
@@ -195,7 +195,7 @@ func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
 // replaced, and no others, whatever was on its way.
 func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
 	g := listenGrouped(t)
-	var one, two Group
+	var one, two ConnGroup
 	g.ln.SetHandler(g, &one)
 	first := g.dial()
 	g.ln.SetHandler(g, &two)
@@ -223,7 +223,7 @@ func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T)
 	defer theirs.Close()
 	conn := NewConn(ours)
 	l := newListener(ListenOptions{}, nil, nil)
-	var ended, next Group
+	var ended, next ConnGroup
 	l.SetHandler(nil, &ended)
 	ended.end()
 	after := &grouped{}
@@ -241,7 +241,7 @@ func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T)
 func TestAGroupIsCutAtTheEndOfItsTime(t *testing.T) {
 	g := listenGrouped(t)
 	g.deaf = true
-	var one Group
+	var one ConnGroup
 	g.now.Store(&one)
 	nc := g.dial()
 	ctx, cancel := context.WithCancel(t.Context())

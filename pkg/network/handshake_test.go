@@ -25,14 +25,14 @@ func TestWhoVerifiesByItselfKnowsItsPeer(t *testing.T) {
 			c, nc := pair(t)
 			peer := tls.Server(nc, server)
 			shaken := bg(peer.Handshake)
-			if err := c.SecureClient(client, time.Now().Add(5*time.Second)); err != nil {
+			if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-shaken; err != nil {
 				t.Fatal(err)
 			}
-			if got := c.TLS(); got.Verified != test.want || got.Peer == nil || got.Own != client.Certificates[0].Leaf {
-				t.Errorf("verified: %v, want %v; the peer is %v, we show %v", got.Verified, test.want, got.Peer, got.Own)
+			if got := c.TLS(); got.Verified != test.want || got.PeerCertificate == nil || got.LocalCertificate != client.Certificates[0].Leaf {
+				t.Errorf("verified: %v, want %v; the peer is %v, we show %v", got.Verified, test.want, got.PeerCertificate, got.LocalCertificate)
 			}
 		})
 	}

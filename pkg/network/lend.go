@@ -2,12 +2,12 @@ package network
 
 import "github.com/weft-proxy/weft/pkg/buffer"
 
-// Lend is Begin and End of two parts, of which the second, whole, is lent: it is not
+// AppendBorrowed is Begin and End of two parts, of which the second, whole, is lent: it is not
 // copied and must not change until Own has returned, which is to be called soon. False:
 // nothing was added; then it is for Begin and End to take what there is to send. So it is
 // while somebody writes, if nothing can be written, or not from here: over TLS, frames
 // that are not gathered take more records, which is dearer than the copy.
-func (o *Outbox) Lend(before, whole []byte) bool {
+func (o *WriteQueue) AppendBorrowed(before, whole []byte) bool {
 	if o.conn.raw == nil || o.conn.secure.Load() != nil {
 		return false
 	}
@@ -23,15 +23,15 @@ func (o *Outbox) Lend(before, whole []byte) bool {
 	}
 	o.pieces = append(o.pieces, buffer.Borrow(whole))
 	o.queued.Add(int64(len(before) + len(whole)))
-	o.lent++
+	o.borrowed++
 	return true
 }
 
-// Own keeps what was lent and not yet written. It does not wait for the peer.
-func (o *Outbox) Own() {
+// CopyBorrowed keeps what was lent and not yet written. It does not wait for the peer.
+func (o *WriteQueue) CopyBorrowed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.lent > 0 && o.writing { // only Flush has any in its hands, and does not wait
+	for o.borrowed > 0 && o.writing { // only Flush has any in its hands, and does not wait
 		o.room.Wait()
 	}
 	o.own()
@@ -39,8 +39,8 @@ func (o *Outbox) Own() {
 
 // own is Own while nobody writes; o.mu is held. What it keeps it gathers, as Begin does: a
 // frame of the usual size, in a buffer of its own, would take four times its size.
-func (o *Outbox) own() {
-	if o.lent == 0 {
+func (o *WriteQueue) own() {
+	if o.borrowed == 0 {
 		return
 	}
 	kept := o.pieces[:0]
@@ -56,5 +56,5 @@ func (o *Outbox) own() {
 		piece.Release()
 	}
 	clear(o.pieces[len(kept):])
-	o.pieces, o.lent = kept, 0
+	o.pieces, o.borrowed = kept, 0
 }

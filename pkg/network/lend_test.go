@@ -17,7 +17,7 @@ func TestWhatIsLentLeavesInItsOrderAndIsNotKept(t *testing.T) {
 	storage := []byte("LENT")
 	for range 3 {
 		_ = put(o, "before;")
-		if !o.Lend([]byte("head:"), storage) {
+		if !o.AppendBorrowed([]byte("head:"), storage) {
 			t.Fatal("nobody writes, and it was refused")
 		}
 		_ = put(o, ";behind;")
@@ -29,7 +29,7 @@ func TestWhatIsLentLeavesInItsOrderAndIsNotKept(t *testing.T) {
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
 	}
-	o.Own()
+	o.CopyBorrowed()
 	copy(storage, "gone")
 	got := make([]byte, len(want))
 	if _, err := io.ReadFull(far, got); err != nil || string(got) != want {
@@ -40,8 +40,8 @@ func TestWhatIsLentLeavesInItsOrderAndIsNotKept(t *testing.T) {
 func TestWhatIsLentIsKeptIfNobodyHasSentIt(t *testing.T) {
 	o, far, _ := outbox(t)
 	storage := []byte("LENT")
-	_ = o.Lend(nil, storage)
-	o.Own()
+	_ = o.AppendBorrowed(nil, storage)
+	o.CopyBorrowed()
 	copy(storage, "gone")
 	_ = o.Flush()
 	got := make([]byte, len(storage))
@@ -59,14 +59,14 @@ func TestAFullSocketKeepsNoLoan(t *testing.T) {
 	for i := 0; !refused; i++ {
 		storage := bytes.Repeat(fmt.Appendf(nil, "%08d", i), 32<<10) // 256 KiB
 		want.Write(storage)
-		if !o.Lend(nil, storage) {
+		if !o.AppendBorrowed(nil, storage) {
 			refused = true
 			_ = put(o, string(storage))
 		}
 		if err := o.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		o.Own()
+		o.CopyBorrowed()
 		clear(storage)
 		if i > 1000 {
 			t.Fatal("the socket took 256 MiB")
@@ -89,13 +89,13 @@ func TestManyWhoLendAtOnceGetTheirStorageBack(t *testing.T) {
 				for j := range storage {
 					storage[j] = byte('a' + s)
 				}
-				if !o.Lend(nil, storage) {
+				if !o.AppendBorrowed(nil, storage) {
 					_ = put(o, string(storage))
 				}
 				if i%3 > 0 {
 					_ = o.Flush()
 				}
-				o.Own()
+				o.CopyBorrowed()
 				clear(storage)
 			}
 			_ = o.Flush()
@@ -118,14 +118,14 @@ func TestALostConnectionTakesNoLoan(t *testing.T) {
 	_ = far.Close()
 	storage := make([]byte, 1<<20)
 	for range 100 { // until the socket says so
-		if !o.Lend(nil, storage) {
+		if !o.AppendBorrowed(nil, storage) {
 			break
 		}
 		_ = o.Flush()
-		o.Own()
+		o.CopyBorrowed()
 	}
 	o.Fail(io.ErrClosedPipe)
-	if o.Lend(nil, storage) {
+	if o.AppendBorrowed(nil, storage) {
 		t.Error("a loan was taken on a connection that is lost")
 	}
 	if n := o.Queued(); n != 0 {
@@ -140,8 +140,8 @@ func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
 		o, far, _ := outbox(t)
 		_ = far.(*net.TCPConn).SetReadBuffer(outboxPiece)
 		_ = o.conn.nc.(*net.TCPConn).SetWriteBuffer(outboxPiece)
-		_ = o.Lend(nil, make([]byte, 5000))
-		for range 3 * HighWater / outboxPiece {
+		_ = o.AppendBorrowed(nil, make([]byte, 5000))
+		for range 3 * HighWatermark / outboxPiece {
 			_ = put(o, string(make([]byte, outboxPiece)))
 		}
 		var all sync.WaitGroup
@@ -152,7 +152,7 @@ func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
 			for o.idle() {
 				runtime.Gosched() // Own has to come while Flush writes
 			}
-			o.Own()
+			o.CopyBorrowed()
 		}()
 		select {
 		case <-owned:
@@ -164,7 +164,7 @@ func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
 }
 
 // idle reports whether nobody writes.
-func (o *Outbox) idle() bool {
+func (o *WriteQueue) idle() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return !o.writing
@@ -176,11 +176,11 @@ func TestWhatIsKeptOfLoansIsGathered(t *testing.T) {
 	frame := make([]byte, 9+16<<10)
 	const frames = 30
 	for range frames {
-		if !o.Lend(nil, frame) {
+		if !o.AppendBorrowed(nil, frame) {
 			t.Fatal("nobody writes, and it was refused")
 		}
 	}
-	o.Own()
+	o.CopyBorrowed()
 	held := 0
 	for _, piece := range o.pieces {
 		held += piece.Cap()
@@ -198,7 +198,7 @@ func TestOnlySocketsWithoutTLSTakeLoans(t *testing.T) {
 	defer far.Close()
 	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(near)} {
 		o := NewOutbox(conn, func(func()) { t.Error("somebody waits to write") })
-		if o.Lend([]byte("head"), []byte("content")) || o.Queued() > 0 {
+		if o.AppendBorrowed([]byte("head"), []byte("content")) || o.Queued() > 0 {
 			t.Errorf("%s: a loan was taken, %d bytes are queued", name, o.Queued())
 		}
 	}

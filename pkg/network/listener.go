@@ -22,13 +22,13 @@ import (
 // ListenOptions describe a listening socket.
 type ListenOptions struct {
 	Name           string
-	Network        string     // "tcp" or "unix"
-	Address        string     // ip:port or a path
-	ReusePort      bool       // several sockets may bind the address
-	Mark           uint32     // of the socket and those that it accepts (SO_MARK); 0: none
-	MaxConnections int        // above: accepted and closed at once; 0: no limit
-	AcceptRate     AcceptRate // beyond it connections wait in the kernel
-	Gate           *Gate      // shared with other listeners; nil: open
+	Network        string       // "tcp" or "unix"
+	Address        string       // ip:port or a path
+	ReusePort      bool         // several sockets may bind the address
+	Mark           uint32       // of the socket and those that it accepts (SO_MARK); 0: none
+	MaxConnections int          // above: accepted and closed at once; 0: no limit
+	AcceptRate     AcceptRate   // beyond it connections wait in the kernel
+	Gate           *ConnLimiter // shared with other listeners; nil: open
 	Log            *slog.Logger
 	Count          ListenerCounter // may be nil
 }
@@ -36,18 +36,18 @@ type ListenOptions struct {
 // ListenerCounter is told what happens at a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
-	Refused()     // over MaxConnections, or by the Gate
-	AcceptError() // EMFILE and the like
-	Closed(Cause) // an accepted connection has ended
+	Refused()           // over MaxConnections, or by the Gate
+	AcceptError()       // EMFILE and the like
+	Closed(CloseReason) // an accepted connection has ended
 }
 
 // Listener accepts connections and hands each, on a goroutine of its own, to
 // the handler in force at that moment.
 type Listener struct {
-	o       ListenOptions // immutable
-	ln      net.Listener  // immutable; nil: of a virtual one
-	handed  *handed       // immutable; nil: it has a socket
-	limit   atomic.Int64  // connections; 0: no limit
+	o       ListenOptions  // immutable
+	ln      net.Listener   // immutable; nil: of a virtual one
+	handed  *virtualSocket // immutable; nil: it has a socket
+	limit   atomic.Int64   // connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
 	serving atomic.Pointer[handling]
 
@@ -59,9 +59,9 @@ type Listener struct {
 	mu      sync.Mutex
 	conns   map[*Conn]struct{} // guarded by mu
 	stopped bool               // guarded by mu
-	// succeeded: it has stopped, and its address goes on to be served.
-	succeeded bool                // guarded by mu
-	idle      map[*Conn]time.Time // guarded by mu; since when EndIdle has seen them idle; nil: nobody asks
+	// replaced: it has stopped, and its address goes on to be served.
+	replaced bool                // guarded by mu
+	idle     map[*Conn]time.Time // guarded by mu; since when CloseIdle has seen them idle; nil: nobody asks
 
 	stopping chan struct{} // closed by Stop
 }
@@ -114,13 +114,13 @@ func (l *Listener) Addr() net.Addr {
 // handling is who serves connections, and the group that they are in; nil: none yet.
 type handling struct {
 	handler Handler
-	group   *Group
+	group   *ConnGroup
 }
 
 // SetHandler makes h serve the connections accepted from now on, which are g's from the
-// beginning; nil: of no group. A group that is replaced is ended by RetireGroup or
+// beginning; nil: of no group. A group that is replaced is ended by DrainGroupAfterNext or
 // DrainGroup, if its connections are to end, and not before.
-func (l *Listener) SetHandler(h Handler, g *Group) { l.serving.Store(&handling{h, g}) }
+func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.serving.Store(&handling{h, g}) }
 
 // SetMaxConnections changes the limit of ListenOptions; 0: no limit. Connections
 // above a lower one stay.
@@ -130,16 +130,16 @@ func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 // of descriptors: it backs off and goes on.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.handed != nil {
-		l.serveHanded(ctx)
+		l.serveVirtual(ctx)
 		return nil
 	}
 	pause := time.Duration(0)
 	var b bucket
-	for l.pace(ctx, &b) {
+	for l.awaitAccept(ctx, &b) {
 		nc, err := l.ln.Accept()
 		if err == nil {
 			pause = 0
-			if !l.letIn(ctx, nc) {
+			if !l.admit(ctx, nc) {
 				return nil
 			}
 			continue
@@ -155,7 +155,7 @@ func (l *Listener) Serve(ctx context.Context) error {
 		}
 		pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 		l.o.Log.Warn("accept failed, trying again", "listener", l.o.Name, "error", err, "pause", pause)
-		if !l.rest(ctx, pause) {
+		if !l.sleep(ctx, pause) {
 			return nil
 		}
 	}
@@ -179,7 +179,7 @@ func temporary(err error) bool {
 func (l *Listener) start(ctx context.Context, nc net.Conn) {
 	l.keepAlive.apply(nc)
 	c := NewConn(nc)
-	if d := l.diversion.Load(); d != nil && l.divert(d, c) {
+	if d := l.diversion.Load(); d != nil && l.handOver(d, c) {
 		return
 	}
 	if !l.enter(ctx, c) {
@@ -193,10 +193,10 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
 	c.state.Or(stateFresh)
 	l.mu.Lock()
-	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.enter()
+	full := limit > 0 && len(l.conns) >= limit || !l.o.Gate.acquire()
 	if l.stopped {
 		if !full {
-			l.o.Gate.leave()
+			l.o.Gate.release()
 		}
 		l.mu.Unlock()
 		return false
@@ -213,7 +213,7 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 		l.o.Count.Accepted()
 	}
 	h := l.handlerFor(c)
-	p, ok := h.(Patient)
+	p, ok := h.(ClientFirstHandler)
 	if !ok {
 		go l.serve(ctx, c, h)
 		return true
@@ -237,7 +237,7 @@ func (l *Listener) refuse(c *Conn) {
 func (l *Listener) handlerFor(c *Conn) Handler {
 	for {
 		now := l.serving.Load()
-		if now.group == nil || c.Join(now.group) {
+		if now.group == nil || c.JoinGroup(now.group) {
 			return now.handler
 		}
 		// It was replaced, and its group ended, just now.
@@ -266,8 +266,8 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
-			c.Cause = CauseInternal
-			_ = c.sever() // what was on its way is not whole; the handler may have closed it
+			c.CloseReason = CauseInternal
+			_ = c.closeWithoutNotify() // what was on its way is not whole; the handler may have closed it
 			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
 		}
@@ -276,10 +276,10 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 }
 
 // part has the handler say goodbye. A panic of its costs the connection, which ends anyway.
-func (l *Listener) part(c *Conn, p Parting) error {
-	err := contain(func() error { p.Part(); return nil })
+func (l *Listener) part(c *Conn, p GoAwayHandler) error {
+	err := contain(func() error { p.SendGoAway(); return nil })
 	if err != nil {
-		c.Cause = CauseInternal
+		c.CloseReason = CauseInternal
 		l.o.Log.Error("panic while ending a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
 	return err
@@ -293,12 +293,12 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	if err == nil {
 		err = c.AwaitReadable()
 	}
-	c.state.And(^uint32(stateParked | stateSeen))
+	c.state.And(^uint32(stateParked | stateIdleSeen))
 	if err != nil {
-		c.Cause = CauseOf(err)
-		if p, ok := h.(Parting); ok && errors.Is(err, ErrDraining) {
+		c.CloseReason = CloseReasonOf(err)
+		if p, ok := h.(GoAwayHandler); ok && errors.Is(err, ErrDraining) {
 			if l.part(c, p) == nil {
-				c.hear()
+				c.linger()
 			}
 		}
 		l.end(c)
@@ -319,9 +319,9 @@ func (l *Listener) end(c *Conn) {
 	delete(l.idle, c)
 	l.mu.Unlock()
 	c.leave()
-	l.o.Gate.leave()
+	l.o.Gate.release()
 	if l.o.Count != nil {
-		l.o.Count.Closed(c.cause())
+		l.o.Count.Closed(c.effectiveCloseReason())
 	}
 	l.ended.Done()
 }
@@ -333,7 +333,7 @@ func (l *Listener) isStopped() bool {
 }
 
 // each calls f for every connection that is open. It does so without mu: a connection
-// that f closes calls what AfterEnd was given, which may ask the listener something.
+// that f closes calls what OnClose was given, which may ask the listener something.
 func (l *Listener) each(f func(*Conn)) {
 	l.mu.Lock()
 	all := slices.Collect(maps.Keys(l.conns))
@@ -379,7 +379,7 @@ func (l *Listener) Drain(ctx context.Context) (cut int) {
 	done := make(chan struct{})
 	go func() { l.ended.Wait(); close(done) }()
 	l.mu.Lock()
-	await := l.succeeded
+	await := l.replaced
 	l.mu.Unlock()
 	return l.drain(ctx, done, await, func(*Conn) bool { return true })
 }

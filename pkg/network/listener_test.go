@@ -226,7 +226,7 @@ func (p *parter) ServeConn(_ context.Context, conn *Conn) error {
 	return ErrPark
 }
 
-func (p *parter) Part() { _, _ = p.conn.Write([]byte("bye")) }
+func (p *parter) SendGoAway() { _, _ = p.conn.Write([]byte("bye")) }
 
 func TestAParkedConnectionIsToldOfItsEnd(t *testing.T) {
 	for name, crossing := range map[string]string{"a silent peer": "", "a peer that sends meanwhile": "a request that crosses it"} {

@@ -8,47 +8,47 @@ import (
 	"syscall"
 )
 
-// Redirection is how connections come to a listener that their callers made to
+// OriginalDstMode is how connections come to a listener that their callers made to
 // another address.
-type Redirection uint8
+type OriginalDstMode uint8
 
 // The ways.
 const (
-	// NotRedirected: connections are made to the listener's address.
-	NotRedirected Redirection = iota
-	// Redirected: the kernel has rewritten the destination (REDIRECT or DNAT of iptables
+	// OriginalDstOff: connections are made to the listener's address.
+	OriginalDstOff OriginalDstMode = iota
+	// OriginalDstRedirect: the kernel has rewritten the destination (REDIRECT or DNAT of iptables
 	// and nftables on this machine), and tells what it was.
-	Redirected
-	// Transparent: the kernel has rewritten nothing (TPROXY): the destination is the
+	OriginalDstRedirect
+	// OriginalDstTProxy: the kernel has rewritten nothing (TPROXY): the destination is the
 	// socket's own address, whosever that is.
-	Transparent
+	OriginalDstTProxy
 )
 
-// Destinations finds who is to serve a connection that was made to an address; nil: the
+// ListenerLookup finds who is to serve a connection that was made to an address; nil: the
 // listener that has accepted it. It is called by that listener's Serve and must not
 // wait. Several listeners may call it at once.
-type Destinations func(destination netip.AddrPort) *Listener
+type ListenerLookup func(destination netip.AddrPort) *Listener
 
 // diversion is what a listener does with connections that were made to other
 // addresses. Immutable.
 type diversion struct {
-	how  Redirection
-	find Destinations
+	how  OriginalDstMode
+	find ListenerLookup
 }
 
-// Redirect makes the listener look for the destination that callers meant, of every
+// UseOriginalDst makes the listener look for the destination that callers meant, of every
 // connection that it accepts from now on: from then on it is the connection's
 // LocalAddr. A connection whose destination find knows a listener for is handed to
 // that, which it belongs to as if it had been accepted there; find may be nil. With
 // Transparent the socket becomes one that may have addresses of others, which needs
 // CAP_NET_ADMIN: that can fail, and then nothing has changed.
-func (l *Listener) Redirect(how Redirection, find Destinations) error {
-	if how == NotRedirected {
+func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) error {
+	if how == OriginalDstOff {
 		l.diversion.Store(nil)
 		return nil
 	}
-	if how == Transparent {
-		if err := l.Transparent(); err != nil {
+	if how == OriginalDstTProxy {
+		if err := l.SetTransparent(); err != nil {
 			return err
 		}
 	}
@@ -56,9 +56,9 @@ func (l *Listener) Redirect(how Redirection, find Destinations) error {
 	return nil
 }
 
-// Transparent makes the listener's socket one that Redirect can call Transparent: it is
+// SetTransparent makes the listener's socket one that Redirect can call Transparent: it is
 // the part of Redirect that can fail, and changes nothing by itself.
-func (l *Listener) Transparent() error {
+func (l *Listener) SetTransparent() error {
 	s, ok := l.ln.(syscall.Conn)
 	if !ok {
 		return fmt.Errorf("listener %s: it has no socket", l.o.Name)
@@ -73,14 +73,14 @@ func (l *Listener) Transparent() error {
 	return nil
 }
 
-// divert makes the destination that c was made to its address, and hands c to the
+// handOver makes the destination that c was made to its address, and hands c to the
 // listener that there is for it. It reports whether c is somebody else's now.
-func (l *Listener) divert(d *diversion, c *Conn) (gone bool) {
+func (l *Listener) handOver(d *diversion, c *Conn) (gone bool) {
 	to, ok := destination(d.how, c, l.ln.Addr())
 	if !ok {
 		return false
 	}
-	c.Redirected(to)
+	c.SetOriginalDst(to)
 	if d.find == nil {
 		return false
 	}
@@ -99,12 +99,12 @@ func (l *Listener) divert(d *diversion, c *Conn) (gone bool) {
 
 // destination returns where c was to go when it was redirected to a listener's address;
 // false: it was made to that.
-func destination(how Redirection, c *Conn, own net.Addr) (netip.AddrPort, bool) {
+func destination(how OriginalDstMode, c *Conn, own net.Addr) (netip.AddrPort, bool) {
 	local, ok := addrPortOf(c.nc.LocalAddr())
 	if !ok {
 		return netip.AddrPort{}, false
 	}
-	if how == Transparent {
+	if how == OriginalDstTProxy {
 		at, ok := addrPortOf(own)
 		if !ok || at.Port() == local.Port() && (at.Addr().IsUnspecified() || at.Addr() == local.Addr()) {
 			return netip.AddrPort{}, false
@@ -130,37 +130,37 @@ func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), true
 }
 
-// Redirected makes LocalAddr return where the connection was to go before it was
+// SetOriginalDst makes LocalAddr return where the connection was to go before it was
 // redirected to this socket. Whoever accepted it, before anybody else knows it.
-func (c *Conn) Redirected(to netip.AddrPort) {
-	c.announced = &announced{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
+func (c *Conn) SetOriginalDst(to netip.AddrPort) {
+	c.addrOverride = &announced{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
 }
 
-// Destination returns the address that the caller of the connection meant, if that is
+// OriginalDst returns the address that the caller of the connection meant, if that is
 // known to be another than where it arrived: it was redirected, or carried on by a proxy
 // that has announced it.
-func (c *Conn) Destination() (netip.AddrPort, bool) {
-	if c.announced == nil {
+func (c *Conn) OriginalDst() (netip.AddrPort, bool) {
+	if c.addrOverride == nil {
 		return netip.AddrPort{}, false
 	}
-	to, ok := addrPortOf(c.announced.local)
+	to, ok := addrPortOf(c.addrOverride.local)
 	own, _ := addrPortOf(c.nc.LocalAddr())
-	return to, ok && (c.announced.redirected || to != own)
+	return to, ok && (c.addrOverride.redirected || to != own)
 }
 
-// handed is what a virtual listener has in the place of a socket.
-type handed struct {
+// virtualSocket is what a virtual listener has in the place of a socket.
+type virtualSocket struct {
 	addr    net.Addr
 	serving chan struct{}   // closed when Serve runs
 	ctx     context.Context //nolint:containedctx // Serve's; written before serving is closed
 }
 
-// Virtual returns a listener without a socket, whose connections others hand to it:
+// NewVirtualListener returns a listener without a socket, whose connections others hand to it:
 // those that Redirect leads to it. Address is what it stands for; of o only what is
 // said of sockets and of accepting has no meaning.
-func Virtual(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
+func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
-	l.handed = &handed{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
+	l.handed = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
 	return l
 }
 
@@ -178,21 +178,21 @@ func (l *Listener) take(c *Conn) bool {
 	}
 }
 
-// serveHanded is Serve of a virtual listener.
-func (l *Listener) serveHanded(ctx context.Context) {
+// serveVirtual is Serve of a virtual listener.
+func (l *Listener) serveVirtual(ctx context.Context) {
 	l.handed.ctx = ctx
 	close(l.handed.serving)
 	<-l.stopping
 }
 
-// Retire is Stop for a listener that leaves while others go on. If it is virtual, its
+// StopReplaced is Stop for a listener that leaves while others go on. If it is virtual, its
 // address is served without a break, so that Drain lets connections that were made to it
 // and have had no exchange yet have their first.
-func (l *Listener) Retire() {
+func (l *Listener) StopReplaced() {
 	l.Stop()
 	if l.handed != nil {
 		l.mu.Lock()
 		defer l.mu.Unlock()
-		l.succeeded = true
+		l.replaced = true
 	}
 }

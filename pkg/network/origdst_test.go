@@ -45,10 +45,10 @@ func (l *ledger) note(event string) {
 	l.events = append(l.events, event)
 }
 
-func (l *ledger) Accepted()    { l.note("accepted") }
-func (l *ledger) Refused()     { l.note("refused") }
-func (l *ledger) AcceptError() { l.note("error") }
-func (l *ledger) Closed(Cause) { l.note("closed") }
+func (l *ledger) Accepted()          { l.note("accepted") }
+func (l *ledger) Refused()           { l.note("refused") }
+func (l *ledger) AcceptError()       { l.note("error") }
+func (l *ledger) Closed(CloseReason) { l.note("closed") }
 
 func (l *ledger) list() []string {
 	l.mu.Lock()
@@ -105,7 +105,9 @@ func (d *diverting) arrive(t *testing.T, local string) net.Conn {
 	return far
 }
 
-func (d *diverting) transparent(find Destinations) { d.diversion.Store(&diversion{Transparent, find}) }
+func (d *diverting) transparent(find ListenerLookup) {
+	d.diversion.Store(&diversion{OriginalDstTProxy, find})
+}
 
 func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
 	for _, tt := range []struct{ name, listener, local, want string }{
@@ -120,7 +122,7 @@ func TestDestinationOfWhatReachesATransparentSocket(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			near, _ := net.Pipe()
 			c := NewConn(&arrival{near, tcpAddr(tt.local)})
-			to, ok := destination(Transparent, c, tcpAddr(tt.listener))
+			to, ok := destination(OriginalDstTProxy, c, tcpAddr(tt.listener))
 			if got := to.String(); ok && got != tt.want || ok != (tt.want != "") {
 				t.Errorf("destination = %v, %v; want %q", to, ok, tt.want)
 			}
@@ -135,7 +137,7 @@ func TestConnectionsThatTheKernelHasNotRedirectedAreTheListenersOwn(t *testing.T
 		t.Errorf("a listener was looked for: %v", to)
 		return nil
 	}
-	if err := l.Redirect(Redirected, find); err != nil {
+	if err := l.UseOriginalDst(OriginalDstRedirect, find); err != nil {
 		t.Fatal(err)
 	}
 	conn, err := net.Dial("tcp", l.Addr().String())
@@ -144,7 +146,7 @@ func TestConnectionsThatTheKernelHasNotRedirectedAreTheListenersOwn(t *testing.T
 	}
 	defer conn.Close()
 	c := <-kept
-	if to, ok := c.Destination(); ok {
+	if to, ok := c.OriginalDst(); ok {
 		t.Errorf("Destination = %v of a connection to the listener's address", to)
 	}
 	if got := c.LocalAddr().String(); got != l.Addr().String() {
@@ -156,7 +158,7 @@ func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T)
 	var front, back ledger
 	d := newDiverting(t, "0.0.0.0:15001", &front)
 	got := make(chan *Conn, 1)
-	v := Virtual(ListenOptions{Name: "back", Count: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	v := NewVirtualListener(ListenOptions{Name: "back", Count: &back}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
 	run(t, v)
 	d.transparent(func(to netip.AddrPort) *Listener {
 		if to == netip.MustParseAddrPort("198.51.100.7:80") {
@@ -166,10 +168,10 @@ func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T)
 	})
 	d.arrive(t, "198.51.100.7:80")
 	c := <-got
-	if to, ok := c.Destination(); !ok || to.String() != "198.51.100.7:80" {
+	if to, ok := c.OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
 		t.Errorf("Destination = %v, %v", to, ok)
 	}
-	if addr, other := c.PeerAddr(); other || addr.String() != "192.0.2.1:40000" {
+	if addr, other := c.DirectRemoteAddr(); other || addr.String() != "192.0.2.1:40000" {
 		t.Errorf("PeerAddr = %v, %v: nobody has announced another", addr, other)
 	}
 	far := d.arrive(t, "198.51.100.8:80")
@@ -190,7 +192,7 @@ func TestARedirectedConnectionBelongsToTheListenerOfItsDestination(t *testing.T)
 func TestLimitsOfAVirtualListenerAreItsOwn(t *testing.T) {
 	var front, back ledger
 	d := newDiverting(t, "0.0.0.0:15001", &front)
-	v := Virtual(ListenOptions{Name: "back", Count: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	v := NewVirtualListener(ListenOptions{Name: "back", Count: &back, MaxConnections: 1}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
 	run(t, v)
 	d.transparent(func(netip.AddrPort) *Listener { return v })
 	first := d.arrive(t, "198.51.100.7:80")
@@ -214,10 +216,10 @@ func TestLimitsOfAVirtualListenerAreItsOwn(t *testing.T) {
 func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
 	var front ledger
 	d := newDiverting(t, "0.0.0.0:15001", &front)
-	gone := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	gone := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
 	gone.Stop()
 	got := make(chan *Conn, 1)
-	successor := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
+	successor := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), serve(got))
 	run(t, successor)
 	looks := 0
 	d.transparent(func(netip.AddrPort) *Listener {
@@ -242,12 +244,12 @@ func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
 }
 
 func TestAVirtualListenerHasNoSocket(t *testing.T) {
-	v := Virtual(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
+	v := NewVirtualListener(ListenOptions{Name: "v"}, netip.MustParseAddrPort("198.51.100.7:80"), hold)
 	defer v.Stop()
 	if got := v.Addr().String(); got != "198.51.100.7:80" {
 		t.Errorf("Addr = %s", got)
 	}
-	if err := v.Redirect(Transparent, nil); err == nil {
+	if err := v.UseOriginalDst(OriginalDstTProxy, nil); err == nil {
 		t.Error("Redirect(Transparent) of a listener without a socket succeeded")
 	}
 }
@@ -255,12 +257,12 @@ func TestAVirtualListenerHasNoSocket(t *testing.T) {
 func TestADestinationThatIsTheSocketsOwnIsNone(t *testing.T) {
 	near, _ := net.Pipe()
 	c := NewConn(&arrival{near, tcpAddr("127.0.0.1:15001")})
-	c.Announce(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.Destination(); ok {
+	c.SetProxiedAddrs(tcpAddr("127.0.0.1:15001"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.OriginalDst(); ok {
 		t.Errorf("Destination = %v, announced to be where the connection is", to)
 	}
-	c.Announce(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
-	if to, ok := c.Destination(); !ok || to.String() != "198.51.100.7:80" {
+	c.SetProxiedAddrs(tcpAddr("[::ffff:198.51.100.7]:80"), tcpAddr("192.0.2.9:1"))
+	if to, ok := c.OriginalDst(); !ok || to.String() != "198.51.100.7:80" {
 		t.Errorf("Destination = %v, %v of what a proxy has announced", to, ok)
 	}
 }
@@ -311,13 +313,13 @@ func TestConnectionsThatWereJustHandedOnAreServedByAListenerThatLeaves(t *testin
 		leave func(*Listener)
 		fresh bool // the connection that has said nothing is served
 	}{
-		{"it leaves, others go on", patient{echo, time.Minute}, (*Listener).Retire, true},
-		{"one that looks first at what it is about", handlerFunc(lookFirst), (*Listener).Retire, true},
-		{"one that reads first", handlerFunc(readFirst), (*Listener).Retire, true},
+		{"it leaves, others go on", patient{echo, time.Minute}, (*Listener).StopReplaced, true},
+		{"one that looks first at what it is about", handlerFunc(lookFirst), (*Listener).StopReplaced, true},
+		{"one that reads first", handlerFunc(readFirst), (*Listener).StopReplaced, true},
 		{"the process ends", patient{echo, time.Minute}, (*Listener).Stop, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			v := Virtual(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
+			v := NewVirtualListener(ListenOptions{}, netip.MustParseAddrPort("198.51.100.7:80"), tt.serve)
 			run(t, v)
 			hand := func() net.Conn {
 				near, far := pair(t)

@@ -15,14 +15,14 @@ import (
 // Sizes of an Outbox, in bytes.
 const (
 	// outboxPiece is how much is gathered in one buffer, a larger frame excepted: one
-	// write takes mostPieces of them.
+	// write takes maxIovecs of them.
 	outboxPiece = 64 << 10
-	// HighWater is how much may wait before who can stop asking for more should:
-	// see AwaitRoom.
-	HighWater = 1 << 20
+	// HighWatermark is how much may wait before who can stop asking for more should:
+	// see AwaitCapacity.
+	HighWatermark = 1 << 20
 	// MaxQueued is how many bytes wait before Put refuses more, unless Limit changes it. A
 	// peer that takes nothing costs this and one frame, for all senders together. Readers
-	// of requests stop at HighWater; responses to requests that were read before, and
+	// of requests stop at HighWatermark; responses to requests that were read before, and
 	// requests of many callers to one host, go on up to MaxQueued.
 	MaxQueued = 64 << 20
 )
@@ -31,27 +31,27 @@ const (
 // peer. The connection goes on.
 var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
-// Outbox gathers the frames that many exchanges send on one connection, so that
+// WriteQueue gathers the frames that many exchanges send on one connection, so that
 // those that wait leave in one write, in the order in which they came. Who puts
 // frames into it flushes it once it has no more to put; the one that comes first
 // writes for all. Neither waits for the peer: what the socket does not take is
 // written by a goroutine that lives as long as that lasts.
 //
 // An Outbox is the only writer of its connection. Safe for concurrent use.
-type Outbox struct {
+type WriteQueue struct {
 	conn *Conn // immutable
 	// run starts the goroutine that waits for a slow peer; immutable.
 	run    func(func())
-	yields bool // immutable; there is one processor: see FlushSoon
+	yields bool // immutable; there is one processor: see FlushAfterYield
 	limit  int  // immutable; bytes that may be queued before Put refuses more
 
-	mu      sync.Mutex
-	room    sync.Cond          // on mu: queued fell, writing ended, or err was set
-	pieces  []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
-	queued  atomic.Int64       // bytes not yet taken by the socket; changes with mu held
-	lent    int                // guarded by mu; pieces, here or in out, that Lend added
-	writing bool               // guarded by mu; somebody writes
-	err     error              // guarded by mu; nothing can be written any more
+	mu       sync.Mutex
+	room     sync.Cond          // on mu: queued fell, writing ended, or err was set
+	pieces   []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
+	queued   atomic.Int64       // bytes not yet taken by the socket; changes with mu held
+	borrowed int                // guarded by mu; pieces, here or in out, that Lend added
+	writing  bool               // guarded by mu; somebody writes
+	err      error              // guarded by mu; nothing can be written any more
 
 	// Of who writes.
 	try func(fd uintptr) bool // attempt, made once
@@ -63,8 +63,8 @@ type Outbox struct {
 
 // NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
 // that its end is waited for; it ends when the connection is closed.
-func NewOutbox(conn *Conn, run func(func())) *Outbox {
-	o := &Outbox{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
+func NewOutbox(conn *Conn, run func(func())) *WriteQueue {
+	o := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	o.room.L = &o.mu
 	o.try = o.attempt
 	return o
@@ -72,15 +72,15 @@ func NewOutbox(conn *Conn, run func(func())) *Outbox {
 
 // Limit sets how many bytes may be queued before Put refuses more; 0 leaves it at MaxQueued.
 // The owner calls it before it uses the outbox.
-func (o *Outbox) Limit(n int) {
+func (o *WriteQueue) Limit(n int) {
 	if n > 0 {
 		o.limit = n
 	}
 }
 
-// Begin returns where a frame of about size bytes is to be appended. No other
+// BeginFrame returns where a frame of about size bytes is to be appended. No other
 // frame gets in between until End.
-func (o *Outbox) Begin(size int) (dst []byte) {
+func (o *WriteQueue) BeginFrame(size int) (dst []byte) {
 	o.mu.Lock()
 	n := len(o.pieces)
 	if n == 0 || o.pieces[n-1].Len()+size > outboxPiece || o.pieces[n-1].IsBorrowed() {
@@ -91,9 +91,9 @@ func (o *Outbox) Begin(size int) (dst []byte) {
 	return o.pieces[n-1].Storage()
 }
 
-// End takes what became of what Begin returned. An error says that the
+// EndFrame takes what became of what Begin returned. An error says that the
 // connection is lost: the frame was dropped.
-func (o *Outbox) End(dst []byte) error {
+func (o *WriteQueue) EndFrame(dst []byte) error {
 	piece := o.pieces[len(o.pieces)-1]
 	o.queued.Add(int64(len(dst) - len(piece.Storage())))
 	piece.SetStorage(dst)
@@ -105,17 +105,17 @@ func (o *Outbox) End(dst []byte) error {
 	return err
 }
 
-// Put appends the frame of about size bytes that frame makes behind dst, and returns
+// AppendFrame appends the frame of about size bytes that frame makes behind dst, and returns
 // how many bytes it has. Whatever becomes of frame, an error or a panic, the outbox
 // goes on, without a part of it. err is frame's; lost says that the connection is, or is
 // ErrOutboxFull: then frame was not called.
-func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
-	dst := o.Begin(size)
+func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
+	dst := o.BeginFrame(size)
 	start := len(dst)
 	out := dst
 	full := o.Full() // o.mu is held until End
 	defer func() {
-		if lost = o.End(out); lost == nil && full {
+		if lost = o.EndFrame(out); lost == nil && full {
 			lost = ErrOutboxFull
 		}
 	}()
@@ -131,18 +131,18 @@ func (o *Outbox) Put(size int, frame func(dst []byte) ([]byte, error)) (n int, e
 }
 
 // Full reports whether so many bytes wait that Put refuses more.
-func (o *Outbox) Full() bool { return o.Queued() >= o.limit }
+func (o *WriteQueue) Full() bool { return o.Queued() >= o.limit }
 
 // Queued returns how many bytes wait.
-func (o *Outbox) Queued() int { return int(o.queued.Load()) }
+func (o *WriteQueue) Queued() int { return int(o.queued.Load()) }
 
-// AwaitRoom waits until less than HighWater is queued, or the connection is
+// AwaitCapacity waits until less than HighWatermark is queued, or the connection is
 // lost.
-func (o *Outbox) AwaitRoom() { o.AwaitBelow(HighWater) }
+func (o *WriteQueue) AwaitCapacity() { o.AwaitCapacityBelow(HighWatermark) }
 
-// AwaitBelow is AwaitRoom for who may go on until limit bytes are queued, which are
-// HighWater or more.
-func (o *Outbox) AwaitBelow(limit int) {
+// AwaitCapacityBelow is AwaitCapacity for who may go on until limit bytes are queued, which are
+// HighWatermark or more.
+func (o *WriteQueue) AwaitCapacityBelow(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.Queued() >= limit && o.err == nil {
@@ -153,7 +153,7 @@ func (o *Outbox) AwaitBelow(limit int) {
 // Flush writes what waits, unless somebody does already. It returns before
 // everything is written if the socket is full. An error means that the
 // connection is lost; whoever reads from it finds out as well.
-func (o *Outbox) Flush() error {
+func (o *WriteQueue) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.writing {
@@ -165,14 +165,14 @@ func (o *Outbox) Flush() error {
 		o.mu.Unlock()
 		err := o.tryWrite()
 		o.mu.Lock()
-		o.lent -= o.returned
+		o.borrowed -= o.returned
 		o.returned = 0
 		o.err = errors.Join(o.err, err)
 		if len(o.out) > 0 && o.err == nil {
-			o.untake()
+			o.requeue()
 			o.own()
 			o.room.Broadcast() // Own waits for us, and must not for the peer
-			o.run(o.drain)
+			o.run(o.writeBlocking)
 			return nil // writing goes on
 		}
 	}
@@ -181,19 +181,19 @@ func (o *Outbox) Flush() error {
 }
 
 // stop ends writing, for nothing waits or nothing can be written. o.mu is held.
-func (o *Outbox) stop() {
+func (o *WriteQueue) stop() {
 	o.writing = false
 	if o.err != nil {
-		o.untake()
+		o.requeue()
 		o.drop()
 	}
 	o.room.Broadcast()
 }
 
-// FlushSoon is Flush for a goroutine that has put one frame into the outbox, as
+// FlushAfterYield is Flush for a goroutine that has put one frame into the outbox, as
 // others may be about to: where there is one processor, they have their turn first,
 // and all leaves in one write.
-func (o *Outbox) FlushSoon() error {
+func (o *WriteQueue) FlushAfterYield() error {
 	if o.yields {
 		runtime.Gosched()
 	}
@@ -201,8 +201,8 @@ func (o *Outbox) FlushSoon() error {
 }
 
 // take takes the oldest pieces to be written. o.mu is held.
-func (o *Outbox) take() {
-	n := min(len(o.pieces), mostPieces)
+func (o *WriteQueue) take() {
+	n := min(len(o.pieces), maxIovecs)
 	o.out = append(o.out, o.pieces[:n]...)
 	o.pieces = slices.Delete(o.pieces, 0, n)
 	taken := 0
@@ -212,8 +212,8 @@ func (o *Outbox) take() {
 	o.queued.Add(-int64(taken))
 }
 
-// untake has what was taken and not written wait again. o.mu is held.
-func (o *Outbox) untake() {
+// requeue has what was taken and not written wait again. o.mu is held.
+func (o *WriteQueue) requeue() {
 	for _, piece := range o.out {
 		o.queued.Add(int64(piece.Len()))
 	}
@@ -222,16 +222,16 @@ func (o *Outbox) untake() {
 	o.out = o.out[:0]
 }
 
-// drain writes until nothing waits. It was given the right to write. A peer that takes
+// writeBlocking writes until nothing waits. It was given the right to write. A peer that takes
 // nothing has its connection closed: whoever reads from it would wait for ever.
-func (o *Outbox) drain() {
+func (o *WriteQueue) writeBlocking() {
 	if o.writeAll() != nil {
 		_ = o.conn.Close() // its owner may have
 	}
 }
 
 // writeAll writes until nothing waits, or nothing can be written.
-func (o *Outbox) writeAll() error {
+func (o *WriteQueue) writeAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.err == nil && len(o.pieces) > 0 {
@@ -244,7 +244,7 @@ func (o *Outbox) writeAll() error {
 		o.mu.Lock()
 		o.queued.Add(-int64(size))
 		o.err = errors.Join(o.err, err)
-		if o.Queued() < HighWater {
+		if o.Queued() < HighWatermark {
 			o.room.Broadcast()
 		}
 	}
@@ -253,11 +253,11 @@ func (o *Outbox) writeAll() error {
 }
 
 // drop gives up what waits; o.mu is held.
-func (o *Outbox) drop() {
+func (o *WriteQueue) drop() {
 	for _, piece := range o.pieces {
 		o.queued.Add(-int64(piece.Len()))
 		if piece.IsBorrowed() {
-			o.lent--
+			o.borrowed--
 		}
 		piece.Release()
 	}
@@ -266,8 +266,8 @@ func (o *Outbox) drop() {
 	o.room.Broadcast()
 }
 
-// Rest gives up the storage that only a busy connection needs.
-func (o *Outbox) Rest() {
+// Shrink gives up the storage that only a busy connection needs.
+func (o *WriteQueue) Shrink() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !o.writing && len(o.pieces) == 0 {
@@ -277,7 +277,7 @@ func (o *Outbox) Rest() {
 
 // Fail gives up what waits and refuses what comes. The connection is closed by
 // its owner, which ends a write that is under way.
-func (o *Outbox) Fail(err error) {
+func (o *WriteQueue) Fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.err = errors.Join(o.err, err)
@@ -289,7 +289,7 @@ func (o *Outbox) Fail(err error) {
 
 // Close sends what waits and refuses what comes. It returns when everything has
 // been taken by the socket, or cannot be.
-func (o *Outbox) Close() {
+func (o *WriteQueue) Close() {
 	_ = o.Flush() // then there is nothing to wait for
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -301,7 +301,7 @@ func (o *Outbox) Close() {
 
 // tryWrite writes as much of what was taken as the socket takes at once. Connections
 // that are not sockets take nothing at once.
-func (o *Outbox) tryWrite() error {
+func (o *WriteQueue) tryWrite() error {
 	if o.conn.raw == nil {
 		return nil
 	}
@@ -321,11 +321,11 @@ func (o *Outbox) tryWrite() error {
 
 // seal is tryWrite over TLS: pieces become records. As long as the socket does not
 // take those, the last piece stays, empty: writing it is writing them.
-func (o *Outbox) seal(s *secure) error {
+func (o *WriteQueue) seal(s *tlsLayer) error {
 	for len(o.out) > 0 {
 		piece := o.out[0]
 		n := piece.Len()
-		left, err := s.seal(piece.Bytes())
+		left, err := s.encrypt(piece.Bytes())
 		if left || err != nil {
 			piece.Discard(n)
 			return err
@@ -335,9 +335,9 @@ func (o *Outbox) seal(s *secure) error {
 	return nil
 }
 
-func (o *Outbox) attempt(fd uintptr) bool {
+func (o *WriteQueue) attempt(fd uintptr) bool {
 	for len(o.out) > 0 {
-		n, errno := writePieces(fd, o.out)
+		n, errno := writev(fd, o.out)
 		if errno == syscall.EAGAIN {
 			return true
 		}
@@ -351,7 +351,7 @@ func (o *Outbox) attempt(fd uintptr) bool {
 }
 
 // written releases the pieces of which the last of n bytes was written.
-func (o *Outbox) written(n int) {
+func (o *WriteQueue) written(n int) {
 	whole := 0
 	for _, piece := range o.out {
 		if n < piece.Len() {

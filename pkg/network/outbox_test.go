@@ -16,7 +16,7 @@ import (
 
 // outbox returns an outbox, the other end of its connection, and a group that
 // its goroutines belong to.
-func outbox(t *testing.T) (*Outbox, net.Conn, *sync.WaitGroup) {
+func outbox(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
 	t.Helper()
 	near, far := pair(t)
 	var running sync.WaitGroup
@@ -28,8 +28,8 @@ func outbox(t *testing.T) (*Outbox, net.Conn, *sync.WaitGroup) {
 }
 
 // put appends a frame and reports the outbox's error.
-func put(o *Outbox, frame string) error {
-	return o.End(append(o.Begin(len(frame)), frame...))
+func put(o *WriteQueue, frame string) error {
+	return o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
 }
 
 func TestFramesThatWaitLeaveInTheirOrder(t *testing.T) {
@@ -75,11 +75,11 @@ func TestAFullSocketKeepsNobodyWaiting(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if o.Queued() < HighWater {
+	if o.Queued() < HighWatermark {
 		t.Fatalf("%d bytes are queued: the socket took everything", o.Queued())
 	}
 	room := make(chan struct{})
-	go func() { o.AwaitRoom(); close(room) }()
+	go func() { o.AwaitCapacity(); close(room) }()
 	got, err := io.ReadAll(io.LimitReader(far, int64(n*len(frame))))
 	if err != nil || len(got) != n*len(frame) {
 		t.Fatalf("%d bytes arrive, %v", len(got), err)
@@ -136,7 +136,7 @@ func TestAPeerThatTakesNothingIsGivenUp(t *testing.T) {
 		_ = put(o, frame)
 	}
 	_ = o.Flush()
-	o.AwaitRoom() // it returns though there never is room
+	o.AwaitCapacity() // it returns though there never is room
 	if err := put(o, "more"); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("put = %v, want a timeout", err)
 	}
@@ -185,7 +185,7 @@ func TestFailEndsTheWaitForRoom(t *testing.T) {
 	_ = o.Flush()
 	failed := errors.New("it is over")
 	go o.Fail(failed)
-	o.AwaitRoom()
+	o.AwaitCapacity()
 	if err := put(o, "x"); !errors.Is(err, failed) {
 		t.Errorf("put = %v", err)
 	}
@@ -200,11 +200,11 @@ func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
 	frame := func(text string) func([]byte) ([]byte, error) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
-	if n, err, lost := o.Put(10, frame("before ")); n != 7 || err != nil || lost != nil {
+	if n, err, lost := o.AppendFrame(10, frame("before ")); n != 7 || err != nil || lost != nil {
 		t.Fatalf("Put = %d, %v, %v", n, err, lost)
 	}
 	broken := errors.New("broken")
-	if n, err, lost := o.Put(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
+	if n, err, lost := o.AppendFrame(10, func(dst []byte) ([]byte, error) { return append(dst, "half"...), broken }); n != 0 || err != broken || lost != nil {
 		t.Errorf("Put = %d, %v, %v; want 0 and the frame's error", n, err, lost)
 	}
 	func() {
@@ -213,9 +213,9 @@ func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_, _, _ = o.Put(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
+		_, _, _ = o.AppendFrame(10, func(dst []byte) ([]byte, error) { panic(string(append(dst, "half"...))) })
 	}()
-	if _, err, lost := o.Put(10, frame("after")); err != nil || lost != nil {
+	if _, err, lost := o.AppendFrame(10, frame("after")); err != nil || lost != nil {
 		t.Fatal(err, lost)
 	}
 	if err := o.Flush(); err != nil {
@@ -226,7 +226,7 @@ func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
 		t.Errorf("sent %q, %v", got, err)
 	}
 	o.Fail(io.EOF)
-	if _, err, lost := o.Put(10, frame("x")); err != nil || lost == nil {
+	if _, err, lost := o.AppendFrame(10, frame("x")); err != nil || lost == nil {
 		t.Errorf("Put on a lost connection = %v, %v", err, lost)
 	}
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Quiet reports whether the connection is open and its peer has sent nothing:
+// IsReusable reports whether the connection is open and its peer has sent nothing:
 // what a pooled connection must be before it is used again. It costs a system
 // call and never waits. Connections that are not plain sockets are taken at
 // their word.
-func (c *Conn) Quiet() bool {
+func (c *Conn) IsReusable() bool {
 	if c.raw == nil {
 		return true
 	}
@@ -79,19 +79,19 @@ func (c *Conn) readAhead() error {
 	return err
 }
 
-// AwaitGone waits until the peer has closed, reset or half-closed the
+// AwaitPeerClose waits until the peer has closed, reset or half-closed the
 // connection, or the wait is ended by Interrupt (ErrInterrupted). Bytes that
 // arrive meanwhile are left unread. halfClose says that the end of the peer's
 // direction alone is not the end. A connection that is not a plain socket cannot
 // be watched without reading: ErrInterrupted at once.
-func (c *Conn) AwaitGone(halfClose bool) error {
+func (c *Conn) AwaitPeerClose(halfClose bool) error {
 	if c.raw == nil {
 		return ErrInterrupted
 	}
 	for {
 		var result error
 		err := c.raw.Read(func(fd uintptr) bool {
-			result = gone(fd, halfClose)
+			result = peerClosed(fd, halfClose)
 			return result != nil
 		})
 		if err == nil {

@@ -18,9 +18,9 @@ type Stream interface {
 	CloseWrite() error
 }
 
-// Traffic is how many bytes have been carried between two connections, which may be read
+// RelayCounters is how many bytes have been carried between two connections, which may be read
 // while more are. The zero value is none. It serves one Pump.
-type Traffic struct {
+type RelayCounters struct {
 	Out, In atomic.Int64 // from the one that came to its peer, and back
 
 	last atomic.Int64 // when a byte last moved, since Pump began
@@ -29,34 +29,34 @@ type Traffic struct {
 
 // Idle reports whether Pump has ended because no byte moved for the idle time. The goroutine
 // that called Pump may call it afterwards.
-func (t *Traffic) Idle() bool { return t.idle }
+func (t *RelayCounters) Idle() bool { return t.idle }
 
-// Pump carries bytes between conn and peer until both directions have ended,
+// Relay carries bytes between conn and peer until both directions have ended,
 // either failed, or neither moved a byte for idle (0: for ever). The end of one
 // direction is passed on and leaves the other open. It returns the bytes carried
 // from conn to peer (out) and from peer to conn (in). It closes both on failure,
 // over TLS without saying that it is the end, and neither otherwise.
-func Pump(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
-	var t Traffic
+func Relay(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
+	var t RelayCounters
 	t.Pump(conn, peer, idle)
 	return t.Out.Load(), t.In.Load()
 }
 
 // Pump is the function Pump for a traffic that is watched. A panic of peer's fails its
 // direction and, once both have ended, goes on in the goroutine that called.
-func (t *Traffic) Pump(conn *Conn, peer Stream, idle time.Duration) {
+func (t *RelayCounters) Pump(conn *Conn, peer Stream, idle time.Duration) {
 	began := time.Now()
 	var up, down error
 	fail := func() error {
-		_ = conn.sever() // makes the other direction end too
+		_ = conn.closeWithoutNotify() // makes the other direction end too
 		if c, ok := peer.(*Conn); ok {
-			return c.sever()
+			return c.closeWithoutNotify()
 		}
 		return peer.Close()
 	}
 	turn := func(src io.Reader, dst Stream, count *atomic.Int64) error {
 		err := contain(func() error {
-			if err := carry(src, dst, began, idle, &t.last, count); err != nil {
+			if err := copyOneWay(src, dst, began, idle, &t.last, count); err != nil {
 				return err
 			}
 			return dst.CloseWrite()
@@ -101,9 +101,9 @@ func contain(f func() error) (err error) {
 // deadliner is a stream whose reads can be bounded.
 type deadliner interface{ SetReadDeadline(t time.Time) }
 
-// carry copies from src to dst until src ends: then its error is nil. What dst has taken
+// copyOneWay copies from src to dst until src ends: then its error is nil. What dst has taken
 // is added to count.
-func carry(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last, count *atomic.Int64) error {
+func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last, count *atomic.Int64) error {
 	timed, _ := src.(deadliner)
 	for {
 		if timed != nil && idle > 0 {

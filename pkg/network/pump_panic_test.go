@@ -59,7 +59,7 @@ func TestAPanicOfAStreamIsItsCallersOnly(t *testing.T) {
 			}
 			_ = peer.(interface{ CloseWrite() error }).CloseWrite()
 			err := contain(func() error {
-				Pump(conn, &bomb{at: at, ended: make(chan struct{})}, 0)
+				Relay(conn, &bomb{at: at, ended: make(chan struct{})}, 0)
 				return nil
 			})
 			var p *contained
@@ -73,7 +73,7 @@ func TestAPanicOfAStreamIsItsCallersOnly(t *testing.T) {
 // partingBomb panics when it says goodbye.
 type partingBomb struct{ *parter }
 
-func (partingBomb) Part() { panic("a defect in Part") }
+func (partingBomb) SendGoAway() { panic("a defect in Part") }
 
 // ServeConn is parter's, but for who says goodbye.
 func (p partingBomb) ServeConn(ctx context.Context, conn *Conn) error {

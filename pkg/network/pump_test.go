@@ -19,7 +19,7 @@ import (
 func pumped(conn *Conn, peer Stream, idle time.Duration) <-chan [2]int64 {
 	counts := make(chan [2]int64, 1)
 	go func() {
-		out, in := Pump(conn, peer, idle)
+		out, in := Relay(conn, peer, idle)
 		counts <- [2]int64{out, in}
 	}()
 	return counts
@@ -127,7 +127,7 @@ func TestTrafficIsCountedWhileItIsCarried(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			near, caller := pair(t)
 			far, origin := pair(t)
-			var traffic Traffic
+			var traffic RelayCounters
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// secure is the TLS of a connection: it stands between the socket and the methods
+// tlsLayer is the TLS of a connection: it stands between the socket and the methods
 // of Conn that carry bytes, which mean plaintext from then on.
 //
 //	reading  poller -> tryRead -> tls.Conn.Read -> wire.Read -> the socket, never waiting
@@ -24,7 +24,7 @@ import (
 // one that has nothing to read. Writing gathers the records of one call, and of
 // what the reader has to say (alerts, answers to key updates), in the order in
 // which they were sealed; they leave in one system call.
-type secure struct {
+type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
 	info TLS       // immutable once the handshake is done
@@ -46,8 +46,8 @@ type secure struct {
 	}
 }
 
-// wire is what tls.Conn takes for the socket.
-type wire secure
+// tlsTransport is what tls.Conn takes for the socket.
+type tlsTransport tlsLayer
 
 // errNothing is what tls.Conn is told by a socket that has nothing to read: it goes
 // on as if nothing had happened, which it does after errors that say Temporary.
@@ -68,8 +68,8 @@ func (*interrupted) Timeout() bool   { return true }
 func (*interrupted) Temporary() bool { return true }
 
 // Read is for tls.Conn.
-func (w *wire) Read(p []byte) (int, error) {
-	s := (*secure)(w)
+func (w *tlsTransport) Read(p []byte) (int, error) {
+	s := (*tlsLayer)(w)
 	if e := s.in.early; e != nil {
 		n, _ := e.Read(p) // never empty
 		if e.Len() == 0 {
@@ -120,8 +120,8 @@ const mostSealed = 1 << 20
 var errDeaf = errors.New("network: the peer has TLS answered and takes no answers")
 
 // Write is for tls.Conn: it never waits.
-func (w *wire) Write(p []byte) (int, error) {
-	o := &(*secure)(w).out
+func (w *tlsTransport) Write(p []byte) (int, error) {
+	o := &(*tlsLayer)(w).out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.sealed == nil {
@@ -135,28 +135,28 @@ func (w *wire) Write(p []byte) (int, error) {
 }
 
 // Close is for tls.Conn, which does not close the connection.
-func (w *wire) Close() error { return nil }
+func (w *tlsTransport) Close() error { return nil }
 
 // LocalAddr is for tls.Conn.
-func (w *wire) LocalAddr() net.Addr { return w.conn.LocalAddr() }
+func (w *tlsTransport) LocalAddr() net.Addr { return w.conn.LocalAddr() }
 
 // RemoteAddr is for tls.Conn.
-func (w *wire) RemoteAddr() net.Addr { return w.conn.RemoteAddr() }
+func (w *tlsTransport) RemoteAddr() net.Addr { return w.conn.RemoteAddr() }
 
 // SetDeadline is for tls.Conn: deadlines are those of the Conn.
-func (w *wire) SetDeadline(time.Time) error { return nil }
+func (w *tlsTransport) SetDeadline(time.Time) error { return nil }
 
 // SetReadDeadline is for tls.Conn.
-func (w *wire) SetReadDeadline(time.Time) error { return nil }
+func (w *tlsTransport) SetReadDeadline(time.Time) error { return nil }
 
 // SetWriteDeadline is for tls.Conn.
-func (w *wire) SetWriteDeadline(time.Time) error { return nil }
+func (w *tlsTransport) SetWriteDeadline(time.Time) error { return nil }
 
 // read is a read of plaintext that waits for the socket unless s.in.polling.
-func (s *secure) read(p []byte) (int, error) {
+func (s *tlsLayer) read(p []byte) (int, error) {
 	n, err := s.tls.Read(p)
 	s.in.dry = err != nil && errors.Is(err, errNothing)
-	s.push() // what reading had to say
+	s.tryFlush() // what reading had to say
 	if n > 0 {
 		return n, nil // an error comes again with the next read
 	}
@@ -164,7 +164,7 @@ func (s *secure) read(p []byte) (int, error) {
 }
 
 // readFailed turns an error of tls.Conn into what the reader of a socket expects.
-func (s *secure) readFailed(err error) error {
+func (s *tlsLayer) readFailed(err error) error {
 	if err == io.EOF && s.in.ended {
 		// Not close_notify: somebody may have cut what was sent (RFC 8446 6.1, RFC
 		// 9112 9.8).
@@ -178,7 +178,7 @@ func (s *secure) readFailed(err error) error {
 }
 
 // poll is read on the socket fd, without waiting: errNothing.
-func (s *secure) poll(fd uintptr, p []byte) (int, error) {
+func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	s.in.fd, s.in.polling = fd, true
 	n, err := s.read(p)
 	s.in.polling = false
@@ -187,7 +187,7 @@ func (s *secure) poll(fd uintptr, p []byte) (int, error) {
 
 // idle reports whether there is nothing to read, at the cost of a look at the
 // socket and no more: neither a buffer nor a stack that has grown.
-func (s *secure) idle(fd uintptr) bool {
+func (s *tlsLayer) idle(fd uintptr) bool {
 	if !s.in.dry {
 		return false
 	}
@@ -195,8 +195,8 @@ func (s *secure) idle(fd uintptr) bool {
 	return errno == syscall.EAGAIN
 }
 
-// look reads ahead what there is, without waiting, and reports as readCalls.found.
-func (s *secure) look(fd uintptr) int {
+// peekPlaintext reads ahead what there is, without waiting, and reports as readCalls.found.
+func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 	if s.conn.reader.unread != nil {
 		return s.conn.reader.unread.Len()
 	}
@@ -222,7 +222,7 @@ func (s *secure) look(fd uintptr) int {
 const aheadSize = 4 << 10
 
 // write seals p and sends it, with what waited.
-func (s *secure) write(p []byte) (written int, err error) {
+func (s *tlsLayer) write(p []byte) (written int, err error) {
 	for {
 		n := min(len(p)-written, outboxPiece)
 		if n > 0 {
@@ -240,7 +240,7 @@ func (s *secure) write(p []byte) (written int, err error) {
 }
 
 // flush sends what is sealed, waiting for the socket.
-func (s *secure) flush() error {
+func (s *tlsLayer) flush() error {
 	o := &s.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -263,9 +263,9 @@ func (s *secure) flush() error {
 	return nil
 }
 
-// push sends what the socket takes at once of what is sealed, unless a writer does,
+// tryFlush sends what the socket takes at once of what is sealed, unless a writer does,
 // and reports whether something is left for one. Safe from any goroutine.
-func (s *secure) push() (left bool) {
+func (s *tlsLayer) tryFlush() (left bool) {
 	o := &s.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -289,9 +289,9 @@ func (s *secure) push() (left bool) {
 	return false
 }
 
-// seal makes records of p, which it writes as far as the socket takes them at once,
+// encrypt makes records of p, which it writes as far as the socket takes them at once,
 // and reports whether something is left: the next write sends it.
-func (s *secure) seal(p []byte) (left bool, err error) {
+func (s *tlsLayer) encrypt(p []byte) (left bool, err error) {
 	if len(p) > outboxPiece {
 		s.out.mu.Lock()
 		s.out.large = max(s.out.large, len(p)+len(p)/64) // and what records add
@@ -300,19 +300,19 @@ func (s *secure) seal(p []byte) (left bool, err error) {
 	if _, err = s.tls.Write(p); err != nil {
 		return false, err
 	}
-	return s.push(), nil
+	return s.tryFlush(), nil
 }
 
-// bye tells the peer that nothing follows, if that can be without waiting, before
+// sendCloseNotify tells the peer that nothing follows, if that can be without waiting, before
 // the socket is closed. Safe from any goroutine.
-func (s *secure) bye() {
+func (s *tlsLayer) sendCloseNotify() {
 	_ = s.tls.CloseWrite() // before the end of the handshake there is nothing to end
-	s.push()
+	s.tryFlush()
 	s.drop()
 }
 
 // drop gives up what is sealed: the socket will not take it any more.
-func (s *secure) drop() {
+func (s *tlsLayer) drop() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()
 	if s.out.sealed != nil {

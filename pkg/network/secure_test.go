@@ -61,7 +61,7 @@ func secured(t *testing.T, through func(net.Conn) net.Conn) (*Conn, *tls.Conn) {
 	peer := tls.Client(nc, client)
 	shaken := make(chan error, 1)
 	go func() { shaken <- peer.Handshake() }()
-	if err := c.SecureServer(server, time.Now().Add(5*time.Second)); err != nil {
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-shaken; err != nil {
@@ -78,7 +78,7 @@ func securedClient(t *testing.T) (*Conn, *tls.Conn) {
 	peer := tls.Server(nc, server)
 	shaken := make(chan error, 1)
 	go func() { shaken <- peer.Handshake() }()
-	if err := c.SecureClient(client, time.Now().Add(5*time.Second)); err != nil {
+	if err := c.ClientHandshake(client, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-shaken; err != nil {
@@ -146,11 +146,11 @@ func TestHalfARecordIsNothingToRead(t *testing.T) {
 	asked := 0
 	c.SetReadDeadline(time.Now().Add(30 * time.Millisecond))
 	var b *buffer.IoBuffer
-	_, err := c.FillThen(&b, 100, func() { asked++ })
+	_, err := c.FillOnWait(&b, 100, func() { asked++ })
 	if !errors.Is(err, os.ErrDeadlineExceeded) || b != nil || asked == 0 {
 		t.Fatalf("FillThen of half a record = %v, buffer %v, %d calls of wait; want a deadline, no buffer and a call", err, b, asked)
 	}
-	if !c.Quiet() || c.hasBytes() {
+	if !c.IsReusable() || c.hasBytes() {
 		t.Error("half a record passes for bytes to read")
 	}
 	c.SetReadDeadline(time.Time{})
@@ -177,7 +177,7 @@ func TestWaitingKnowsWhatWasDecrypted(t *testing.T) {
 		t.Fatalf("Read = %d, %v, %q", n, err, p)
 	}
 	for _, want := range []string{"ne", "two"} {
-		if c.Quiet() || !c.hasBytes() {
+		if c.IsReusable() || !c.hasBytes() {
 			t.Errorf("before %q: there is nothing to read", want)
 		}
 		if err := c.AwaitReadable(); err != nil {
@@ -187,18 +187,18 @@ func TestWaitingKnowsWhatWasDecrypted(t *testing.T) {
 			t.Errorf("Fill = %q, want %q", got, want)
 		}
 	}
-	if !c.Quiet() {
+	if !c.IsReusable() {
 		t.Error("a connection from which everything was read is not quiet")
 	}
 }
 
 func TestSessionTicketsAreNothingToRead(t *testing.T) {
 	c, peer := securedClient(t) // the peer has sent tickets
-	if !c.Quiet() {
+	if !c.IsReusable() {
 		t.Error("a connection that brought only tickets is not quiet")
 	}
 	peer.Write([]byte("unasked"))
-	if err := c.AwaitReadable(); err != nil || c.Quiet() {
+	if err := c.AwaitReadable(); err != nil || c.IsReusable() {
 		t.Errorf("AwaitReadable = %v; a connection with bytes must not be quiet", err)
 	}
 }
@@ -281,11 +281,11 @@ func TestAnOutboxOverTLSSendsWhatTheSocketDoesNotTakeAtOnce(t *testing.T) {
 		}
 	}()
 	for range frames {
-		o.End(append(o.Begin(len(frame)), frame...))
+		o.EndFrame(append(o.BeginFrame(len(frame)), frame...))
 		if err := o.Flush(); err != nil {
 			t.Fatal(err)
 		}
-		o.AwaitRoom()
+		o.AwaitCapacity()
 	}
 	if n := <-got; n != frames*len(frame) {
 		t.Errorf("the peer got %d bytes, want %d", n, frames*len(frame))
@@ -298,7 +298,7 @@ func TestFramesOfAnOutboxLeaveAsOneBatchOfRecords(t *testing.T) {
 	c, peer := secured(t, nil)
 	o := NewOutbox(c, func(f func()) { t.Error("somebody waits for the socket") })
 	for range 100 {
-		o.End(append(o.Begin(100), make([]byte, 100)...))
+		o.EndFrame(append(o.BeginFrame(100), make([]byte, 100)...))
 	}
 	if err := o.Flush(); err != nil {
 		t.Fatal(err)
@@ -348,26 +348,26 @@ func TestWhatBreaksOffIsNoEndOverTLS(t *testing.T) {
 		want error
 	}{
 		{"a connection that is closed has ended", func(_ *testing.T, c *Conn) { c.Close() }, io.EOF},
-		{"one that is cut at the end of a drain has not", func(_ *testing.T, c *Conn) { c.cut() }, io.ErrUnexpectedEOF},
+		{"one that is cut at the end of a drain has not", func(_ *testing.T, c *Conn) { c.forceClose() }, io.ErrUnexpectedEOF},
 		{"nor one to which bytes were carried that broke off", func(t *testing.T, c *Conn) {
 			from, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
-			Pump(from, c, 0)
+			Relay(from, c, 0)
 		}, io.ErrUnexpectedEOF},
 		{"nor one from which they were", func(t *testing.T, c *Conn) {
 			from, peer := pair(t)
 			peer.(*net.TCPConn).SetLinger(0)
 			peer.Close()
-			Pump(c, from, 0)
+			Relay(c, from, 0)
 		}, io.ErrUnexpectedEOF},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			server, client := pki(t)
 			c, nc := pair(t)
 			peer := NewConn(nc)
-			shaken := bg(func() error { return peer.SecureClient(client, time.Now().Add(5*time.Second)) })
-			if err := c.SecureServer(server, time.Now().Add(5*time.Second)); err != nil {
+			shaken := bg(func() error { return peer.ClientHandshake(client, time.Now().Add(5*time.Second)) })
+			if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 				t.Fatal(err)
 			}
 			if err := <-shaken; err != nil {
@@ -434,7 +434,7 @@ func TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived(t *testing.T) {
 func TestRecordsForAPeerThatTakesNoneAreBounded(t *testing.T) {
 	t.Run("answers of TLS", func(t *testing.T) {
 		c, _ := secured(t, nil)
-		w := (*wire)(c.secure.Load()) // as tls.Conn answers a peer's wish for new keys
+		w := (*tlsTransport)(c.secure.Load()) // as tls.Conn answers a peer's wish for new keys
 		total := 0
 		for record := make([]byte, 27); total < 2*mostSealed; total += len(record) {
 			if _, err := w.Write(record); err != nil {
@@ -448,7 +448,7 @@ func TestRecordsForAPeerThatTakesNoneAreBounded(t *testing.T) {
 	t.Run("a frame is as large as it is", func(t *testing.T) {
 		c, peer := secured(t, nil)
 		frame := make([]byte, 32*mostSealed) // more than sockets hold
-		left, err := c.secure.Load().seal(frame)
+		left, err := c.secure.Load().encrypt(frame)
 		if !left || err != nil {
 			t.Fatalf("seal = %v, %v; want that something is left", left, err)
 		}
@@ -475,7 +475,7 @@ func securedPipe(t *testing.T) (*Conn, *tls.Conn) {
 	near, far := net.Pipe()
 	c, peer := NewConn(near), tls.Client(far, client)
 	shaken := bg(peer.Handshake)
-	if err := c.SecureServer(server, time.Now().Add(5*time.Second)); err != nil {
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-shaken; err != nil {
@@ -498,7 +498,7 @@ func TestAHandshakeHasADeadline(t *testing.T) {
 					go far.Write([]byte(begin))
 				}
 				start := time.Now()
-				err := c.SecureServer(server, start.Add(10*time.Second))
+				err := c.ServerHandshake(server, start.Add(10*time.Second))
 				if took := time.Since(start); !errors.Is(err, os.ErrDeadlineExceeded) || took != 10*time.Second {
 					t.Errorf("SecureServer = %v after %v, want a deadline after 10s", err, took)
 				}
@@ -520,7 +520,7 @@ func TestWhatWasReadBeforeBelongsToTheHandshake(t *testing.T) {
 		t.Fatalf("the hello begins with %#x", b.Bytes()[0])
 	}
 	c.Unread(b)
-	if err := c.SecureServer(server, time.Now().Add(5*time.Second)); err != nil {
+	if err := c.ServerHandshake(server, time.Now().Add(5*time.Second)); err != nil {
 		t.Fatal(err)
 	}
 	if err := <-shaken; err != nil {

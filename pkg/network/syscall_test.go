@@ -47,7 +47,7 @@ func TestCallsAreBounded(t *testing.T) {
 		}
 	}
 	var pieces []*buffer.IoBuffer
-	for range mostPieces {
+	for range maxIovecs {
 		pieces = append(pieces, buffer.Borrow(make([]byte, outboxPiece)))
 	}
 	small := []*buffer.IoBuffer{buffer.Borrow(make([]byte, 5)), buffer.Borrow(make([]byte, 7))}
@@ -58,10 +58,10 @@ func TestCallsAreBounded(t *testing.T) {
 		want int
 	}{
 		{"send", func() (int, syscall.Errno) { return writeFD(uintptr(fds[0]), p) }, maxSend},
-		{"send one piece", func() (int, syscall.Errno) { return writePieces(uintptr(fds[0]), pieces[:1]) }, maxSend},
-		{"send pieces", func() (int, syscall.Errno) { return writePieces(uintptr(fds[0]), pieces) }, maxSend},
+		{"send one piece", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces[:1]) }, maxSend},
+		{"send pieces", func() (int, syscall.Errno) { return writev(uintptr(fds[0]), pieces) }, maxSend},
 		{"send small pieces, and of a large one what there is room for", func() (int, syscall.Errno) {
-			return writePieces(uintptr(fds[0]), append(small, pieces...))
+			return writev(uintptr(fds[0]), append(small, pieces...))
 		}, maxSend},
 		{"receive", func() (int, syscall.Errno) { return readFD(uintptr(fds[1]), p) }, maxRecv},
 	} {

@@ -12,25 +12,25 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Peer is a socket of UDP that is connected to one address: it sends nowhere else, and
+// ConnectedUDP is a socket of UDP that is connected to one address: it sends nowhere else, and
 // receives from nobody else. It holds a descriptor and neither goroutine nor buffer:
 // a Poll tells when there is something to receive. Safe for concurrent use.
-type Peer struct {
+type ConnectedUDP struct {
 	mu    sync.Mutex
 	fd    int // guarded by mu; -1: closed
-	owner Readable
-	poll  *Poll // guarded by mu; nil: none
+	owner ReadHandler
+	poll  *Poller // guarded by mu; nil: none
 }
 
-// Readable is told that a Peer of its has something to receive, or an error to tell.
-type Readable interface {
+// ReadHandler is told that a Peer of its has something to receive, or an error to tell.
+type ReadHandler interface {
 	// Readable is called by Poll.Run, one call at a time; buffer is the callee's until it
 	// returns.
 	Readable(buffer []byte)
 }
 
 // DialPacket connects a socket of UDP to ip:port. d's options count but KeepAlive.
-func (d Dialer) DialPacket(address string) (*Peer, error) {
+func (d Dialer) DialPacket(address string) (*ConnectedUDP, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
 		return nil, fmt.Errorf("UDP: %w", err)
@@ -48,7 +48,7 @@ func (d Dialer) DialPacket(address string) (*Peer, error) {
 		_ = unix.Close(fd) // it was not used
 		return nil, err
 	}
-	return &Peer{fd: fd}, nil
+	return &ConnectedUDP{fd: fd}, nil
 }
 
 func (d *Dialer) connectPacket(fd int, from netip.Addr, to netip.AddrPort) error {
@@ -80,9 +80,9 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	return out
 }
 
-// Send sends b as one datagram, without waiting. Errors: ErrFull, ErrRefused, for a
+// Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused, for a
 // datagram sent before, net.ErrClosed, and those of the system.
-func (p *Peer) Send(b []byte) error {
+func (p *ConnectedUDP) Send(b []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd < 0 {
@@ -92,9 +92,9 @@ func (p *Peer) Send(b []byte) error {
 	return packetError("send", errno)
 }
 
-// Receive puts the next datagram into b, without waiting. Errors: ErrNothing,
-// ErrRefused, net.ErrClosed, and those of the system.
-func (p *Peer) Receive(b []byte) (int, error) {
+// Receive puts the next datagram into b, without waiting. Errors: ErrWouldBlock,
+// ErrConnRefused, net.ErrClosed, and those of the system.
+func (p *ConnectedUDP) Receive(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd < 0 {
@@ -102,7 +102,7 @@ func (p *Peer) Receive(b []byte) (int, error) {
 	}
 	n, errno := socketCall(syscall.SYS_RECVFROM, uintptr(p.fd), b, 0)
 	if errno == syscall.EAGAIN {
-		return 0, ErrNothing
+		return 0, ErrWouldBlock
 	}
 	if err := packetError("recv", errno); err != nil {
 		return 0, err
@@ -112,12 +112,12 @@ func (p *Peer) Receive(b []byte) (int, error) {
 
 // Errors of peers.
 var (
-	// ErrFull: the kernel has no room for the datagram; it was not sent.
-	ErrFull = errors.New("the socket is full")
-	// ErrNothing: there is nothing to receive.
-	ErrNothing = errors.New("nothing to receive")
-	// ErrRefused: nobody receives at the peer's address, as its machine says.
-	ErrRefused = errors.New("nobody receives at the address")
+	// ErrSendBufferFull: the kernel has no room for the datagram; it was not sent.
+	ErrSendBufferFull = errors.New("the socket is full")
+	// ErrWouldBlock: there is nothing to receive.
+	ErrWouldBlock = errors.New("nothing to receive")
+	// ErrConnRefused: nobody receives at the peer's address, as its machine says.
+	ErrConnRefused = errors.New("nobody receives at the address")
 )
 
 func packetError(call string, errno syscall.Errno) error {
@@ -125,16 +125,16 @@ func packetError(call string, errno syscall.Errno) error {
 	case 0:
 		return nil
 	case syscall.EAGAIN, syscall.ENOBUFS:
-		return ErrFull
+		return ErrSendBufferFull
 	case syscall.ECONNREFUSED:
-		return ErrRefused
+		return ErrConnRefused
 	default:
 		return os.NewSyscallError(call, errno)
 	}
 }
 
 // LocalAddr returns where the datagrams come from; the zero AddrPort after Close.
-func (p *Peer) LocalAddr() netip.AddrPort {
+func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	name, err := unix.Getsockname(p.fd)
@@ -152,7 +152,7 @@ func (p *Peer) LocalAddr() netip.AddrPort {
 
 // Close frees the socket. Its owner may be told once more, by a call that is under way.
 // Closing it again does nothing.
-func (p *Peer) Close() {
+func (p *ConnectedUDP) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd < 0 {

@@ -11,12 +11,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poll waits for many Peers at once, on one goroutine: that of Run. A peer costs the
+// Poller waits for many Peers at once, on one goroutine: that of Run. A peer costs the
 // kernel's entry and one of a map, where a goroutine that waits would cost a stack.
 //
 // It is an epoll of its own, which the runtime's watches: when one of its sockets has
 // something, Run wakes up.
-type Poll struct {
+type Poller struct {
 	file *os.File        // of the epoll
 	raw  syscall.RawConn // of file
 	fd   int
@@ -24,11 +24,11 @@ type Poll struct {
 	closed atomic.Bool
 
 	mu    sync.Mutex
-	peers map[int32]*Peer // guarded by mu; by descriptor
+	peers map[int32]*ConnectedUDP // guarded by mu; by descriptor
 }
 
 // NewPoll returns a poll of no peers.
-func NewPoll() (*Poll, error) {
+func NewPoll() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
@@ -43,12 +43,12 @@ func NewPoll() (*Poll, error) {
 		_ = file.Close() // it was not used
 		return nil, err
 	}
-	return &Poll{file: file, raw: raw, fd: fd, peers: make(map[int32]*Peer)}, nil
+	return &Poller{file: file, raw: raw, fd: fd, peers: make(map[int32]*ConnectedUDP)}, nil
 }
 
 // Add makes Run tell owner when p has something to receive, until p is closed. A peer
 // is added once.
-func (l *Poll) Add(p *Peer, owner Readable) error {
+func (l *Poller) Add(p *ConnectedUDP, owner ReadHandler) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.fd < 0 {
@@ -68,7 +68,7 @@ func (l *Poll) Add(p *Peer, owner Readable) error {
 }
 
 // remove forgets a descriptor that is about to be closed. Its peer's mu is held.
-func (l *Poll) remove(fd int) {
+func (l *Poller) remove(fd int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.peers, int32(fd))
@@ -78,7 +78,7 @@ func (l *Poll) remove(fd int) {
 const batch = 128
 
 // Run tells owners, until Close; then it returns nil.
-func (l *Poll) Run() error {
+func (l *Poller) Run() error {
 	buffer := make([]byte, MaxDatagram)
 	events := make([]unix.EpollEvent, batch)
 	n, failed := 0, error(nil)
@@ -106,14 +106,14 @@ func (l *Poll) Run() error {
 	}
 }
 
-func (l *Poll) peer(fd int32) *Peer {
+func (l *Poller) peer(fd int32) *ConnectedUDP {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.peers[fd]
 }
 
 // Close ends Run. Peers are to be closed before.
-func (l *Poll) Close() error {
+func (l *Poller) Close() error {
 	l.closed.Store(true)
 	return l.file.Close()
 }

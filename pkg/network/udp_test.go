@@ -94,7 +94,7 @@ func TestPacketInfoOfGarbage(t *testing.T) {
 
 // collector takes what its peer receives.
 type collector struct {
-	peer *Peer
+	peer *ConnectedUDP
 	got  chan string
 }
 
@@ -102,7 +102,7 @@ func (c *collector) Readable(buffer []byte) {
 	for {
 		n, err := c.peer.Receive(buffer)
 		switch {
-		case errors.Is(err, ErrNothing), errors.Is(err, net.ErrClosed):
+		case errors.Is(err, ErrWouldBlock), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
 			c.got <- "error: " + err.Error()
@@ -112,7 +112,7 @@ func (c *collector) Readable(buffer []byte) {
 	}
 }
 
-func runPoll(t *testing.T) *Poll {
+func runPoll(t *testing.T) *Poller {
 	t.Helper()
 	poll, err := NewPoll()
 	if err != nil {
@@ -217,7 +217,7 @@ func TestPeerThatNobodyReceivesAt(t *testing.T) {
 	if err := peer.Send([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-c.got; got != "error: "+ErrRefused.Error() {
+	if got := <-c.got; got != "error: "+ErrConnRefused.Error() {
 		t.Errorf("told %q", got)
 	}
 }

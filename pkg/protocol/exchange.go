@@ -269,9 +269,9 @@ func (m *ConnMeta) Direct() netip.AddrPort {
 
 // Link is a connection that services can be bound to. Values are comparable.
 type Link interface {
-	// AfterEnd has f called once the connection has ended, by whoever ends it; at
+	// OnClose has f called once the connection has ended, by whoever ends it; at
 	// once if it has. f must not wait. stop takes that back; it may come too late.
-	AfterEnd(f func()) (stop func())
+	OnClose(f func()) (stop func())
 }
 
 // Detacher is a Caller whose other exchanges wait while a service is busy with

@@ -16,7 +16,7 @@ import (
 // none is zero, and all of it if the other carries on nobody's.
 type carried struct {
 	source, destination netip.AddrPort
-	asked               credential.Asked // the zero Asked: what the cluster says
+	asked               credential.HostnameOverride // the zero Asked: what the cluster says
 }
 
 func carriedOn(conn *network.Conn) carried {

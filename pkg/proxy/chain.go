@@ -18,8 +18,8 @@ type chain struct {
 	config   *config.FilterChain
 	identity string // see entry.identity
 	handler  network.Handler
-	secured  *secured       // its TLS; nil: plaintext
-	group    *network.Group // the connections that took it
+	secured  *secured           // its TLS; nil: plaintext
+	group    *network.ConnGroup // the connections that took it
 
 	// Of one that serves exchanges; nil for one that carries bytes.
 	serving *serving     // the chain's, if it has one already

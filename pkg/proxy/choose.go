@@ -69,7 +69,7 @@ func awaitFirst(conn *network.Conn) error {
 	}
 	_ = conn.SetIdle(false) // never fails
 	if err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
-		conn.Cause = network.CauseOf(err)
+		conn.CloseReason = network.CloseReasonOf(err)
 		return err
 	}
 	return nil
@@ -118,10 +118,10 @@ func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) erro
 		}
 		chosen := now.choose(&known)
 		if chosen == nil {
-			conn.Cause = network.CauseNoChain
+			conn.CloseReason = network.ClosedNoFilterChain
 			return refusal(&known)
 		}
-		if conn.Join(chosen.group) {
+		if conn.JoinGroup(chosen.group) {
 			return serve(ctx, conn, chosen.handler, speaks)
 		}
 		// It has been replaced meanwhile.
@@ -143,7 +143,7 @@ func (c *choice) choose(known *chainmatch.Connection) *chain {
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h
-	p, ok := h.(network.Patient)
+	p, ok := h.(network.ClientFirstHandler)
 	if !ok || begun {
 		return h.ServeConn(ctx, conn)
 	}
@@ -167,7 +167,7 @@ func refusal(known *chainmatch.Connection) error {
 
 // connection returns what is known of conn before it has begun.
 func connection(conn *network.Conn) chainmatch.Connection {
-	peer, _ := conn.PeerAddr()
+	peer, _ := conn.DirectRemoteAddr()
 	return chainmatch.Connection{
 		Destination: unmapped(addrPort(conn.LocalAddr())), Source: unmapped(addrPort(conn.RemoteAddr())),
 		Peer: unmapped(addrPort(peer)).Addr(),

@@ -43,7 +43,7 @@ func (c connector) For(source, destination netip.AddrPort) upstream.Connector {
 
 // Asking is upstream.Asker's.
 func (c connector) Asking(by config.RequestName, name string) upstream.Connector {
-	c.carried.asked = credential.Asked{Name: name, SNI: by.SNI, Verify: by.Verify}
+	c.carried.asked = credential.HostnameOverride{Name: name, SNI: by.SNI, Verify: by.Verify}
 	return c
 }
 
@@ -140,7 +140,7 @@ type Carrier struct {
 
 // Carry connects to a host of the cluster for a caller, trying so many at most, calls
 // use, which counts in traffic, and closes the connection. Errors of its own are Faults.
-func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.Traffic) error) (err error) {
+func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
 	s := &session{cell: c.clusters.Find(cluster), caller: caller, watchers: c.watchers}
 	defer func() { s.end(err) }()
 	if s.cell == nil {
@@ -162,8 +162,8 @@ func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster strin
 			return use(conn, &s.Traffic)
 		}, nil
 	})
-	if cause := causeOf(err); cause != network.CauseDone {
-		caller.Cause = cause
+	if cause := causeOf(err); cause != network.ClosedComplete {
+		caller.CloseReason = cause
 	}
 	return err
 }

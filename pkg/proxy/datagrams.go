@@ -286,7 +286,7 @@ func (d datagramHosts) Assign(cluster string, hash uint64, now filter.DatagramWa
 // errPath: there are no datagrams to a host of a unix socket.
 var errPath = errors.New("the host has no IP address")
 
-func dialDatagrams(h *upstream.Host) (*network.Peer, error) {
+func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
 	if strings.HasPrefix(h.Target(), "/") || strings.HasPrefix(h.Target(), "@") {
 		return nil, fmt.Errorf("%s: %w", h.Name(), errPath)
 	}
@@ -296,7 +296,7 @@ func dialDatagrams(h *upstream.Host) (*network.Peer, error) {
 // datagramWay is filter.DatagramWay.
 type datagramWay struct {
 	*upstream.Assignment
-	peer    *network.Peer
+	peer    *network.ConnectedUDP
 	refused atomic.Bool // nobody received at the host
 }
 
@@ -309,7 +309,7 @@ func (w *datagramWay) Heard(err error) {
 }
 
 // Peer is filter.DatagramWay's.
-func (w *datagramWay) Peer() *network.Peer { return w.peer }
+func (w *datagramWay) Peer() *network.ConnectedUDP { return w.peer }
 
 // End is filter.DatagramWay's.
 func (w *datagramWay) End() {

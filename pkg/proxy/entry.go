@@ -63,7 +63,7 @@ func (b *builder) chains(e, old *entry) error {
 		names[fc.Name]++
 	}
 	for fc := range e.config.Chains() {
-		c := &chain{config: fc, identity: e.identity(fc, names[fc.Name] == 1), group: new(network.Group)}
+		c := &chain{config: fc, identity: e.identity(fc, names[fc.Name] == 1), group: new(network.ConnGroup)}
 		place := fmt.Sprintf("%q", e.config.Name)
 		if e.chooses() {
 			place += " " + c.identity
@@ -100,7 +100,7 @@ func (s *Server) front(e *entry) network.Handler {
 
 // entrance is the group that connections are in from the beginning; nil: they have to
 // choose first.
-func (e *entry) entrance() *network.Group {
+func (e *entry) entrance() *network.ConnGroup {
 	if e.chooses() {
 		return nil
 	}

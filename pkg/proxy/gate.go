@@ -91,7 +91,7 @@ func (g *gated) ServeConn(ctx context.Context, conn *network.Conn) error {
 	known := stream.ConnMeta(g.listener, conn)
 	for _, admit := range g.gates {
 		if err := admit(&known); err != nil {
-			conn.Cause = network.CauseDenied
+			conn.CloseReason = network.CauseDenied
 			return err
 		}
 	}

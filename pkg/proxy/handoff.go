@@ -96,7 +96,7 @@ func (s *Server) virtual(e *entry) *liveListener {
 		return nil
 	}
 	count := &counter{account: e.count}
-	ln := network.Virtual(network.ListenOptions{
+	ln := network.NewVirtualListener(network.ListenOptions{
 		Name:           e.config.Name,
 		MaxConnections: e.config.MaxConnections,
 		Gate:           &s.overseer.gate,
@@ -115,11 +115,11 @@ func (s *Server) redirect(live *liveListener, l *config.Listener) error {
 	}
 	switch l.OriginalDst {
 	case config.ByRedirect:
-		return live.ln.Redirect(network.Redirected, find)
+		return live.ln.UseOriginalDst(network.OriginalDstRedirect, find)
 	case config.ByTProxy:
-		return live.ln.Redirect(network.Transparent, find)
+		return live.ln.UseOriginalDst(network.OriginalDstTProxy, find)
 	}
-	return live.ln.Redirect(network.NotRedirected, nil)
+	return live.ln.UseOriginalDst(network.OriginalDstOff, nil)
 }
 
 // prepareRedirect does for a listener that goes on what redirect could fail in.
@@ -127,7 +127,7 @@ func (live *liveListener) prepareRedirect(l *config.Listener) error {
 	if !l.Bind || l.OriginalDst != config.ByTProxy {
 		return nil
 	}
-	if err := live.ln.Transparent(); err != nil {
+	if err := live.ln.SetTransparent(); err != nil {
 		return fmt.Errorf("use_original_dst: %w", err)
 	}
 	return nil
@@ -135,9 +135,9 @@ func (live *liveListener) prepareRedirect(l *config.Listener) error {
 
 // arrivalOf is what a cluster needs to know of a connection that is carried on.
 func arrivalOf(conn *network.Conn) upstream.Arrival {
-	peer, _ := conn.PeerAddr()
+	peer, _ := conn.DirectRemoteAddr()
 	at := upstream.Arrival{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
-	_, at.Redirected = conn.Destination()
+	_, at.Redirected = conn.OriginalDst()
 	return at
 }
 
@@ -147,7 +147,7 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 
 // causeOf is why a connection ends that could not be carried on, or CauseDone: its
 // handler says nothing more of that.
-func causeOf(err error) network.Cause {
+func causeOf(err error) network.CloseReason {
 	reason := protocol.ReasonOf(err)
 	if reason == protocol.NoDestination {
 		return network.CauseNoDestination
@@ -155,5 +155,5 @@ func causeOf(err error) network.Cause {
 	if reason == protocol.Loop {
 		return network.CauseLoop
 	}
-	return network.CauseDone
+	return network.ClosedComplete
 }

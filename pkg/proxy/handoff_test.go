@@ -34,7 +34,7 @@ func TestWhichVirtualListenerADestinationHas(t *testing.T) {
 		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
 	} {
 		at, _ := virtualAddress(l)
-		live := &liveListener{ln: network.Virtual(network.ListenOptions{Name: name}, at, nobody{}), entry: &entry{config: l}}
+		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, at, nobody{}), entry: &entry{config: l}}
 		listeners[name], names[live.ln] = live, name
 	}
 	var h handoff
@@ -78,11 +78,11 @@ func TestAnAddressMayBeBoundAndVirtual(t *testing.T) {
 func TestWhyAConnectionThatIsNotCarriedOnEnds(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
-		want network.Cause
+		want network.CloseReason
 	}{
-		{nil, network.CauseDone},
-		{errors.New("another"), network.CauseDone},
-		{protocol.Faultf(protocol.ConnectFailure, "refused"), network.CauseDone},
+		{nil, network.ClosedComplete},
+		{errors.New("another"), network.ClosedComplete},
+		{protocol.Faultf(protocol.ConnectFailure, "refused"), network.ClosedComplete},
 		{protocol.Faultf(protocol.NoDestination, "none"), network.CauseNoDestination},
 		{protocol.Faultf(protocol.Loop, "own"), network.CauseLoop},
 	} {
@@ -101,7 +101,7 @@ func TestWhatIsKnownOfAConnectionThatIsCarriedOn(t *testing.T) {
 		t.Errorf("of no socket: %+v", at)
 	}
 	to := netip.MustParseAddrPort("198.51.100.7:80")
-	conn.Redirected(to)
+	conn.SetOriginalDst(to)
 	if at := arrivalOf(conn); !at.Redirected || at.To != to {
 		t.Errorf("of one that was redirected: %+v", at)
 	}

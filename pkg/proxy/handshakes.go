@@ -54,7 +54,7 @@ func (h *handshakes) give() {
 func (h *handshakes) count(err error) {
 	result := metrics.ResultOK
 	if err != nil {
-		result = credential.FailureOf(err).String()
+		result = credential.HandshakeFailureOf(err).String()
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -94,15 +94,15 @@ func (l *look) at(b []byte) (sure bool, err error) {
 func (c *choice) ended(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):
-		conn.Cause = network.CauseHandshake
+		conn.CloseReason = network.CauseHandshake
 		if c.shaken != nil {
 			c.shaken.count(err)
 		}
 		return err
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		conn.Cause = network.CauseRequestTimeout
+		conn.CloseReason = network.CauseRequestTimeout
 		return fmt.Errorf("%w: %w", errOpening, err)
 	}
-	conn.Cause = network.CausePeer
+	conn.CloseReason = network.ClosedByPeer
 	return err
 }

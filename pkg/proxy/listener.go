@@ -108,7 +108,7 @@ func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain, sa
 		live.ln.SetHandler(next.handler, next.entrance())
 	}
 	for _, c := range changed {
-		live.ln.RetireGroup(c.group)
+		live.ln.DrainGroupAfterNext(c.group)
 	}
 }
 
@@ -169,7 +169,7 @@ func (c *counter) Accepted() {
 }
 
 // Closed is network.ListenerCounter's.
-func (c *counter) Closed(cause network.Cause) {
+func (c *counter) Closed(cause network.CloseReason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.open--
@@ -197,7 +197,7 @@ func (c *counter) moveTo(account *metrics.Listener) {
 		return
 	}
 	for range c.open {
-		c.account.Closed(uint8(network.CauseDone))
+		c.account.Closed(uint8(network.ClosedComplete))
 		account.Accepted()
 	}
 	c.account = account

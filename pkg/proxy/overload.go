@@ -26,9 +26,9 @@ import (
 //	orders       on the way of requests shed.go
 //	Gate         where connections come in, in package network
 type overseer struct {
-	server *Server      // immutable
-	orders orders       // what exchanges obey
-	gate   network.Gate // what listeners obey
+	server *Server             // immutable
+	orders orders              // what exchanges obey
+	gate   network.ConnLimiter // what listeners obey
 
 	watch  *watch // guarded by Server.applying; nil: nothing is watched
 	status atomic.Pointer[OverloadStatus]
@@ -67,7 +67,7 @@ func (o *overseer) prepare(c *config.Overload) (*watch, error) {
 	}
 	w := &watch{overseer: o, config: c, judge: overload.New(c), since: make([]time.Time, len(c.Actions))}
 	for _, m := range c.Monitors {
-		made, err := newMonitor(m, o.system(), o.gate.Open)
+		made, err := newMonitor(m, o.system(), o.gate.Active)
 		if err != nil {
 			return nil, err
 		}
@@ -120,9 +120,9 @@ func (o *overseer) stop() {
 // release ends everything that actions have begun.
 func (o *overseer) release() {
 	o.orders.give(0, 0)
-	o.gate.Refuse(0)
-	o.gate.Reopen()
-	o.server.eachListener(func(l *liveListener) { l.ln.ForgetIdle() })
+	o.gate.SetRejectFraction(0)
+	o.gate.ResumeAccept()
+	o.server.eachListener(func(l *liveListener) { l.ln.ResetIdleTracking() })
 	o.status.Store(nil)
 }
 
@@ -252,14 +252,14 @@ func (w *watch) act(now time.Time, verdicts []overload.Verdict) {
 		}
 	}
 	o.orders.give(refuse, end)
-	o.gate.Refuse(reject)
+	o.gate.SetRejectFraction(reject)
 	if shut {
-		o.gate.Shut()
+		o.gate.PauseAccept()
 	} else {
-		o.gate.Reopen()
+		o.gate.ResumeAccept()
 	}
 	if !looksAtIdle {
-		o.server.eachListener(func(l *liveListener) { l.ln.ForgetIdle() })
+		o.server.eachListener(func(l *liveListener) { l.ln.ResetIdleTracking() })
 	}
 	for i := range w.done {
 		w.done[i].update()
@@ -297,7 +297,7 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 // given the idle timeout of their listener, 0 for none.
 func (o *overseer) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
-		ended += l.ln.EndIdle(now, after(l.entry.config.IdleTimeout))
+		ended += l.ln.CloseIdle(now, after(l.entry.config.IdleTimeout))
 	})
 	return ended
 }

@@ -46,7 +46,7 @@ type Server struct {
 	onDemand *tablesOnDemand
 	handoff  handoff
 	// Of TLS: where certificates come from, and what clusters use of them.
-	credentials *credential.Store
+	credentials *credential.Reloader
 	clients     *clients
 	overseer    overseer
 	datagrams   datagramListeners
@@ -389,7 +389,7 @@ func (s *Server) closeRecord(before *composition) {
 // retire drains a listener that is no longer configured. Its address is free
 // when retire returns. s.mu is held.
 func (s *Server) retire(live *liveListener) {
-	live.ln.Retire()
+	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.grace())
 	s.retiring[live] = cancel
 	s.tasks.Go(func() {

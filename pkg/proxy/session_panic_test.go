@@ -40,7 +40,7 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 		var err error
 		func() {
 			defer protocol.Recover(&err)
-			_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.Traffic) error { return nil })
+			_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { return nil })
 		}()
 		if protocol.PanicIn(err) == nil {
 			t.Errorf("Carry ended with %v, want the panic", err)

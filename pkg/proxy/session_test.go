@@ -146,7 +146,7 @@ func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.Traffic) error { panic("a defect of a handler") })
+		_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
 	}()
 	if began != 1 || ended != 1 {
 		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)

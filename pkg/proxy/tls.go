@@ -24,7 +24,7 @@ import (
 func (s *Server) WatchCertificates(ctx context.Context) { s.credentials.Run(ctx) }
 
 // newCredentials returns where all certificates come from.
-func newCredentials(o *Options) *credential.Store {
+func newCredentials(o *Options) *credential.Reloader {
 	return credential.NewStore(o.Log, func(err error) {
 		result := metrics.ResultApplied
 		if err != nil {
@@ -111,7 +111,7 @@ func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) 
 // clients are the TLS clients of the clusters in force. Clusters that say the same
 // share one. Safe for concurrent use, but for changes.
 type clients struct {
-	store   *credential.Store
+	store   *credential.Reloader
 	metrics *metrics.Registry
 	now     atomic.Pointer[clientTable]
 }
@@ -126,7 +126,7 @@ type clientTable struct {
 	before atomic.Pointer[clientTable]
 }
 
-func newClients(store *credential.Store, registry *metrics.Registry) *clients {
+func newClients(store *credential.Reloader, registry *metrics.Registry) *clients {
 	c := &clients{store: store, metrics: registry}
 	c.now.Store(&clientTable{})
 	return c
@@ -240,7 +240,7 @@ const slowHandshake = 10 * time.Second
 
 // secure performs the handshake with h on a fresh connection. alpn is what the
 // connection is to carry, "" for anything. asked is the name that it is for. Its errors are Faults.
-func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.Asked, deadline time.Time) error {
+func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil
@@ -257,7 +257,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 		offer = []string{alpn}
 	}
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the handshake
-	err := conn.SecureClient(client.Asking(asked, peerName(h), h.Name(), offer), deadline)
+	err := conn.ClientHandshake(client.ConfigForHostname(asked, peerName(h), h.Name(), offer), deadline)
 	stop()
 	if agreed := conn.TLS(); err == nil && len(settings.ALPN) == 0 && alpn == stream.ALPN(config.HTTP2) && agreed.Protocol != alpn {
 		err = fmt.Errorf("the host chose %q instead of %q: %w", agreed.Protocol, alpn, errALPN)
@@ -271,7 +271,7 @@ func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Ho
 	case network.IsTimeout(err):
 		return protocol.Faultf(protocol.ConnectTimeout, "TLS handshake with %s: %w", h.Name(), err)
 	}
-	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.FailureOf(err).Text(), err)
+	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.HandshakeFailureOf(err).Text(), err)
 }
 
 // errALPN: HTTP/2 over TLS is what ALPN chose or nothing (RFC 9113 3.2).

@@ -103,7 +103,7 @@ func (a *Announced) read(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 		case n == 0:
 			continue
 		case !h.Local:
-			conn.Announce(addressIn(h.Destination), addressIn(h.Source))
+			conn.SetProxiedAddrs(addressIn(h.Destination), addressIn(h.Source))
 		}
 		return n, nil
 	}
@@ -128,7 +128,7 @@ func addressIn(e proxyproto.Endpoint) net.Addr {
 func (a *Announced) next(ctx context.Context, conn *network.Conn, more bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = a.o.Next
-	p, ok := a.o.Next.(network.Patient)
+	p, ok := a.o.Next.(network.ClientFirstHandler)
 	if !ok {
 		return a.o.Next.ServeConn(ctx, conn)
 	}
@@ -154,10 +154,10 @@ func (a *Announced) refuse(conn *network.Conn, err error) error {
 	case err == io.EOF:
 		return silentEnd(conn, err)
 	default:
-		conn.Cause = network.CausePeer
+		conn.CloseReason = network.ClosedByPeer
 		return err
 	}
-	conn.Cause = network.CauseProxyProtocol
+	conn.CloseReason = network.CauseProxyProtocol
 	if skipped, ok := a.lull.over(time.Now()); ok {
 		a.o.Log.Warn("connection refused for its PROXY protocol header", "listener", a.o.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)

@@ -28,7 +28,7 @@ const (
 type told struct {
 	read  string // "-": it was not served
 	from  string
-	cause network.Cause
+	cause network.CloseReason
 	err   error
 	log   string
 }
@@ -58,7 +58,7 @@ func announce(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn
 	got.err = h.ServeConn(t.Context(), conn)
 	_ = conn.Close()
 	<-talked
-	got.cause, got.log = conn.Cause, log.String()
+	got.cause, got.log = conn.CloseReason, log.String()
 	return got
 }
 
@@ -159,7 +159,7 @@ func TestAHeaderInTimeLeavesAllTheTimeToWhatFollows(t *testing.T) {
 func TestLooksAtThePortAreNoFailures(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := announce(t, usual(), func(net.Conn) {})
-		if got.cause != network.CausePeer || got.err != nil || got.log != "" {
+		if got.cause != network.ClosedByPeer || got.err != nil || got.log != "" {
 			t.Errorf("got %+v, want an end of the peer's, and no log", got)
 		}
 	})

@@ -17,8 +17,8 @@ func ConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
-	_, m.Redirected = conn.Destination()
-	if addr, other := conn.PeerAddr(); other {
+	_, m.Redirected = conn.OriginalDst()
+	if addr, other := conn.DirectRemoteAddr(); other {
 		peer, _ := addressOf(addr)
 		m.Peer = &peer
 	}

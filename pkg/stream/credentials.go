@@ -13,21 +13,21 @@ import (
 // read.
 func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
-		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), Authorities: credential.PEM(t.Authorities),
-		SkipVerify: t.SkipVerify, AnyName: t.AnyName, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AnyALPN: t.AnyALPN,
+		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.Authorities),
+		SkipVerify: t.SkipVerify, SkipNameVerify: t.AnyName, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AllowNoALPN: t.AnyALPN,
 		MinVersion: version(t.MinVersion), MaxVersion: version(t.MaxVersion),
 	}
 	if t.ServerName != "" {
-		c.Names = []string{t.ServerName}
+		c.ServerNames = []string{t.ServerName}
 	}
 	if len(c.ALPN) == 0 {
 		c.ALPN = alpn
 	}
 	switch t.ClientCertificate {
 	case config.VerifyClientCertificate:
-		c.ClientCertificates = tls.VerifyClientCertIfGiven
+		c.ClientAuth = tls.VerifyClientCertIfGiven
 	case config.RequireClientCertificate:
-		c.ClientCertificates = tls.RequireAndVerifyClientCert
+		c.ClientAuth = tls.RequireAndVerifyClientCert
 	case config.NoClientCertificate:
 	}
 	for _, name := range t.Ciphers {
@@ -49,24 +49,24 @@ func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
 		if err != nil {
 			return nil, fmt.Errorf("match_typed_subject_alt_names: %w", err)
 		}
-		c.Peers = append(c.Peers, m)
+		c.PeerSANs = append(c.PeerSANs, m)
 	}
 	return c, nil
 }
 
-func match(p *config.PeerName) (credential.Match, error) {
-	m := credential.Match{
+func match(p *config.PeerName) (credential.SANMatcher, error) {
+	m := credential.SANMatcher{
 		Kind: kind(p.Kind), Exact: p.Exact, Prefix: p.Prefix, Suffix: p.Suffix, Contains: p.Contains, IgnoreCase: p.IgnoreCase,
 	}
 	if p.Regex == "" {
 		return m, nil
 	}
 	var err error
-	m.Regex, err = credential.Expression(p.Regex)
+	m.Regex, err = credential.CompileRegex(p.Regex)
 	return m, err
 }
 
-func kind(k config.NameKind) credential.Kind {
+func kind(k config.NameKind) credential.SANType {
 	switch k {
 	case config.NameURI:
 		return credential.URI

@@ -51,7 +51,7 @@ type Detector struct{ o DetectOptions }
 // Detect returns the handler of a listener that carries several protocols.
 func Detect(o DetectOptions) *Detector { return &Detector{o} }
 
-// IdleTimeout is network.Patient's: in all protocols the caller speaks first.
+// IdleTimeout is network.ClientFirstHandler's: in all protocols the caller speaks first.
 func (d *Detector) IdleTimeout() time.Duration { return d.o.IdleTimeout }
 
 // ServeConn is network.Handler's. It reads no further than it must to know the
@@ -107,20 +107,20 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 	late := errors.Is(err, os.ErrDeadlineExceeded)
 	switch {
 	case err != nil && !late && err != io.EOF:
-		conn.Cause = network.CausePeer
+		conn.CloseReason = network.ClosedByPeer
 		return nil, err
 	case h != nil:
 		return h, nil
 	case d.o.Unknown != nil:
 		return d.o.Unknown, nil
 	case late:
-		conn.Cause = network.CauseRequestTimeout
+		conn.CloseReason = network.CauseRequestTimeout
 		return nil, errSlow
 	case err != nil:
-		conn.Cause = network.CausePeer
+		conn.CloseReason = network.ClosedByPeer
 		return nil, nil //nolint:nilnil // it ended as a connection may
 	}
-	conn.Cause = network.CauseUnknownProtocol
+	conn.CloseReason = network.CauseUnknownProtocol
 	if bytes.HasPrefix((*b).Bytes(), []byte(http2Preface)) {
 		return nil, errHTTP2
 	}
@@ -157,7 +157,7 @@ var (
 // silentEnd notes what ended a connection that said nothing; most of it is as it
 // should be.
 func silentEnd(conn *network.Conn, err error) error {
-	conn.Cause = network.CauseOf(err)
+	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}

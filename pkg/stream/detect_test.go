@@ -120,8 +120,8 @@ func TestEachProtocolIsToldAtEverySplit(t *testing.T) {
 					if got, want := <-read, name+" "+text; got != want {
 						t.Errorf("%q, then %q: read as %q, want %q", first, rest, got, want)
 					}
-					if err := <-end; err != nil || conn.Cause == network.CauseUnknownProtocol {
-						t.Errorf("%q, then %q: ended with %v, %v", first, rest, err, conn.Cause)
+					if err := <-end; err != nil || conn.CloseReason == network.CauseUnknownProtocol {
+						t.Errorf("%q, then %q: ended with %v, %v", first, rest, err, conn.CloseReason)
 					}
 				})
 			})
@@ -155,8 +155,8 @@ func TestWhatNobodyClaimsIsClosed(t *testing.T) {
 				d, _ := built(stream.DetectOptions{Timeout: time.Second})
 				far, conn, end := serve(t, d)
 				say(far, test.bytes)
-				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.Cause != network.CauseUnknownProtocol {
-					t.Errorf("ended with %v, %v; want %q, %v", err, conn.Cause, test.says, network.CauseUnknownProtocol)
+				if err := <-end; err == nil || !strings.Contains(err.Error(), test.says) || conn.CloseReason != network.CauseUnknownProtocol {
+					t.Errorf("ended with %v, %v; want %q, %v", err, conn.CloseReason, test.says, network.CauseUnknownProtocol)
 				}
 				if n, err := far.Read(make([]byte, 1)); n > 0 || err == nil {
 					t.Error("the caller was answered")
@@ -175,8 +175,8 @@ func TestDetectionHasADeadlineFromTheFirstByte(t *testing.T) {
 		say(far, "P")
 		pause(6 * time.Second)
 		say(far, "O") // moves nothing
-		if err := <-end; err == nil || conn.Cause != network.CauseRequestTimeout {
-			t.Errorf("ended with %v, %v; want %v", err, conn.Cause, network.CauseRequestTimeout)
+		if err := <-end; err == nil || conn.CloseReason != network.CauseRequestTimeout {
+			t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, network.CauseRequestTimeout)
 		}
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("ended after %v, want 10s", took)
@@ -204,10 +204,10 @@ func TestTheDeadlineEndsWithDetection(t *testing.T) {
 func TestAConnectionThatSaysNothingIsIdle(t *testing.T) {
 	for name, test := range map[string]struct {
 		end  func(far net.Conn, conn *network.Conn)
-		want network.Cause
+		want network.CloseReason
 	}{
 		"for too long": {func(net.Conn, *network.Conn) {}, network.CauseIdle},
-		"and goes":     {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.CausePeer},
+		"and goes":     {func(far net.Conn, _ *network.Conn) { _ = far.Close() }, network.ClosedByPeer},
 		"at a drain":   {func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -222,8 +222,8 @@ func TestAConnectionThatSaysNothingIsIdle(t *testing.T) {
 				go func() { end <- d.ServeConn(t.Context(), conn) }()
 				synctest.Wait()
 				test.end(far, conn)
-				if err := <-end; err != nil || conn.Cause != test.want {
-					t.Errorf("ended with %v, %v; want %v", err, conn.Cause, test.want)
+				if err := <-end; err != nil || conn.CloseReason != test.want {
+					t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, test.want)
 				}
 			})
 		})
@@ -272,8 +272,8 @@ func TestBytesThatTellNothingAreBounded(t *testing.T) {
 		endless := stream.Choice{Match: func([]byte) xprotocol.Verdict { return xprotocol.Unsure }}
 		far, conn, end := serve(t, stream.Detect(stream.DetectOptions{Choices: []stream.Choice{endless}}))
 		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
-		if <-end; conn.Cause != network.CauseUnknownProtocol || n > 8<<10 {
-			t.Errorf("ended with %v after %d bytes", conn.Cause, n)
+		if <-end; conn.CloseReason != network.CauseUnknownProtocol || n > 8<<10 {
+			t.Errorf("ended with %v after %d bytes", conn.CloseReason, n)
 		}
 	})
 }
@@ -426,8 +426,8 @@ func TestAConnectionThatFailsIsNotTakenForAnything(t *testing.T) {
 		conn := network.NewConn(failing{near, strings.NewReader(text)})
 		defer conn.Close()
 		d, _ := withFallback(stream.DetectOptions{Timeout: time.Second})
-		if err := d.ServeConn(t.Context(), conn); !errors.Is(err, errBroken) || conn.Cause != network.CausePeer {
-			t.Errorf("after %q: %v, %v; want %v, %v", text, err, conn.Cause, errBroken, network.CausePeer)
+		if err := d.ServeConn(t.Context(), conn); !errors.Is(err, errBroken) || conn.CloseReason != network.ClosedByPeer {
+			t.Errorf("after %q: %v, %v; want %v, %v", text, err, conn.CloseReason, errBroken, network.ClosedByPeer)
 		}
 	}
 }

@@ -55,7 +55,7 @@ func Secure(o SecureOptions) *Secured {
 	return &Secured{o: o}
 }
 
-// IdleTimeout is network.Patient's: the caller speaks first.
+// IdleTimeout is network.ClientFirstHandler's: the caller speaks first.
 func (s *Secured) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn is network.Handler's. A connection whose handshake fails ends with
@@ -72,10 +72,10 @@ func (s *Secured) ServeConn(ctx context.Context, conn *network.Conn) error {
 			return s.o.Plain.ServeConn(ctx, conn)
 		}
 	}
-	err := conn.SecureServer(s.o.Config, time.Now().Add(s.o.Timeout))
+	err := conn.ServerHandshake(s.o.Config, time.Now().Add(s.o.Timeout))
 	s.o.Shaken(err)
 	if err != nil {
-		conn.Cause = network.CauseHandshake
+		conn.CloseReason = network.CauseHandshake
 		s.log(conn, err)
 		return err
 	}
@@ -84,7 +84,7 @@ func (s *Secured) ServeConn(ctx context.Context, conn *network.Conn) error {
 		next = h
 	}
 	conn.Handler = next
-	p, ok := next.(network.Patient)
+	p, ok := next.(network.ClientFirstHandler)
 	if !ok {
 		return next.ServeConn(ctx, conn)
 	}

@@ -122,8 +122,8 @@ func TestWhoBeginsWithoutAHandshake(t *testing.T) {
 	t.Run("is refused", func(t *testing.T) {
 		d := newDoor(t)
 		conn, err := d.knock(plain)
-		if err == nil || conn.Cause != network.CauseHandshake || len(d.shaken) != 1 || d.shaken[0] == nil {
-			t.Errorf("ServeConn = %v, cause %v, handshakes %v", err, conn.Cause, d.shaken)
+		if err == nil || conn.CloseReason != network.CauseHandshake || len(d.shaken) != 1 || d.shaken[0] == nil {
+			t.Errorf("ServeConn = %v, cause %v, handshakes %v", err, conn.CloseReason, d.shaken)
 		}
 	})
 	t.Run("is served where plaintext may be", func(t *testing.T) {

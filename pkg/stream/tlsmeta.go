@@ -21,11 +21,11 @@ func TLSMeta(conn *network.Conn) *protocol.TLS {
 		Version: strings.Replace(tls.VersionName(t.Version), "TLS ", "TLSv", 1), Cipher: tls.CipherSuiteName(t.Cipher),
 		ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed,
 	}
-	if t.Own != nil {
-		m.OwnURIs = urisOf(t.Own)
+	if t.LocalCertificate != nil {
+		m.OwnURIs = urisOf(t.LocalCertificate)
 	}
-	if t.Peer != nil && t.Verified {
-		m.Peer = certificate(t.Peer)
+	if t.PeerCertificate != nil && t.Verified {
+		m.Peer = certificate(t.PeerCertificate)
 		for _, sent := range t.Chain {
 			m.Peer.Raw = append(m.Peer.Raw, sent.Raw)
 		}

@@ -70,7 +70,7 @@ func (p *bound) bind(ctx context.Context, conn any, t *tie) {
 	drop := func() { p.drop(conn) }
 	var stop func()
 	if link, ok := conn.(protocol.Link); ok {
-		stop = link.AfterEnd(drop)
+		stop = link.OnClose(drop)
 	} else {
 		forget := context.AfterFunc(ctx, drop)
 		stop = func() { forget() }

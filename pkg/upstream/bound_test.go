@@ -256,7 +256,7 @@ func TestModeIsChangedByAReload(t *testing.T) {
 // lasting is a downstream connection that counts who waits for its end.
 type lasting struct{ waiting int }
 
-func (l *lasting) AfterEnd(func()) (stop func()) {
+func (l *lasting) OnClose(func()) (stop func()) {
 	l.waiting++
 	return func() { l.waiting-- }
 }

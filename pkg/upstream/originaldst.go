@@ -136,7 +136,7 @@ func (h *Host) Dialed(conn *network.Conn) {
 	}
 	own, e := &h.cluster.env.own, ends{from, to}
 	own.add(e, 1)
-	conn.AfterEnd(func() { own.add(e, -1) })
+	conn.OnClose(func() { own.add(e, -1) })
 }
 
 // addrPortOf returns an address of TCP, one of IPv4 as such and without a zone.

@@ -158,7 +158,7 @@ const mostMessage = 256 << 20
 
 // secure returns what connections are secured with, nil for plaintext. Its files are
 // watched by store until forget is called.
-func (t target) secure(store *credential.Store) (secured *credential.Client, forget func(), err error) {
+func (t target) secure(store *credential.Reloader) (secured *credential.Client, forget func(), err error) {
 	if t.tls == nil {
 		return nil, func() {}, nil
 	}

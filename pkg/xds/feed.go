@@ -26,7 +26,7 @@ type feed struct {
 	form    ads.Form
 	node    *corev3.Node
 	target  target
-	store   *credential.Store
+	store   *credential.Reloader
 	client  *ads.Client // the loop's
 	events  chan<- event
 
@@ -145,7 +145,7 @@ func (f *feed) report(err error, wait time.Duration) {
 // clientIdentity is what a client of a control plane proves who it is with.
 type clientIdentity struct {
 	target target
-	store  *credential.Store
+	store  *credential.Reloader
 
 	read    bool
 	secured *credential.Client

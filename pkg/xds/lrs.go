@@ -27,7 +27,7 @@ import (
 type reporter struct {
 	name     string // of the cluster that the server is
 	target   target
-	store    *credential.Store
+	store    *credential.Reloader
 	node     *corev3.Node
 	loads    *upstream.Loads
 	services func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there

@@ -59,7 +59,7 @@ type Options struct {
 type Source struct {
 	o      Options
 	boot   *bootstrap // immutable once New returns
-	store  *credential.Store
+	store  *credential.Reloader
 	events chan event
 	launch func(*feed) // has a feed run; nil: nothing runs yet, or any more. Guarded by work
 

@@ -30,7 +30,7 @@ func TestWhoOffersNothingOfALPNMayBeServed(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := *c
-			settings.AnyALPN = test.any
+			settings.AllowNoALPN = test.any
 			store := NewStore(slog.New(slog.DiscardHandler), func(err error) { t.Error(err) })
 			server, err := store.Server([]*Context{&settings})
 			if err != nil {

@@ -10,7 +10,7 @@ import (
 // Client begins handshakes with the hosts of one cluster. Sessions are resumed, for
 // each host by itself. Safe for concurrent use.
 type Client struct {
-	store   *Store
+	store   *Reloader
 	context *Context
 	now     atomic.Pointer[clientState]
 }
@@ -26,7 +26,7 @@ type clientState struct {
 const mostSessions = 256
 
 // Client returns a client of the context, whose files s watches until Close.
-func (s *Store) Client(c *Context) (*Client, error) {
+func (s *Reloader) Client(c *Context) (*Client, error) {
 	client := &Client{store: s, context: c}
 	stamps := stampsOf(c.files())
 	if err := client.reload(); err != nil {
@@ -48,13 +48,13 @@ func (c *Client) reload() error {
 	out := c.context.base(m)
 	out.RootCAs = m.authorities
 	out.InsecureSkipVerify = c.context.SkipVerify
-	if peers := c.context.Peers; (len(peers) > 0 || c.context.AnyName) && !c.context.SkipVerify {
+	if peers := c.context.PeerSANs; (len(peers) > 0 || c.context.SkipNameVerify) && !c.context.SkipVerify {
 		out.InsecureSkipVerify = true // of the name only: the chain is verified here
 		out.VerifyConnection = func(state tls.ConnectionState) error {
 			if err := verifyChain(m.authorities, &state); err != nil || len(peers) == 0 {
 				return err
 			}
-			return admit(peers, &state)
+			return verifySAN(peers, &state)
 		}
 	}
 	c.now.Store(&clientState{config: out, sessions: tls.NewLRUClientSessionCache(mostSessions)})
@@ -86,8 +86,8 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	state := c.now.Load()
 	out := state.config.Clone()
 	out.ServerName = name
-	if len(c.context.Names) > 0 {
-		out.ServerName = c.context.Names[0]
+	if len(c.context.ServerNames) > 0 {
+		out.ServerName = c.context.ServerNames[0]
 	}
 	if len(c.context.ALPN) == 0 {
 		out.NextProtos = alpn
@@ -99,16 +99,16 @@ func (c *Client) Config(name, address string, alpn []string) *tls.Config {
 	return out
 }
 
-// Asked is the name that one connection is for, in the place of what its context says or
+// HostnameOverride is the name that one connection is for, in the place of what its context says or
 // beside it.
-type Asked struct {
+type HostnameOverride struct {
 	Name   string // of DNS, or an address
 	SNI    bool   // it is asked for, unless it is an address, in the place of what else would be
 	Verify bool   // the host's certificate must be for it; "" is no certificate's name
 }
 
-// Asking is Config for a connection that is for a name.
-func (c *Client) Asking(a Asked, name, address string, alpn []string) *tls.Config {
+// ConfigForHostname is Config for a connection that is for a name.
+func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alpn []string) *tls.Config {
 	out := c.Config(name, address, alpn)
 	if a.SNI && a.Name != "" {
 		out.ServerName = a.Name

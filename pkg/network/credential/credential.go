@@ -25,35 +25,35 @@ import (
 
 // Context is what one tls_context says. It is immutable.
 type Context struct {
-	// Names are the server names (SNI) that a server's context is for, beside those
+	// ServerNames are the server names (SNI) that a server's context is for, beside those
 	// in its certificate; of a client, the first is the name that it asks for and
 	// that the server must prove to have; none: the host's.
-	Names []string
+	ServerNames []string
 
 	Certificate, Key PEM // ours; a client may have none
-	// Authorities are those that the peer's certificate is checked with. The zero
+	// TrustedCA are those that the peer's certificate is checked with. The zero
 	// value is none for a server, and the system's for a client.
-	Authorities PEM
+	TrustedCA PEM
 
-	// ClientCertificates says what a server asks of callers: tls.NoClientCert,
+	// ClientAuth says what a server asks of callers: tls.NoClientCert,
 	// tls.VerifyClientCertIfGiven or tls.RequireAndVerifyClientCert.
-	ClientCertificates tls.ClientAuthType
-	// Peers are the subject alternative names of which a peer's certificate must have
+	ClientAuth tls.ClientAuthType
+	// PeerSANs are the subject alternative names of which a peer's certificate must have
 	// one; none: any will do. For a client they stand in the place of the server's
 	// name, as in Envoy: the chain is verified all the same.
-	Peers []Match
-	// SkipVerify makes a client take any certificate, AnyName any that Authorities have
+	PeerSANs []SANMatcher
+	// SkipVerify makes a client take any certificate, SkipNameVerify any that Authorities have
 	// signed.
-	SkipVerify, AnyName bool
+	SkipVerify, SkipNameVerify bool
 
 	// ALPN is what is offered, best first; a client with none is told per connection.
 	ALPN []string
 	// ALPNFor is what a client offers in the place of ALPN on connections that are to carry
 	// what it is told.
 	ALPNFor map[string][]string
-	// AnyALPN: a server answers who offers nothing of ALPN, without a protocol. Else that is
+	// AllowNoALPN: a server answers who offers nothing of ALPN, without a protocol. Else that is
 	// refused (RFC 7301 3.2).
-	AnyALPN bool
+	AllowNoALPN bool
 
 	MinVersion, MaxVersion uint16 // 0: TLS 1.2, and the newest
 	Ciphers                []uint16
@@ -102,10 +102,10 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 		}
 		m.certificate = &pair
 	}
-	if c.Authorities.IsZero() {
+	if c.TrustedCA.IsZero() {
 		return m, nil
 	}
-	if m.authoritiesPEM, err = read(c.Authorities); err != nil {
+	if m.authoritiesPEM, err = read(c.TrustedCA); err != nil {
 		return m, fmt.Errorf("ca_cert: %w", err)
 	}
 	m.authorities = x509.NewCertPool()
@@ -146,7 +146,7 @@ func (c *Context) complete(m material) error {
 	switch {
 	case m.certificate == nil:
 		return errors.New("a server needs cert_chain and private_key")
-	case c.ClientCertificates != tls.NoClientCert && m.authorities == nil:
+	case c.ClientAuth != tls.NoClientCert && m.authorities == nil:
 		return errors.New("certificates of callers cannot be checked without ca_cert")
 	}
 	return nil
@@ -191,7 +191,7 @@ func (c *Context) base(m material) *tls.Config {
 // files returns the paths that c is read from.
 func (c *Context) files() []string {
 	var out []string
-	for _, p := range []PEM{c.Certificate, c.Key, c.Authorities} {
+	for _, p := range []PEM{c.Certificate, c.Key, c.TrustedCA} {
 		if p.Path != "" {
 			out = append(out, p.Path)
 		}

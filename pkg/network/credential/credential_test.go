@@ -67,7 +67,7 @@ func TestAServerChoosesByNameThenALPNThenTheFirst(t *testing.T) {
 	ca := testpki.New(t)
 	var contexts []*Context
 	add := func(cn string, dns, names, alpn []string) {
-		c := &Context{Names: names, ALPN: alpn}
+		c := &Context{ServerNames: names, ALPN: alpn}
 		c.Certificate, c.Key = text(ca.Issue(testpki.Spec{CommonName: cn, DNS: dns}))
 		contexts = append(contexts, c)
 	}
@@ -169,40 +169,40 @@ func TestCiphersHaveTheNamesOfOpenSSLAndOfIANA(t *testing.T) {
 func TestPeersAreJudgedByTheirNames(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{CommonName: "orders", DNS: []string{"Orders.shop.example", "*.api.shop.example"}, URIs: []string{"spiffe://shop/ns/a/sa/orders"}, IPs: []string{"10.0.0.1"}})
-	regex := func(text string) Match {
-		e, err := Expression(text)
+	regex := func(text string) SANMatcher {
+		e, err := CompileRegex(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return Match{Kind: URI, Regex: e}
+		return SANMatcher{Kind: URI, Regex: e}
 	}
 	for _, test := range []struct {
 		name string
-		m    Match
+		m    SANMatcher
 		want bool
 	}{
-		{"exact DNS", Match{Kind: DNS, Exact: "Orders.shop.example"}, true},
-		{"exact DNS in another case", Match{Kind: DNS, Exact: "orders.shop.example"}, true},
-		{"exact DNS of a wildcard", Match{Kind: DNS, Exact: "v1.api.shop.example"}, true},
-		{"a wildcard is one label", Match{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
-		{"the wildcard itself", Match{Kind: DNS, Exact: "*.api.shop.example"}, true},
-		{"an address is no DNS name", Match{Kind: DNS, Exact: "10.0.0.1"}, false},
-		{"DNS suffix in another case", Match{Kind: DNS, Suffix: "S.shop.example"}, false},
-		{"the same without case", Match{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
-		{"DNS suffix", Match{Kind: DNS, Suffix: ".shop.example"}, true},
-		{"another DNS suffix", Match{Kind: DNS, Suffix: ".bank.example"}, false},
-		{"DNS part", Match{Kind: DNS, Contains: "shop"}, true},
-		{"exact URI", Match{Kind: URI, Exact: "spiffe://shop/ns/a/sa/orders"}, true},
-		{"URI prefix", Match{Kind: URI, Prefix: "spiffe://shop/ns/a/"}, true},
-		{"another trust domain", Match{Kind: URI, Prefix: "spiffe://bank/"}, false},
+		{"exact DNS", SANMatcher{Kind: DNS, Exact: "Orders.shop.example"}, true},
+		{"exact DNS in another case", SANMatcher{Kind: DNS, Exact: "orders.shop.example"}, true},
+		{"exact DNS of a wildcard", SANMatcher{Kind: DNS, Exact: "v1.api.shop.example"}, true},
+		{"a wildcard is one label", SANMatcher{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
+		{"the wildcard itself", SANMatcher{Kind: DNS, Exact: "*.api.shop.example"}, true},
+		{"an address is no DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
+		{"DNS suffix in another case", SANMatcher{Kind: DNS, Suffix: "S.shop.example"}, false},
+		{"the same without case", SANMatcher{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
+		{"DNS suffix", SANMatcher{Kind: DNS, Suffix: ".shop.example"}, true},
+		{"another DNS suffix", SANMatcher{Kind: DNS, Suffix: ".bank.example"}, false},
+		{"DNS part", SANMatcher{Kind: DNS, Contains: "shop"}, true},
+		{"exact URI", SANMatcher{Kind: URI, Exact: "spiffe://shop/ns/a/sa/orders"}, true},
+		{"URI prefix", SANMatcher{Kind: URI, Prefix: "spiffe://shop/ns/a/"}, true},
+		{"another trust domain", SANMatcher{Kind: URI, Prefix: "spiffe://bank/"}, false},
 		{"URI expression", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
 		{"an expression is for the whole name", regex(`spiffe://shop/ns/a`), false},
-		{"IP", Match{Kind: IP, Exact: "10.0.0.1"}, true},
-		{"a DNS name is no URI", Match{Kind: URI, Contains: "Orders.shop"}, false},
-		{"the common name is no name", Match{Kind: DNS, Exact: "orders"}, false},
+		{"IP", SANMatcher{Kind: IP, Exact: "10.0.0.1"}, true},
+		{"a DNS name is no URI", SANMatcher{Kind: URI, Contains: "Orders.shop"}, false},
+		{"the common name is no name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			c := &Context{Authorities: PEM{Text: string(ca.PEM)}, ClientCertificates: tls.RequireAndVerifyClientCert, Peers: []Match{test.m}}
+			c := &Context{TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert, PeerSANs: []SANMatcher{test.m}}
 			c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
 			server, err := NewStore(nil, nil).Server([]*Context{c})
 			if err != nil {
@@ -213,8 +213,8 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 			if (err == nil) != test.want {
 				t.Fatalf("handshake: %v, want success: %v", err, test.want)
 			}
-			if why != nil && FailureOf(why) != WrongPeer {
-				t.Errorf("FailureOf(%v) = %v, want %v", why, FailureOf(why), WrongPeer)
+			if why != nil && HandshakeFailureOf(why) != SANMismatch {
+				t.Errorf("FailureOf(%v) = %v, want %v", why, HandshakeFailureOf(why), SANMismatch)
 			}
 		})
 	}
@@ -223,27 +223,27 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 func TestAClientVerifiesUnlessTold(t *testing.T) {
 	ca, other := testpki.New(t), testpki.New(t)
 	authorities := PEM{Text: string(ca.PEM)}
-	spiffe := []Match{{Kind: URI, Exact: "spiffe://shop/b"}}
+	spiffe := []SANMatcher{{Kind: URI, Exact: "spiffe://shop/b"}}
 	good := ca.Issue(testpki.Spec{DNS: []string{"b.example"}, URIs: []string{"spiffe://shop/b"}})
 	for _, test := range []struct {
 		name    string
 		leaf    testpki.Leaf
 		context Context
 		host    string
-		want    Failure // OtherFailure: none
+		want    HandshakeFailure // OtherFailure: none
 	}{
-		{"the host's name", good, Context{Authorities: authorities}, "b.example", OtherFailure},
-		{"another name", good, Context{Authorities: authorities}, "c.example", WrongPeer},
-		{"the name of the configuration", good, Context{Authorities: authorities, Names: []string{"b.example"}}, "c.example", OtherFailure},
-		{"an address", ca.Issue(testpki.Spec{}), Context{Authorities: authorities}, "127.0.0.1", OtherFailure},
-		{"of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities}, "b.example", Untrusted},
+		{"the host's name", good, Context{TrustedCA: authorities}, "b.example", OtherFailure},
+		{"another name", good, Context{TrustedCA: authorities}, "c.example", SANMismatch},
+		{"the name of the configuration", good, Context{TrustedCA: authorities, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
+		{"an address", ca.Issue(testpki.Spec{}), Context{TrustedCA: authorities}, "127.0.0.1", OtherFailure},
+		{"of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities}, "b.example", Untrusted},
 		{"of nobody whom the system trusts", good, Context{}, "b.example", Untrusted},
-		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{Authorities: authorities}, "b.example", Expired},
-		{"an identity stands for the name", good, Context{Authorities: authorities, Peers: spiffe}, "c.example", OtherFailure},
-		{"any name of the authority's", good, Context{Authorities: authorities, AnyName: true}, "c.example", OtherFailure},
-		{"any name, of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities, AnyName: true}, "b.example", Untrusted},
-		{"another identity", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", WrongPeer},
-		{"an identity of another authority", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{Authorities: authorities, Peers: spiffe}, "b.example", Untrusted},
+		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{TrustedCA: authorities}, "b.example", Expired},
+		{"an identity stands for the name", good, Context{TrustedCA: authorities, PeerSANs: spiffe}, "c.example", OtherFailure},
+		{"any name of the authority's", good, Context{TrustedCA: authorities, SkipNameVerify: true}, "c.example", OtherFailure},
+		{"any name, of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, SkipNameVerify: true}, "b.example", Untrusted},
+		{"another identity", ca.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", SANMismatch},
+		{"an identity of another authority", other.Issue(testpki.Spec{URIs: []string{"spiffe://shop/b"}}), Context{TrustedCA: authorities, PeerSANs: spiffe}, "b.example", Untrusted},
 		{"insecure_skip", other.Issue(testpki.Spec{}), Context{SkipVerify: true}, "b.example", OtherFailure},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -254,7 +254,7 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 			server := &tls.Config{Certificates: []tls.Certificate{test.leaf.TLS}, NextProtos: []string{"h2"}}
 			for range 2 { // the second time it may be resumed
 				state, _, err, _ := shake(server, client.Config(test.host, "10.0.0.1:1", []string{"h2"}))
-				if (err == nil) != (test.want == OtherFailure) || err != nil && FailureOf(err) != test.want {
+				if (err == nil) != (test.want == OtherFailure) || err != nil && HandshakeFailureOf(err) != test.want {
 					t.Fatalf("handshake: %v, want %v", err, test.want)
 				}
 				if err == nil && state.NegotiatedProtocol != "h2" {
@@ -274,7 +274,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	client, err := store.Client(&Context{Authorities: PEM{Text: string(ca.PEM)}})
+	client, err := store.Client(&Context{TrustedCA: PEM{Text: string(ca.PEM)}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -303,7 +303,7 @@ func TestSessionsAreResumedByHost(t *testing.T) {
 type deployed struct {
 	dir    string
 	ca     *testpki.Authority
-	store  *Store
+	store  *Reloader
 	server *Server
 	told   []error
 }
@@ -356,12 +356,12 @@ func (d *deployed) shows(t *testing.T) string {
 func TestFilesThatChangeAreReadAgain(t *testing.T) {
 	t.Run("by a swap of symbolic links", func(t *testing.T) {
 		d := deploy(t)
-		d.store.Look()
+		d.store.ReloadChanged()
 		if len(d.told) > 0 {
 			t.Fatalf("nothing changed, and a reload was told: %v", d.told)
 		}
 		d.swap(t, "v2", "two")
-		d.store.Look()
+		d.store.ReloadChanged()
 		if got := d.shows(t); got != "two" || len(d.told) != 1 || d.told[0] != nil {
 			t.Errorf("the server shows %q, told %v; want two, and a success", got, d.told)
 		}
@@ -372,15 +372,15 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.pem"), leaf.Cert, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.store.Look()
-		d.store.Look()
+		d.store.ReloadChanged()
+		d.store.ReloadChanged()
 		if got := d.shows(t); got != "one" || len(d.told) != 1 || d.told[0] == nil {
 			t.Errorf("with half of it the server shows %q, told %v; want one, and one failure", got, d.told)
 		}
 		if err := os.WriteFile(filepath.Join(d.dir, "v1", "tls.key"), leaf.Key, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		d.store.Look()
+		d.store.ReloadChanged()
 		if got := d.shows(t); got != "two" {
 			t.Errorf("the server shows %q, want two", got)
 		}
@@ -390,7 +390,7 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 		if err := os.RemoveAll(filepath.Join(d.dir, "v1")); err != nil {
 			t.Fatal(err)
 		}
-		d.store.Look()
+		d.store.ReloadChanged()
 		if got := d.shows(t); got != "one" {
 			t.Errorf("the server shows %q, want one", got)
 		}
@@ -399,7 +399,7 @@ func TestFilesThatChangeAreReadAgain(t *testing.T) {
 		d := deploy(t)
 		d.server.Close()
 		d.swap(t, "v2", "two")
-		d.store.Look()
+		d.store.ReloadChanged()
 		if got := d.shows(t); got != "one" || len(d.told) > 0 {
 			t.Errorf("the server shows %q, told %v", got, d.told)
 		}
@@ -410,7 +410,7 @@ func TestSessionsEndWhenOtherAuthoritiesCount(t *testing.T) {
 	ca, next := testpki.New(t), testpki.New(t)
 	dir := t.TempDir()
 	path := ca.Write(dir)
-	c := &Context{Authorities: PEM{Path: path}, ClientCertificates: tls.RequireAndVerifyClientCert}
+	c := &Context{TrustedCA: PEM{Path: path}, ClientAuth: tls.RequireAndVerifyClientCert}
 	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
 	store := NewStore(nil, nil)
 	server, err := store.Server([]*Context{c})
@@ -428,15 +428,15 @@ func TestSessionsEndWhenOtherAuthoritiesCount(t *testing.T) {
 		}
 	}
 	next.Write(dir)
-	store.Look()
-	if _, _, _, err := shake(server.Config(), client); err == nil || FailureOf(err) != Untrusted {
+	store.ReloadChanged()
+	if _, _, _, err := shake(server.Config(), client); err == nil || HandshakeFailureOf(err) != Untrusted {
 		t.Errorf("a caller of an authority that was replaced: %v, want it untrusted", err)
 	}
 }
 
 func TestWhyAHandshakeFailed(t *testing.T) {
 	ca := testpki.New(t)
-	c := &Context{ALPN: []string{"h2"}, Authorities: PEM{Text: string(ca.PEM)}, ClientCertificates: tls.RequireAndVerifyClientCert}
+	c := &Context{ALPN: []string{"h2"}, TrustedCA: PEM{Text: string(ca.PEM)}, ClientAuth: tls.RequireAndVerifyClientCert}
 	c.Certificate, c.Key = text(ca.Issue(testpki.Spec{}))
 	server, err := NewStore(nil, nil).Server([]*Context{c})
 	if err != nil {
@@ -444,7 +444,7 @@ func TestWhyAHandshakeFailed(t *testing.T) {
 	}
 	for _, test := range []struct {
 		client *tls.Config
-		want   Failure
+		want   HandshakeFailure
 	}{
 		{&tls.Config{MinVersion: tls.VersionTLS10, MaxVersion: tls.VersionTLS11}, NoVersion},
 		{&tls.Config{MaxVersion: tls.VersionTLS12, CipherSuites: []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_CBC_SHA}}, NoCipher},
@@ -460,18 +460,18 @@ func TestWhyAHandshakeFailed(t *testing.T) {
 				test.client.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &leaf, nil }
 			}
 			_, _, _, err := shake(server.Config(), test.client)
-			if err == nil || FailureOf(err) != test.want {
+			if err == nil || HandshakeFailureOf(err) != test.want {
 				t.Errorf("FailureOf(%v) is not %v", err, test.want)
 			}
 		})
 	}
-	t.Run(Refused.String(), func(t *testing.T) {
+	t.Run(PeerAlert.String(), func(t *testing.T) {
 		_, _, _, err := shake(server.Config(), &tls.Config{ServerName: "127.0.0.1"})
-		if err == nil || FailureOf(err) != Refused {
+		if err == nil || HandshakeFailureOf(err) != PeerAlert {
 			t.Errorf("FailureOf(%v) is not refused", err)
 		}
 	})
-	for begin, want := range map[string]Failure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
+	for begin, want := range map[string]HandshakeFailure{"GET / HTTP/1.1\r\nHost: a\r\n\r\n": NotTLS, "": PeerClosed} {
 		t.Run(want.String(), func(t *testing.T) {
 			near, far := ends()
 			io.WriteString(far, begin)
@@ -479,7 +479,7 @@ func TestWhyAHandshakeFailed(t *testing.T) {
 				far.Close()
 			}
 			err := tls.Server(near, server.Config()).Handshake()
-			if err == nil || FailureOf(err) != want {
+			if err == nil || HandshakeFailureOf(err) != want {
 				t.Errorf("FailureOf(%v) is not %v", err, want)
 			}
 			far.Close()
@@ -500,8 +500,8 @@ func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
 		{"another's key", "does not match", Context{Certificate: cert, Key: otherKey}},
 		{"no such file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
 		{"no such key", "private_key: no such file", Context{Certificate: cert, Key: PEM{Path: "MHcCAQEEIsecret"}}},
-		{"authorities that are none", "ca_cert: there is no certificate", Context{Certificate: cert, Key: key, Authorities: PEM{Text: "x"}}},
-		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientCertificates: tls.RequireAndVerifyClientCert}},
+		{"authorities that are none", "ca_cert: there is no certificate", Context{Certificate: cert, Key: key, TrustedCA: PEM{Text: "x"}}},
+		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientAuth: tls.RequireAndVerifyClientCert}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if err := test.c.Check(true, nil); err == nil || !strings.Contains(err.Error(), test.want) {

@@ -11,24 +11,24 @@ import (
 	"syscall"
 )
 
-// Failure is why a handshake failed. The set is closed; its names are label values
+// HandshakeFailure is why a handshake failed. The set is closed; its names are label values
 // of a metric.
-type Failure uint8
+type HandshakeFailure uint8
 
 // The failures. Their order is not part of any contract; their names are.
 const (
-	OtherFailure  Failure = iota // none of those below
-	Timeout                      // it took too long
-	PeerClosed                   // the peer closed or reset the connection
-	NotTLS                       // what came was no TLS
-	NoVersion                    // there is no version that both know
-	NoCipher                     // there is no cipher suite or group that both know
-	NoProtocol                   // ALPN: there is no protocol that both speak
-	NoCertificate                // the peer showed no certificate, which it must
-	Untrusted                    // the peer's certificate is of an authority that is not trusted, or no good
-	WrongPeer                    // the peer's certificate is of somebody else
-	Expired                      // the peer's certificate is not valid now
-	Refused                      // the peer refused, by an alert: often our certificate
+	OtherFailure  HandshakeFailure = iota // none of those below
+	Timeout                               // it took too long
+	PeerClosed                            // the peer closed or reset the connection
+	NotTLS                                // what came was no TLS
+	NoVersion                             // there is no version that both know
+	NoCipher                              // there is no cipher suite or group that both know
+	NoProtocol                            // ALPN: there is no protocol that both speak
+	NoCertificate                         // the peer showed no certificate, which it must
+	Untrusted                             // the peer's certificate is of an authority that is not trusted, or no good
+	SANMismatch                           // the peer's certificate is of somebody else
+	Expired                               // the peer's certificate is not valid now
+	PeerAlert                             // the peer refused, by an alert: often our certificate
 
 	failureCount
 )
@@ -44,19 +44,19 @@ var failures = [failureCount]struct{ name, text string }{
 	NoProtocol:    {"alpn", "the peer offers no protocol that is carried (ALPN)"},
 	NoCertificate: {"no_certificate", "the peer showed no certificate"},
 	Untrusted:     {"untrusted", "the peer's certificate is not trusted"},
-	WrongPeer:     {"wrong_peer", "the peer's certificate is of somebody else"},
+	SANMismatch:   {"wrong_peer", "the peer's certificate is of somebody else"},
 	Expired:       {"expired", "the peer's certificate is not valid now"},
-	Refused:       {"refused", "the peer refused the handshake"},
+	PeerAlert:     {"refused", "the peer refused the handshake"},
 }
 
-func (f Failure) String() string { return failures[f].name }
+func (f HandshakeFailure) String() string { return failures[f].name }
 
 // Text explains f to an operator.
-func (f Failure) Text() string { return failures[f].text }
+func (f HandshakeFailure) Text() string { return failures[f].text }
 
 // Failures yields all failures, in the order of their values.
-func Failures() iter.Seq[Failure] {
-	return func(yield func(Failure) bool) {
+func Failures() iter.Seq[HandshakeFailure] {
+	return func(yield func(HandshakeFailure) bool) {
 		for f := range failureCount {
 			if !yield(f) {
 				return
@@ -65,8 +65,8 @@ func Failures() iter.Seq[Failure] {
 	}
 }
 
-// FailureOf says why a handshake ended with err, which is not nil.
-func FailureOf(err error) Failure {
+// HandshakeFailureOf says why a handshake ended with err, which is not nil.
+func HandshakeFailureOf(err error) HandshakeFailure {
 	if f, ok := ofCertificate(err); ok {
 		return f
 	}
@@ -80,12 +80,12 @@ func FailureOf(err error) Failure {
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
 		return PeerClosed
 	case errors.As(err, &alert), strings.Contains(err.Error(), "remote error: tls:"):
-		return Refused
+		return PeerAlert
 	}
 	// The rest has no type in crypto/tls.
 	for _, known := range [...]struct {
 		text string
-		is   Failure
+		is   HandshakeFailure
 	}{
 		{"unsupported version", NoVersion}, {"protocol version", NoVersion},
 		{"no cipher suite", NoCipher}, {"no key exchanges", NoCipher},
@@ -100,13 +100,13 @@ func FailureOf(err error) Failure {
 }
 
 // ofCertificate says what is wrong with a peer's certificate.
-func ofCertificate(err error) (Failure, bool) {
+func ofCertificate(err error) (HandshakeFailure, bool) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
 	var verification *tls.CertificateVerificationError
 	switch {
 	case errors.Is(err, errPeer), errors.As(err, &name):
-		return WrongPeer, true
+		return SANMismatch, true
 	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
 		return Expired, true
 	case errors.As(err, &verification), strings.Contains(err.Error(), "failed to verify certificate"):

@@ -12,30 +12,30 @@ import (
 	"strings"
 )
 
-// Kind is a kind of subject alternative name (RFC 5280 4.2.1.6).
-type Kind uint8
+// SANType is a kind of subject alternative name (RFC 5280 4.2.1.6).
+type SANType uint8
 
 // The kinds.
 const (
-	DNS Kind = iota
-	URI      // a SPIFFE identity, spiffe://trust-domain/path, is one
+	DNS SANType = iota
+	URI         // a SPIFFE identity, spiffe://trust-domain/path, is one
 	IP
 	Email
 )
 
-// Match says which names will do. One of Exact, Prefix, Suffix, Contains and Regex is
+// SANMatcher says which names will do. One of Exact, Prefix, Suffix, Contains and Regex is
 // set; Regex must match the whole name.
-type Match struct {
-	Kind                            Kind
+type SANMatcher struct {
+	Kind                            SANType
 	Exact, Prefix, Suffix, Contains string
 	Regex                           *regexp.Regexp
 	IgnoreCase                      bool // not of Regex, which says so itself
 }
 
-// Expression compiles the regular expression (RE2) of a Match.
-func Expression(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
+// CompileRegex compiles the regular expression (RE2) of a Match.
+func CompileRegex(text string) (*regexp.Regexp, error) { return regexp.Compile(`\A(?:` + text + `)\z`) }
 
-func (m *Match) fits(name string) bool {
+func (m *SANMatcher) matches(name string) bool {
 	if m.Regex != nil {
 		return m.Regex.MatchString(name)
 	}
@@ -55,21 +55,21 @@ func (m *Match) fits(name string) bool {
 	return part != "" && strings.Contains(name, part)
 }
 
-// in reports whether cert has a name of m's kind that fits.
-func (m *Match) in(cert *x509.Certificate) bool {
+// matchesCertificate reports whether cert has a name of m's kind that fits.
+func (m *SANMatcher) matchesCertificate(cert *x509.Certificate) bool {
 	switch m.Kind {
 	case DNS:
 		if m.Exact != "" { // as clients of TLS match: wildcards of one label, in any case (RFC 6125 6.4)
 			names := x509.Certificate{DNSNames: cert.DNSNames}
 			return names.VerifyHostname(m.Exact) == nil
 		}
-		return slices.ContainsFunc(cert.DNSNames, m.fits)
+		return slices.ContainsFunc(cert.DNSNames, m.matches)
 	case URI:
-		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.fits(u.String()) })
+		return slices.ContainsFunc(cert.URIs, func(u *url.URL) bool { return m.matches(u.String()) })
 	case IP:
-		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.fits(ip.String()) })
+		return slices.ContainsFunc(cert.IPAddresses, func(ip net.IP) bool { return m.matches(ip.String()) })
 	case Email:
-		return slices.ContainsFunc(cert.EmailAddresses, m.fits)
+		return slices.ContainsFunc(cert.EmailAddresses, m.matches)
 	}
 	return false
 }
@@ -77,15 +77,15 @@ func (m *Match) in(cert *x509.Certificate) bool {
 // errPeer: a certificate was good, but of somebody else.
 var errPeer = errors.New("none of the names in the peer's certificate is among match_typed_subject_alt_names")
 
-// admit returns nil if the peer's certificate has a name that is wanted. A peer that
-// showed none is for ClientCertificates to judge.
-func admit(peers []Match, state *tls.ConnectionState) error {
+// verifySAN returns nil if the peer's certificate has a name that is wanted. A peer that
+// showed none is for ClientAuth to judge.
+func verifySAN(peers []SANMatcher, state *tls.ConnectionState) error {
 	if len(peers) == 0 || len(state.PeerCertificates) == 0 {
 		return nil
 	}
 	leaf := state.PeerCertificates[0]
 	for i := range peers {
-		if peers[i].in(leaf) {
+		if peers[i].matchesCertificate(leaf) {
 			return nil
 		}
 	}

@@ -16,14 +16,14 @@ import (
 // wildcard first; among several, or if no name fits, by ALPN; else the first.
 // Safe for concurrent use.
 type Server struct {
-	store    *Store
-	contexts []*offer // in order
-	choice   atomic.Pointer[choice]
+	store    *Reloader
+	contexts []*serverContext // in order
+	choice   atomic.Pointer[contextSelector]
 	config   *tls.Config // what handshakes begin with
 }
 
-// offer is a context with what its files hold now. It belongs to the Store.
-type offer struct {
+// serverContext is a context with what its files hold now. It belongs to the Store.
+type serverContext struct {
 	context  *Context
 	stamps   []stamp // of its files, before they were read at first
 	material material
@@ -32,20 +32,20 @@ type offer struct {
 	tickets  [][32]byte  // newest first
 }
 
-// choice finds the configuration for a ClientHello. It is immutable.
-type choice struct {
+// contextSelector finds the configuration for a ClientHello. It is immutable.
+type contextSelector struct {
 	all       []*tls.Config
 	exact     map[string][]*tls.Config    // by server name
 	wildcards map[string][]*tls.Config    // by what follows the star: ".example.com"
-	open      map[*tls.Config]*tls.Config // as offer has them
+	noALPN    map[*tls.Config]*tls.Config // as offer has them
 }
 
 // Server returns a server of these contexts, at least one, whose files s watches
 // until Close.
-func (s *Store) Server(contexts []*Context) (*Server, error) {
+func (s *Reloader) Server(contexts []*Context) (*Server, error) {
 	server := &Server{store: s}
 	for i, c := range contexts {
-		o := &offer{context: c, stamps: stampsOf(c.files())}
+		o := &serverContext{context: c, stamps: stampsOf(c.files())}
 		if err := o.reload(); err != nil {
 			return nil, fmt.Errorf("tls_context %d: %w", i, err)
 		}
@@ -56,8 +56,8 @@ func (s *Store) Server(contexts []*Context) (*Server, error) {
 	server.config = &tls.Config{ //nolint:gosec // the one that GetConfigForClient returns counts
 		GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 			found := server.choice.Load().find(hello)
-			if conn, ok := hello.Conn.(interface{ Shows(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
-				conn.Shows(found.Certificates[0].Leaf)
+			if conn, ok := hello.Conn.(interface{ SetLocalCertificate(own *x509.Certificate) }); ok && len(found.Certificates) > 0 {
+				conn.SetLocalCertificate(found.Certificates[0].Leaf)
 			}
 			return found, nil
 		},
@@ -84,7 +84,7 @@ func (s *Server) Close() { s.store.forget(s) }
 
 // reload reads the files. Session tickets of before stay good unless other
 // certificates of callers count from now on.
-func (o *offer) reload() error {
+func (o *serverContext) reload() error {
 	m, err := o.context.load(PEM.Read)
 	if err != nil {
 		return err
@@ -96,14 +96,14 @@ func (o *offer) reload() error {
 		o.tickets = [][32]byte{newKey()}
 	}
 	c := o.context.base(m)
-	c.ClientAuth, c.ClientCAs = o.context.ClientCertificates, m.authorities
-	if peers := o.context.Peers; len(peers) > 0 {
+	c.ClientAuth, c.ClientCAs = o.context.ClientAuth, m.authorities
+	if peers := o.context.PeerSANs; len(peers) > 0 {
 		// Also of sessions that are resumed.
-		c.VerifyConnection = func(state tls.ConnectionState) error { return admit(peers, &state) }
+		c.VerifyConnection = func(state tls.ConnectionState) error { return verifySAN(peers, &state) }
 	}
 	c.SetSessionTicketKeys(o.tickets)
 	o.material, o.config, o.open = m, c, nil
-	if o.context.AnyALPN {
+	if o.context.AllowNoALPN {
 		o.open = c.Clone()
 		o.open.NextProtos = nil
 		o.open.SetSessionTicketKeys(o.tickets)
@@ -113,7 +113,7 @@ func (o *offer) reload() error {
 
 // rotate makes a new key for session tickets; those of the key before are still
 // accepted.
-func (o *offer) rotate() {
+func (o *serverContext) rotate() {
 	o.tickets = append([][32]byte{newKey()}, o.tickets[0])
 	o.config.SetSessionTicketKeys(o.tickets)
 	if o.open != nil {
@@ -128,11 +128,11 @@ func newKey() (key [32]byte) {
 
 // choose makes the choice anew, after a context changed.
 func (s *Server) choose() {
-	c := &choice{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, open: map[*tls.Config]*tls.Config{}}
+	c := &contextSelector{exact: map[string][]*tls.Config{}, wildcards: map[string][]*tls.Config{}, noALPN: map[*tls.Config]*tls.Config{}}
 	for _, o := range s.contexts {
 		c.all = append(c.all, o.config)
 		if o.open != nil {
-			c.open[o.config] = o.open
+			c.noALPN[o.config] = o.open
 		}
 		for _, name := range o.names() {
 			if rest, wild := strings.CutPrefix(name, "*."); wild {
@@ -146,9 +146,9 @@ func (s *Server) choose() {
 }
 
 // names are the server names that o is for, in lower case.
-func (o *offer) names() []string {
+func (o *serverContext) names() []string {
 	leaf := o.material.certificate.Leaf
-	names := append(slices.Clone(o.context.Names), leaf.DNSNames...)
+	names := append(slices.Clone(o.context.ServerNames), leaf.DNSNames...)
 	if len(leaf.DNSNames) == 0 && leaf.Subject.CommonName != "" {
 		names = append(names, leaf.Subject.CommonName)
 	}
@@ -159,7 +159,7 @@ func (o *offer) names() []string {
 	return slices.Compact(names)
 }
 
-func (c *choice) find(hello *tls.ClientHelloInfo) *tls.Config {
+func (c *contextSelector) find(hello *tls.ClientHelloInfo) *tls.Config {
 	named := c.named(strings.ToLower(strings.TrimSuffix(hello.ServerName, ".")))
 	if len(named) == 0 {
 		named = c.all
@@ -169,14 +169,14 @@ func (c *choice) find(hello *tls.ClientHelloInfo) *tls.Config {
 			return config
 		}
 	}
-	if open := c.open[named[0]]; open != nil {
+	if open := c.noALPN[named[0]]; open != nil {
 		return open
 	}
 	return named[0]
 }
 
 // named returns what is for a server's name.
-func (c *choice) named(name string) []*tls.Config {
+func (c *contextSelector) named(name string) []*tls.Config {
 	if name == "" {
 		return nil
 	}

@@ -20,12 +20,12 @@ const (
 	rotateEvery = 12 * time.Hour
 )
 
-// Store watches the files of servers and clients, and changes the keys of session
+// Reloader watches the files of servers and clients, and changes the keys of session
 // tickets, as long as Run runs. Safe for concurrent use.
-type Store struct {
+type Reloader struct {
 	log *slog.Logger
-	// told, nil or not, is called after files that changed were read again.
-	told func(err error)
+	// onReload, nil or not, is called after files that changed were read again.
+	onReload func(err error)
 
 	mu      sync.Mutex
 	watched []*watched // guarded by mu, with what reload changes
@@ -63,18 +63,18 @@ func (s stamp) same(other stamp) bool {
 
 // NewStore returns a store. log, which may be nil, hears of files that changed; so
 // does told, which may be nil: with why they are not used, if they are not.
-func NewStore(log *slog.Logger, told func(err error)) *Store {
+func NewStore(log *slog.Logger, told func(err error)) *Reloader {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	if told == nil {
 		told = func(error) {}
 	}
-	return &Store{log: log, told: told}
+	return &Reloader{log: log, onReload: told}
 }
 
 // Run looks at the files until ctx ends.
-func (s *Store) Run(ctx context.Context) {
+func (s *Reloader) Run(ctx context.Context) {
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
 	rotate := time.NewTicker(rotateEvery)
@@ -82,7 +82,7 @@ func (s *Store) Run(ctx context.Context) {
 	for {
 		select {
 		case <-look.C:
-			s.Look()
+			s.ReloadChanged()
 		case <-rotate.C:
 			s.Rotate()
 		case <-ctx.Done():
@@ -91,10 +91,10 @@ func (s *Store) Run(ctx context.Context) {
 	}
 }
 
-// Look reads again what has changed. Files that do not fit each other, as while they
+// ReloadChanged reads again what has changed. Files that do not fit each other, as while they
 // are being replaced one after the other, leave what was there in use, and are looked
 // at the next time.
-func (s *Store) Look() {
+func (s *Reloader) ReloadChanged() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, w := range s.watched {
@@ -106,13 +106,13 @@ func (s *Store) Look() {
 		if err == nil {
 			w.stamps, w.failed = stamps, ""
 			s.log.Info("certificates were replaced", "files", w.files)
-			s.told(nil)
+			s.onReload(nil)
 			continue
 		}
 		if why := err.Error(); why != w.failed {
 			w.failed = why
 			s.log.Error("certificates have changed and cannot be used, those of before stay", "files", w.files, "error", err)
-			s.told(err)
+			s.onReload(err)
 		}
 	}
 }
@@ -126,7 +126,7 @@ func stampsOf(files []string) []stamp {
 }
 
 // Rotate changes the keys of session tickets.
-func (s *Store) Rotate() {
+func (s *Reloader) Rotate() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, server := range s.servers {
@@ -137,7 +137,7 @@ func (s *Store) Rotate() {
 }
 
 // watch has reload called when one of the files is another than when it was stamped.
-func (s *Store) watch(owner any, files []string, stamps []stamp, reload func() error) {
+func (s *Reloader) watch(owner any, files []string, stamps []stamp, reload func() error) {
 	if len(files) == 0 {
 		return
 	}
@@ -147,13 +147,13 @@ func (s *Store) watch(owner any, files []string, stamps []stamp, reload func() e
 	s.watched = append(s.watched, w)
 }
 
-func (s *Store) rotates(server *Server) {
+func (s *Reloader) rotates(server *Server) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.servers = append(s.servers, server)
 }
 
-func (s *Store) forget(owner any) {
+func (s *Reloader) forget(owner any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.watched = slices.DeleteFunc(s.watched, func(w *watched) bool { return w.owner == owner })
@@ -161,7 +161,7 @@ func (s *Store) forget(owner any) {
 }
 
 // warn tells of a certificate that peers will refuse.
-func (s *Store) warn(m material) {
+func (s *Reloader) warn(m material) {
 	if err := m.expired(time.Now()); err != nil {
 		s.log.Warn("a certificate of ours will be refused", "error", err)
 	}

@@ -110,7 +110,7 @@ func (c *session) keeps(kind syntax.BodyKind) bool {
 
 // ending says why the connection ends behind the exchange; err is what answering
 // failed with.
-func (c *session) ending(err error) network.Cause {
+func (c *session) ending(err error) network.CloseReason {
 	x := &c.x
 	reason := x.Record.Reason
 	if err != nil {
@@ -120,7 +120,7 @@ func (c *session) ending(err error) network.Cause {
 	case reason == protocol.DownstreamGone && errors.Is(err, os.ErrDeadlineExceeded):
 		return network.CauseWriteTimeout
 	case reason == protocol.DownstreamGone:
-		return network.CausePeer
+		return network.ClosedByPeer
 	case reason == protocol.RequestTimeout, reason == protocol.RequestIdle:
 		return network.CauseRequestTimeout
 	case reason.Traits().Flag == protocol.MalformedRequest.Traits().Flag:
@@ -128,17 +128,17 @@ func (c *session) ending(err error) network.Cause {
 	case err != nil && reason == protocol.Internal:
 		return network.CauseInternal
 	case err != nil:
-		return network.CauseAnswerCut
+		return network.ClosedResponseTruncated
 	case x.Response.Status == 101, x.Request.Method == "CONNECT" && x.Response.Status < 300: // a tunnel
-		return network.CauseDone
+		return network.ClosedComplete
 	case c.conn.Draining():
 		return network.CauseDrained
 	case !c.framing.KeepAlive, c.framing.Minor == 0:
-		return network.CauseAsked
+		return network.ClosedOnRequest
 	case c.spent():
-		return network.CauseSpent
+		return network.ClosedMaxRequests
 	}
-	return network.CauseUnread
+	return network.ClosedRequestUnread
 }
 
 // spent reports whether the connection has carried all the exchanges that it may.

@@ -40,29 +40,29 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 		service protocol.Service
 		request string
 		end     func(caller net.Conn, conn *network.Conn) // behind the answer
-		want    network.Cause
+		want    network.CloseReason
 	}{
 		{"idle for too long", echo, ask, stay, network.CauseIdle},
-		{"closed behind an answer", echo, ask, leave, network.CausePeer},
-		{"closed within a head", echo, "GET / HT", leave, network.CausePeer},
-		{"closed within content", echo, post + "5\r\n\r\nhe", leave, network.CausePeer},
+		{"closed behind an answer", echo, ask, leave, network.ClosedByPeer},
+		{"closed within a head", echo, "GET / HT", leave, network.ClosedByPeer},
+		{"closed within content", echo, post + "5\r\n\r\nhe", leave, network.ClosedByPeer},
 		{"drained while idle", echo, ask, func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
 		{"drained within an exchange", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(true) }), ask, stay, network.CauseDrained},
 		{"retired", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(false) }), ask, stay, network.CauseDrained},
-		{"close asked for", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.CauseAsked},
-		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.CauseAsked},
+		{"close asked for", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.ClosedOnRequest},
+		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.ClosedOnRequest},
 		{"content until the end", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),
-			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", stay, network.CauseAsked},
-		{"as many requests as it may", echo, ask + ask + ask, stay, network.CauseSpent},
+			"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n", stay, network.ClosedOnRequest},
+		{"as many requests as it may", echo, ask + ask + ask, stay, network.ClosedMaxRequests},
 		{"malformed head", echo, "GET /\r\n\r\n", stay, network.CauseProtocolError},
 		{"malformed content", echo, "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nhello\r\n", stay, network.CauseProtocolError},
 		{"too much content", echo, post + "2000000\r\n\r\n", stay, network.CauseProtocolError},
 		{"slow head", echo, "GET / HT", stay, network.CauseRequestTimeout},
 		{"slow content", echo, post + "5\r\n\r\nhe", stay, network.CauseRequestTimeout},
-		{"content that nobody wanted, slow", indifferent, post + "5\r\n\r\nhe", stay, network.CauseUnread},
-		{"content that nobody wanted, large", indifferent, post + "400000\r\n\r\nhe", stay, network.CauseUnread},
+		{"content that nobody wanted, slow", indifferent, post + "5\r\n\r\nhe", stay, network.ClosedRequestUnread},
+		{"content that nobody wanted, large", indifferent, post + "400000\r\n\r\nhe", stay, network.ClosedRequestUnread},
 		{"a failure within the answer", answering(func(x *protocol.Exchange) { x.Response.Body, x.Response.ContentLength = &broken{}, 5 }),
-			ask, stay, network.CauseAnswerCut},
+			ask, stay, network.ClosedResponseTruncated},
 		{"a panic", answering(func(*protocol.Exchange) { panic("a defect of a filter") }), ask, stay, network.CauseInternal},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -84,8 +84,8 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 				synctest.Wait()
 				test.end(caller, conn)
 				<-ended
-				if conn.Cause != test.want {
-					t.Errorf("it ended as %v, want %v", conn.Cause, test.want)
+				if conn.CloseReason != test.want {
+					t.Errorf("it ended as %v, want %v", conn.CloseReason, test.want)
 				}
 			})
 		})
@@ -100,8 +100,8 @@ func TestACallerThatTakesNothingIsAWriteTimeout(t *testing.T) {
 		defer conn.Close()
 		go io.WriteString(caller, "GET / HTTP/1.1\r\nHost: h\r\n\r\n")
 		err := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: echo}).ServeConn(context.Background(), conn)
-		if err != nil || conn.Cause != network.CauseWriteTimeout {
-			t.Errorf("ServeConn = %v, ended as %v, want write_timeout", err, conn.Cause)
+		if err != nil || conn.CloseReason != network.CauseWriteTimeout {
+			t.Errorf("ServeConn = %v, ended as %v, want write_timeout", err, conn.CloseReason)
 		}
 	})
 }
@@ -118,8 +118,8 @@ func TestATunnelIsDoneWhenItEnds(t *testing.T) {
 	caller.send("GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: x\r\n\r\n")
 	caller.CloseWrite()
 	s := NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client})
-	if err := s.ServeConn(context.Background(), conn); err != nil || conn.Cause != network.CauseDone {
-		t.Errorf("ServeConn = %v, ended as %v, want done", err, conn.Cause)
+	if err := s.ServeConn(context.Background(), conn); err != nil || conn.CloseReason != network.ClosedComplete {
+		t.Errorf("ServeConn = %v, ended as %v, want done", err, conn.CloseReason)
 	}
 	if head := caller.head(); !strings.HasPrefix(head, "HTTP/1.1 101 ") {
 		t.Errorf("the caller got %q", head)

@@ -64,7 +64,7 @@ func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
 // Usable is stream.Client's. It always asks the socket, however short the time
 // was: what a server sends behind its answer, in a packet of its own, must not
 // pass for the answer to another caller's request.
-func (c *Client) Usable(time.Duration) bool { return c.conn.Quiet() }
+func (c *Client) Usable(time.Duration) bool { return c.conn.IsReusable() }
 
 // Close is stream.Client's.
 func (c *Client) Close() error { return c.conn.Close() }
@@ -123,7 +123,7 @@ func (c *Client) send() error {
 		return nil
 	}
 	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
-	sent, n, err := c.conn.Call(out.Bytes(), &c.in.rest, upstreamRead)
+	sent, n, err := c.conn.WriteAndFill(out.Bytes(), &c.in.rest, upstreamRead)
 	switch {
 	case n > 0:
 		return nil

@@ -106,7 +106,7 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	}
 	far.SetLinger(0)
 	far.Close()
-	if err := near.AwaitGone(true); err == nil {
+	if err := near.AwaitPeerClose(true); err == nil {
 		t.Fatal("no reset")
 	}
 	x := ask("GET", nil)

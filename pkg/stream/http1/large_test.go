@@ -247,7 +247,7 @@ func TestProtocolMakesBothSides(t *testing.T) {
 	if p.Name != config.HTTP1 {
 		t.Errorf("Name = %q", p.Name)
 	}
-	if _, ok := p.NewServer(stream.ServerOptions{}).(network.Patient); !ok {
+	if _, ok := p.NewServer(stream.ServerOptions{}).(network.ClientFirstHandler); !ok {
 		t.Error("the server does not let the listener wait")
 	}
 	near, _ := tcpPair(t)

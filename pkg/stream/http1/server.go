@@ -73,7 +73,7 @@ func limitsOf(o *config.HTTP1Options) syntax.Limits {
 	return syntax.Limits{Line: o.MaxRequestLineSize, Head: o.MaxHeaderSize, Fields: o.MaxHeaderCount}
 }
 
-// IdleTimeout is network.Patient's.
+// IdleTimeout is network.ClientFirstHandler's.
 func (s *Server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn serves conn until it ends, or until it has been idle for long
@@ -101,7 +101,7 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 
 // idleEnd notes what ended an idle connection; most of it is as it should be.
 func idleEnd(conn *network.Conn, err error) error {
-	conn.Cause = network.CauseOf(err)
+	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
 		return nil
 	}
@@ -265,7 +265,7 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 	c.forwarded = !c.isOwn()
 	gone := protocol.ReasonOf(err) == protocol.DownstreamGone || x.Record.Reason == protocol.DownstreamGone
 	if keep = keep && err == nil; !keep {
-		c.conn.Cause = c.ending(err)
+		c.conn.CloseReason = c.ending(err)
 	}
 	c.finish(err)
 	if gone {
@@ -299,7 +299,7 @@ func (c *session) afterAnswer(keep bool) bool {
 	}
 	if keep && !b.done {
 		keep = c.drainBody()
-		c.conn.Cause = network.CauseUnread // if it ends
+		c.conn.CloseReason = network.ClosedRequestUnread // if it ends
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
 		c.linger()
@@ -354,12 +354,12 @@ func (c *session) refuseAs(status int, err error) {
 	x.Meta.Protocol = string(config.HTTP1)
 	if x.Record.Reason == protocol.DownstreamGone {
 		x.Response.Status = 0
-		c.conn.Cause = network.CausePeer
+		c.conn.CloseReason = network.ClosedByPeer
 		c.finish(nil)
 		return
 	}
 	_, werr := c.answer()
-	c.conn.Cause = c.ending(werr)
+	c.conn.CloseReason = c.ending(werr)
 	c.finish(werr)
 	c.linger()
 }

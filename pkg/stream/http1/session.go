@@ -124,7 +124,7 @@ func (c *session) Watch(gone func()) (stop func()) {
 	go func() {
 		defer close(done)
 		defer c.contain("telling that the caller is gone")
-		if err := c.conn.AwaitGone(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
+		if err := c.conn.AwaitPeerClose(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			gone()
 		}
 	}()

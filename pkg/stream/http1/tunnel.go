@@ -96,7 +96,7 @@ func (c *session) tunnel() error {
 	if x.IdleTimeout > 0 {
 		idle = x.IdleTimeout
 	}
-	var t network.Traffic
+	var t network.RelayCounters
 	t.Pump(c.conn, peer, idle)
 	x.Record.ResponseBytes += t.In.Load()
 	c.body.content.read.Add(t.Out.Load())

@@ -317,10 +317,10 @@ func (u *Client) readAll(flush func(), b *batch) (err error) {
 		if err := u.take(b); err != nil {
 			return err
 		}
-		if u.read >= mostHeld || u.outbox.Queued() >= network.HighWater {
+		if u.read >= mostHeld || u.outbox.Queued() >= network.HighWatermark {
 			flush()
 		}
-		u.outbox.AwaitBelow(mostUntaken)
+		u.outbox.AwaitCapacityBelow(mostUntaken)
 	}
 }
 

@@ -143,16 +143,16 @@ func contained(f func() error) (err error) {
 // been dealt with. Owned by the reader's goroutine.
 type batch struct {
 	now   time.Time
-	dirty []*network.Outbox
-	lent  []*network.Outbox  // those that were lent parts of the reader's buffers
-	held  []*buffer.IoBuffer // such buffers, which the reader is done with
+	dirty []*network.WriteQueue
+	lent  []*network.WriteQueue // those that were lent parts of the reader's buffers
+	held  []*buffer.IoBuffer    // such buffers, which the reader is done with
 }
 
 // mostBuffers is how many buffers a reader holds because parts of them are lent.
 const mostBuffers = 8
 
 // lends sees to it that o gives back what it was lent.
-func (b *batch) lends(o *network.Outbox) {
+func (b *batch) lends(o *network.WriteQueue) {
 	if !slices.Contains(b.lent, o) {
 		b.lent = append(b.lent, o)
 	}
@@ -169,7 +169,7 @@ func (b *batch) hold(in *buffer.IoBuffer) {
 // settle takes back what was lent: outboxes keep what they have not sent.
 func (b *batch) settle() {
 	for _, o := range b.lent {
-		o.Own()
+		o.CopyBorrowed()
 	}
 	for _, in := range b.held {
 		in.Release()
@@ -187,12 +187,12 @@ const mostHeld = 256 << 10
 // any more. Content stops at network.HighWater, which is less: two neighbours of which
 // neither reads before the other has would wait for ever
 // (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
-const mostUntaken = 4 * network.HighWater
+const mostUntaken = 4 * network.HighWatermark
 
 // sends sees to it that o is flushed: with the batch b, or soon if there is none.
-func (b *batch) sends(o *network.Outbox) {
+func (b *batch) sends(o *network.WriteQueue) {
 	if b == nil {
-		_ = o.FlushSoon() // its reader finds out
+		_ = o.FlushAfterYield() // its reader finds out
 		return
 	}
 	if !slices.Contains(b.dirty, o) {

@@ -146,7 +146,7 @@ func TestAFullQueueRefusesRequests(t *testing.T) {
 	}), nil)
 	u.mu.Lock() // the queue is not flushed before the request
 	u.outbox.Limit(1)
-	err := u.outbox.End(syntax.AppendPing(u.outbox.Begin(17), false, [8]byte{}))
+	err := u.outbox.EndFrame(syntax.AppendPing(u.outbox.BeginFrame(17), false, [8]byte{}))
 	k := &call{x: &protocol.Exchange{}}
 	k.x.Request.Method, k.x.Request.Path, k.x.Request.Scheme, k.x.Request.Authority = "GET", "/", "http", "shop.test"
 	k.x.Request.ContentLength = -1

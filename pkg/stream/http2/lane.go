@@ -122,7 +122,7 @@ func (l *lane) write(p []byte, end bool) error {
 		if err := w.outbox.Flush(); err != nil {
 			return goneFault(err)
 		}
-		w.outbox.AwaitRoom()
+		w.outbox.AwaitCapacity()
 		w.mu.Lock()
 		if l.cut == nil && w.state.Writable(l.stream) == 0 {
 			w.stall(l)
@@ -179,10 +179,10 @@ func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Head
 		case err == io.EOF:
 			return nil, l.writeEnd(trailer)
 		}
-		if left != 0 && body.Buffered() == 0 || l.wire.outbox.Queued() >= network.HighWater {
+		if left != 0 && body.Buffered() == 0 || l.wire.outbox.Queued() >= network.HighWatermark {
 			_ = l.wire.outbox.Flush() // the reader finds out
 		}
-		l.wire.outbox.AwaitRoom()
+		l.wire.outbox.AwaitCapacity()
 	}
 }
 
@@ -193,7 +193,7 @@ func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
 		return 0, l.cut
 	}
 	defer protocol.Recover(&err)
-	_, err, lost := w.outbox.Put(min(len(p), network.HighWater)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
+	_, err, lost := w.outbox.AppendFrame(min(len(p), network.HighWatermark)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
 		dst, n, err = w.state.AppendData(dst, l.stream, p, end)
 		return dst, err

@@ -158,8 +158,8 @@ func (w *wire) appendPiece(b *batch, l *lane, c *content) (n int, ended bool, er
 	head, n, err := w.state.ReserveData(w.scratch[:0], l.stream, len(p), last)
 	w.scratch = head[:0]
 	if len(head) > 0 && (n == 0 || !w.lend(b, c, head, n)) {
-		dst := append(w.outbox.Begin(len(head)+n), head...)
-		if lost := w.outbox.End(append(dst, p[:n]...)); lost != nil && err == nil {
+		dst := append(w.outbox.BeginFrame(len(head)+n), head...)
+		if lost := w.outbox.EndFrame(append(dst, p[:n]...)); lost != nil && err == nil {
 			err = goneFault(lost)
 		}
 	}
@@ -180,7 +180,7 @@ func (w *wire) lend(b *batch, c *content, head []byte, n int) bool {
 	}
 	at := len(head) - syntax.FrameHeaderLen
 	copy(frame, head[at:])
-	if !w.outbox.Lend(head[:at], frame) {
+	if !w.outbox.AppendBorrowed(head[:at], frame) {
 		return false
 	}
 	c.lender = nil // if it is read again, its header has another use
@@ -191,7 +191,7 @@ func (w *wire) lend(b *batch, c *content, head []byte, n int) bool {
 // full reports whether so much waits to be written that p has to wait: it will be
 // kicked. w.mu is held.
 func (w *wire) full(p *pump) bool {
-	if w.outbox.Queued() < network.HighWater {
+	if w.outbox.Queued() < network.HighWatermark {
 		return false
 	}
 	w.waiters.push(p) // once: each frame of what p moves kicks it
@@ -207,7 +207,7 @@ func (w *wire) full(p *pump) bool {
 func (w *wire) awaitRoom() {
 	for more := true; more; {
 		_ = w.outbox.Flush() // nobody may have
-		w.outbox.AwaitRoom()
+		w.outbox.AwaitCapacity()
 		more = w.fillRoom()
 	}
 }
@@ -221,7 +221,7 @@ func (w *wire) fillRoom() (more bool) {
 			w.awaiting = false
 			w.mu.Unlock()
 			return false
-		case w.lost == nil && w.outbox.Queued() >= network.HighWater:
+		case w.lost == nil && w.outbox.Queued() >= network.HighWatermark:
 			w.mu.Unlock()
 			return true
 		}

@@ -14,7 +14,7 @@ import (
 // TestContentThatIsAlwaysAtHandLeaves: more of it than may wait in an outbox, from a
 // body that never has nothing to give, so that nobody else would flush.
 func TestContentThatIsAlwaysAtHandLeaves(t *testing.T) {
-	content := strings.Repeat("x", 3*network.HighWater)
+	content := strings.Repeat("x", 3*network.HighWatermark)
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Reply(200, "text/plain", content)
 		return nil

@@ -55,7 +55,7 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
 }
 
-// IdleTimeout is network.Patient's.
+// IdleTimeout is network.ClientFirstHandler's.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // frameTimeout is how long the rest of a frame may take to come.
@@ -166,7 +166,7 @@ func (c *session) serve() (err error) {
 // shrink drops what a connection that waits does not need.
 func (c *session) shrink() {
 	c.ctx, c.batch, c.fresh = nil, batch{}, nil
-	c.outbox.Rest()
+	c.outbox.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch = nil
@@ -176,7 +176,7 @@ func (c *session) shrink() {
 	}
 }
 
-// IdleTimeout is network.Patient's.
+// IdleTimeout is network.ClientFirstHandler's.
 func (c *session) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
 
 // run reads until the connection is to end, or to be parked.
@@ -186,10 +186,10 @@ func (c *session) run() error {
 			c.leave()
 		}
 		c.insist()
-		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWater {
+		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWatermark {
 			c.flush()
 		}
-		c.outbox.AwaitBelow(mostUntaken)
+		c.outbox.AwaitCapacityBelow(mostUntaken)
 		err := c.fill()
 		switch {
 		case err == nil:
@@ -444,9 +444,9 @@ func (c *session) leaveAt() {
 	c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 }
 
-// Part is network.Parting's: a parked connection has nothing under way, so one GOAWAY
+// SendGoAway is network.GoAwayHandler's: a parked connection has nothing under way, so one GOAWAY
 // says everything. A request that crosses it may be sent again (RFC 9113 6.8).
-func (c *session) Part() {
+func (c *session) SendGoAway() {
 	c.mu.Lock()
 	c.append(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
 	c.mu.Unlock()
@@ -455,14 +455,14 @@ func (c *session) Part() {
 
 // ended says why the connection ends, and returns what is worth a log line.
 func (c *session) ended(err error) error {
-	cause := &c.conn.Cause
+	cause := &c.conn.CloseReason
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.Is(err, errFarewell):
 		*cause = c.whyLeft()
 		return nil
 	case err == io.EOF && !c.partial():
-		*cause = network.CausePeer
+		*cause = network.ClosedByPeer
 		if !c.left.IsZero() {
 			*cause = c.whyLeft()
 		}
@@ -483,15 +483,15 @@ func (c *session) ended(err error) error {
 	case protocol.ReasonOf(err) == protocol.RequestTimeout:
 		*cause = network.CauseRequestTimeout
 	default:
-		*cause = network.CausePeer
+		*cause = network.ClosedByPeer
 	}
 	return err
 }
 
 // whyLeft is why the caller was told to go.
-func (c *session) whyLeft() network.Cause {
+func (c *session) whyLeft() network.CloseReason {
 	if c.spent() && !c.conn.Draining() {
-		return network.CauseSpent
+		return network.ClosedMaxRequests
 	}
 	return network.CauseDrained
 }

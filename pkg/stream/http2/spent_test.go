@@ -182,12 +182,12 @@ func TestAnUpgradedConnectionIsSpent(t *testing.T) {
 }
 
 // causes is told why connections have ended.
-type causes chan network.Cause
+type causes chan network.CloseReason
 
-func (causes) Accepted()                  {}
-func (causes) Refused()                   {}
-func (causes) AcceptError()               {}
-func (c causes) Closed(why network.Cause) { c <- why }
+func (causes) Accepted()                        {}
+func (causes) Refused()                         {}
+func (causes) AcceptError()                     {}
+func (c causes) Closed(why network.CloseReason) { c <- why }
 
 func TestWhyASpentConnectionHasEnded(t *testing.T) {
 	r := newRig(t, sayConnection(), nil)
@@ -211,8 +211,8 @@ func TestWhyASpentConnectionHasEnded(t *testing.T) {
 	p.head(3)
 	select {
 	case why := <-ended:
-		if why != network.CauseSpent {
-			t.Errorf("it ended as %v, want %v", why, network.CauseSpent)
+		if why != network.ClosedMaxRequests {
+			t.Errorf("it ended as %v, want %v", why, network.ClosedMaxRequests)
 		}
 	case <-time.After(soon):
 		t.Error("it has not ended")

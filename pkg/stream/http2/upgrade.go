@@ -75,7 +75,7 @@ func (e *exchange) take(u stream.Upgrade) {
 	}
 }
 
-// IdleTimeout is network.Patient's.
+// IdleTimeout is network.ClientFirstHandler's.
 func (u upgraded) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
 
 // ServeConn is network.Handler's: the request is served without waiting for the

@@ -30,12 +30,12 @@ const (
 
 // wire is one connection, of either side: what its two halves have in common.
 type wire struct {
-	engine     *Engine         // immutable
-	conn       *network.Conn   // immutable
-	outbox     *network.Outbox // immutable
-	side       side            // immutable
-	idle       time.Duration   // immutable; how long nothing may go on a stream; 0: for ever
-	creditFrom int             // immutable; how much of a stream's content is taken before its peer is told, in bytes
+	engine     *Engine             // immutable
+	conn       *network.Conn       // immutable
+	outbox     *network.WriteQueue // immutable
+	side       side                // immutable
+	idle       time.Duration       // immutable; how long nothing may go on a stream; 0: for ever
+	creditFrom int                 // immutable; how much of a stream's content is taken before its peer is told, in bytes
 
 	mu       sync.Mutex
 	state    *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
@@ -104,7 +104,7 @@ func (w *wire) queue(frames []byte) error {
 	if cap(frames) > maxScratch {
 		w.scratch = nil
 	}
-	return w.outbox.End(append(w.outbox.Begin(len(frames)), frames...))
+	return w.outbox.EndFrame(append(w.outbox.BeginFrame(len(frames)), frames...))
 }
 
 // startHead returns scratch for the frames of a header section, which put takes. Nothing is
@@ -221,7 +221,7 @@ func (w *wire) fill(wait func(), b *batch) error {
 		// The beginning of a frame must not leave room for its end alone.
 		w.reserve(max(size, w.in.Cap())-w.in.Len(), b)
 	}
-	n, err := w.conn.FillThen(&w.in, size, wait)
+	n, err := w.conn.FillOnWait(&w.in, size, wait)
 	if err != nil {
 		if w.in != nil && w.in.Len() == 0 {
 			w.release()

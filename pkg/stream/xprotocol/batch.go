@@ -15,7 +15,7 @@ import (
 // goroutine and the fibers that run on it.
 type batch struct {
 	now     time.Time
-	dirty   []*network.Outbox
+	dirty   []*network.WriteQueue
 	tallies []tallied // the last that was used first
 }
 
@@ -34,7 +34,7 @@ const mostHeld = 256 << 10
 const keepTallies = 4
 
 // add notes that o has something to send.
-func (b *batch) add(o *network.Outbox) {
+func (b *batch) add(o *network.WriteQueue) {
 	if !slices.Contains(b.dirty, o) {
 		b.dirty = append(b.dirty, o)
 	}

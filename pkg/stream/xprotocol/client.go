@@ -22,7 +22,7 @@ type Client struct {
 	codec  codec.Codec          // immutable
 	traits *codec.Traits        // immutable; codec's
 	conn   *network.Conn        // immutable
-	outbox *network.Outbox      // immutable
+	outbox *network.WriteQueue  // immutable
 	o      stream.ClientOptions // immutable
 	local  string               // immutable; our end's address
 	tls    *protocol.TLS        // immutable; nil: plaintext
@@ -309,7 +309,7 @@ func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint
 			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
 		}
 	}
-	_, err, lost := u.outbox.Put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
+	_, err, lost := u.outbox.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
 		start := len(dst)
 		out, err := u.codec.AppendRequest(dst, m.Frame, &x.Request, &m.View, left)
 		if err == nil {
@@ -492,8 +492,8 @@ func (u *Client) reply(b *batch, frame func(dst []byte) []byte) {
 
 // put puts a frame of Weft's own into an outbox. If that fails, its reader finds
 // out.
-func put(o *network.Outbox, frame func(dst []byte) []byte) bool {
-	_, err, lost := o.Put(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
+func put(o *network.WriteQueue, frame func(dst []byte) []byte) bool {
+	_, err, lost := o.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
 	return err == nil && lost == nil
 }
 

@@ -45,7 +45,7 @@ func TestTheEndOfAHostsConnectionMayAskItsClient(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	ended := make(chan struct{})
-	u.conn.AfterEnd(func() {
+	u.conn.OnClose(func() {
 		u.remove(1) // takes the lock
 		close(ended)
 	})

@@ -50,7 +50,7 @@ func (r *rig) dialLate(server stream.Server, frames []byte, end func(conn *net.T
 	if err := end(s.caller); err != nil {
 		r.t.Fatal(err)
 	}
-	_ = s.conn.AwaitGone(false) // the end has arrived
+	_ = s.conn.AwaitPeerClose(false) // the end has arrived
 	return s
 }
 

@@ -44,7 +44,7 @@ func (c *session) dropFresh() {
 // abandonLasting tells every request under way that its caller is gone; one-way requests
 // only once the connection's time to drain is over. stop takes that back.
 func (c *session) abandonLasting() (stop func()) {
-	over := c.lasting.Err() != nil || c.conn.Ending()
+	over := c.lasting.Err() != nil || c.conn.DrainExpiring()
 	if !c.abandon(over) {
 		return func() {}
 	}

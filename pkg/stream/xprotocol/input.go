@@ -35,7 +35,7 @@ func (in *input) fill(conn *network.Conn, wait func()) error {
 		// The beginning of a frame must not leave room for its end alone.
 		in.buf.Reserve(max(size, in.buf.Cap()) - in.buf.Len())
 	}
-	n, err := conn.FillThen(&in.buf, size, wait)
+	n, err := conn.FillOnWait(&in.buf, size, wait)
 	if err != nil {
 		if in.buf != nil && in.buf.Len() == 0 {
 			in.release()

@@ -221,9 +221,9 @@ func (r *request) now() time.Time {
 }
 
 // flush sees to it that o is flushed.
-func (r *request) flush(o *network.Outbox) {
+func (r *request) flush(o *network.WriteQueue) {
 	if r.batch == nil {
-		_ = o.FlushSoon() // its reader finds out
+		_ = o.FlushAfterYield() // its reader finds out
 		return
 	}
 	r.batch.add(o)
@@ -317,7 +317,7 @@ func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
 // put puts a frame into the caller's outbox. That the caller is gone is noted.
 func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 	x, o := &r.x, r.c.outbox
-	n, err, lost := o.Put(size, frame)
+	n, err, lost := o.AppendFrame(size, frame)
 	if err != nil {
 		return err
 	}

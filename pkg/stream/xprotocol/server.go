@@ -41,7 +41,7 @@ func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
 	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
-// IdleTimeout is network.Patient's.
+// IdleTimeout is network.ClientFirstHandler's.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn is network.Handler's.
@@ -66,7 +66,7 @@ func (c *session) contained() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
 			c.s.engine.report("reading requests", err)
-			c.conn.Cause = network.CauseInternal
+			c.conn.CloseReason = network.CauseInternal
 		}
 	}()
 	defer protocol.Recover(&err)
@@ -82,19 +82,19 @@ type session struct {
 	// lasting is the context of one-way requests, which outlive the connection.
 	lasting context.Context //nolint:containedctx // see ctx
 	meta    protocol.ConnMeta
-	outbox  *network.Outbox
+	outbox  *network.WriteQueue
 	in      input
 	batch   batch
-	onWait  func()            // pause, made once
-	full    []*network.Outbox // of hosts that take too little
-	held    bool              // frames were left in the input: as much is under way as may be
-	all     []*request        // that came from the engine, and did not go back
-	spare   *request          // those of them that serve nothing, but for back, linked by next
-	begun   int64             // how many requests were ever under way
-	fresh   *request          // the oldest request that was read and has not started; linked by next
-	newest  *request          // the last of those; undefined if there is none
-	cut     error             // why the reader must end the connection; nil: it must not
-	known   int64             // over, as it was seen last
+	onWait  func()                // pause, made once
+	full    []*network.WriteQueue // of hosts that take too little
+	held    bool                  // frames were left in the input: as much is under way as may be
+	all     []*request            // that came from the engine, and did not go back
+	spare   *request              // those of them that serve nothing, but for back, linked by next
+	begun   int64                 // how many requests were ever under way
+	fresh   *request              // the oldest request that was read and has not started; linked by next
+	newest  *request              // the last of those; undefined if there is none
+	cut     error                 // why the reader must end the connection; nil: it must not
+	known   int64                 // over, as it was seen last
 	// left is when the caller was told to send no more; zero: it was not.
 	left     time.Time
 	refusing bool // requests are refused: the time to drain is nearly over
@@ -120,7 +120,7 @@ func (c *session) run() error {
 		if c.conn.Draining() {
 			c.leave()
 		}
-		if c.conn.Ending() {
+		if c.conn.DrainExpiring() {
 			return c.ended(c.depart())
 		}
 		if !c.settle() {
@@ -163,17 +163,17 @@ func (c *session) answerAll() {
 // and while as much is under way as may be. It reports false if the caller has left
 // meanwhile.
 func (c *session) settle() bool {
-	if c.held || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWater || c.busy() {
+	if c.held || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWatermark || c.busy() {
 		c.flush()
 	}
 	for _, o := range c.full {
-		o.AwaitRoom()
+		o.AwaitCapacity()
 	}
 	clear(c.full)
 	c.full = c.full[:0]
-	c.outbox.AwaitRoom()
+	c.outbox.AwaitCapacity()
 	limit := int64(c.s.o.RPC.MaxInFlight)
-	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.Ending() })
+	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.DrainExpiring() })
 }
 
 // pause starts the requests that were read and sends what was held back, for there is
@@ -241,7 +241,7 @@ func (c *session) abort(b *batch) {
 func (c *session) flush() {
 	c.startAll()
 	for _, o := range c.batch.dirty {
-		if o.Queued() >= network.HighWater {
+		if o.Queued() >= network.HighWatermark {
 			c.full = append(c.full, o)
 		}
 	}
@@ -253,7 +253,7 @@ var errFarewell = errors.New("the caller was told to go and is silent")
 
 // ended says why the connection ends, and returns what is worth a log line.
 func (c *session) ended(err error) error {
-	cause := &c.conn.Cause
+	cause := &c.conn.CloseReason
 	switch {
 	case errors.Is(err, network.ErrPark):
 		return err
@@ -261,7 +261,7 @@ func (c *session) ended(err error) error {
 		*cause = network.CauseDrained
 		return nil
 	case err == io.EOF && !c.in.partial():
-		*cause = network.CausePeer
+		*cause = network.ClosedByPeer
 		return nil
 	}
 	switch protocol.ReasonOf(err) {
@@ -270,7 +270,7 @@ func (c *session) ended(err error) error {
 	case protocol.RequestTimeout:
 		*cause = network.CauseRequestTimeout
 	default:
-		*cause = network.CausePeer
+		*cause = network.ClosedByPeer
 	}
 	return err
 }
@@ -475,11 +475,11 @@ func (c *session) await(done func() bool) bool {
 	}
 	// For connections that cannot be watched. Without c.mu: on a connection that is
 	// closed already AfterEnd calls leave before it returns.
-	defer c.conn.AfterEnd(leave)()
+	defer c.conn.OnClose(leave)()
 	c.conn.SetReadDeadline(time.Time{})
 	c.s.engine.start(func() {
 		defer close(watched)
-		if err := c.conn.AwaitGone(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) {
+		if err := c.conn.AwaitPeerClose(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) {
 			leave()
 		}
 	})

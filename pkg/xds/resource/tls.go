@@ -332,7 +332,7 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 		p.field("trusted_ca").refuse("is empty: nobody's certificate would be verified")
 	}
 	if out.Authorities.Text != "" {
-		p.field("trusted_ca").usable(&credential.Context{Authorities: credential.PEM(out.Authorities)})
+		p.field("trusted_ca").usable(&credential.Context{TrustedCA: credential.PEM(out.Authorities)})
 	}
 	for i, s := range m.GetMatchTypedSubjectAltNames() {
 		at := p.field("match_typed_subject_alt_names").index(i)
@@ -378,7 +378,7 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 		n.Contains = t.Contains
 	case *matcherv3.StringMatcher_SafeRegex:
 		n.Regex = t.SafeRegex.GetRegex()
-		if _, err := credential.Expression(n.Regex); err != nil {
+		if _, err := credential.CompileRegex(n.Regex); err != nil {
 			p.field("safe_regex").refuse("%v", err)
 		}
 	default:

@@ -32,14 +32,14 @@ type carrier struct {
 	attempts int
 }
 
-func (c *carrier) Carry(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.Traffic) error) error {
+func (c *carrier) Carry(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
 	c.cluster, c.attempts = cluster, attempts
 	if c.err != nil || c.dial == nil {
 		return c.err
 	}
 	conn := network.NewConn(c.dial())
 	defer conn.Close()
-	return use(conn, new(network.Traffic))
+	return use(conn, new(network.RelayCounters))
 }
 
 func proxy(cfg config.TCPProxy, c Carrier) *Proxy {
@@ -204,10 +204,10 @@ type bench struct {
 // counter counts connections.
 type counter struct{ accepted, closed atomic.Int64 }
 
-func (c *counter) Accepted()            { c.accepted.Add(1) }
-func (c *counter) Closed(network.Cause) { c.closed.Add(1) }
-func (*counter) Refused()               {}
-func (*counter) AcceptError()           {}
+func (c *counter) Accepted()                  { c.accepted.Add(1) }
+func (c *counter) Closed(network.CloseReason) { c.closed.Add(1) }
+func (*counter) Refused()                     {}
+func (*counter) AcceptError()                 {}
 
 // newBench serves p. If p's carrier dials nowhere yet, it dials a host that
 // sends back what it gets.

@@ -64,7 +64,7 @@ func (s *session) send(b []byte) {
 		return // the session has just ended: datagrams may be lost
 	}
 	err := way.Peer().Send(b)
-	if errors.Is(err, network.ErrRefused) { // that is what the kernel heard of one before
+	if errors.Is(err, network.ErrConnRefused) { // that is what the kernel heard of one before
 		s.refuse(err)
 		if way = s.current(); way != nil {
 			err = way.Peer().Send(b)
@@ -134,7 +134,7 @@ func (s *session) Readable(buffer []byte) {
 	for range turns {
 		n, err := way.Peer().Receive(buffer)
 		switch {
-		case errors.Is(err, network.ErrNothing), errors.Is(err, net.ErrClosed):
+		case errors.Is(err, network.ErrWouldBlock), errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
 			s.refuse(err)

@@ -39,7 +39,7 @@ type Options struct {
 // Proxy is a filter.Datagrams.
 type Proxy struct {
 	socket *network.PacketConn    // immutable
-	poll   *network.Poll          // immutable
+	poll   *network.Poller        // immutable
 	hosts  filter.DatagramHosts   // immutable
 	counts *filter.DatagramCounts // immutable
 	log    *slog.Logger           // immutable

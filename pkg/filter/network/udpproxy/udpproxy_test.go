@@ -44,7 +44,7 @@ type host struct {
 type way struct {
 	*host
 	*fuse
-	peer *network.Peer
+	peer *network.ConnectedUDP
 	once sync.Once
 }
 
@@ -73,7 +73,7 @@ func (h *hosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (fil
 	return &way{host: x, fuse: &h.fuse, peer: peer}, nil
 }
 
-func (w *way) Peer() *network.Peer { return w.peer }
+func (w *way) Peer() *network.ConnectedUDP { return w.peer }
 
 func (w *way) Usable() bool {
 	w.reach("Usable")

@@ -47,7 +47,7 @@ func called(x *protocol.Exchange) bool {
 
 // leaver is a connection that knows whether it is about to end, because its listener
 // is: as network.Conn does.
-type leaver interface{ Leaving() bool }
+type leaver interface{ ListenerDraining() bool }
 
 // Serve is protocol.Service's.
 func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -81,7 +81,7 @@ func isLeaving(x *protocol.Exchange) bool {
 		return false
 	}
 	l, ok := x.Meta.Conn.Link.(leaver)
-	return ok && l.Leaving()
+	return ok && l.ListenerDraining()
 }
 
 // end answers with a status alone.

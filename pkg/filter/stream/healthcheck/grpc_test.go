@@ -31,7 +31,7 @@ type link struct {
 	leaving bool
 }
 
-func (l link) Leaving() bool { return l.leaving }
+func (l link) ListenerDraining() bool { return l.leaving }
 
 func TestHealthOfGRPCIsAnswered(t *testing.T) {
 	const path = "/grpc.health.v1.Health/Check"

@@ -12,7 +12,7 @@ import (
 // session is a connection whose bytes are counted while they are carried.
 type session struct {
 	by      *entry
-	traffic *network.Traffic
+	traffic *network.RelayCounters
 
 	mu             sync.Mutex
 	next           *time.Timer // when it is counted again; nil: it is not. Guarded by mu
