@@ -68,7 +68,7 @@ func (s *services) displace() {
 // registryTLS makes what connections to a registry are secured with. Its files are read
 // again at the next start only.
 func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
-	c, err := stream.Credentials(t, nil)
+	c, err := stream.NewTLSContext(t, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func eight() [8][2]string {
 
 // inFront puts the filters from settings[from] up to settings[to] in front of a
 // service that does nothing.
-func inFront(t testing.TB, settings [][2]string) protocol.Starter {
+func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
 	t.Helper()
 	kinds := streamFilters()
 	var s protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
@@ -62,7 +62,7 @@ func inFront(t testing.TB, settings [][2]string) protocol.Starter {
 		}
 		s = made(s)
 	}
-	return protocol.Halves(s)
+	return protocol.Async(s)
 }
 
 // post is a request that all of the eight let in.
@@ -92,7 +92,7 @@ func TestEightFiltersAllocateNothing(t *testing.T) {
 	s, x, ctx := inFront(t, settings[:]), post(), t.Context()
 	if n := testing.AllocsPerRun(100, func() {
 		refill(x)
-		if err := x.Begin(ctx, s); err != nil || x.Record.Reason != protocol.None || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
+		if err := x.StartAsync(ctx, s); err != nil || x.Record.Reason != protocol.ReasonNone || x.Response.Header.Get("Access-Control-Allow-Origin") == "" {
 			t.Fatalf("%v, %v, %d fields", err, x.Record.Reason, x.Response.Header.Len())
 		}
 	}); n != 0 {
@@ -111,7 +111,7 @@ func BenchmarkFilters(b *testing.B) {
 			began := processorTime(b)
 			for b.Loop() {
 				refill(x)
-				_ = x.Begin(ctx, s)
+				_ = x.StartAsync(ctx, s)
 			}
 			b.ReportMetric(float64(processorTime(b)-began)/float64(b.N), "cpu-ns/op")
 		})

@@ -159,7 +159,7 @@ func (c *panicCase) request(at filtertest.Moment) *protocol.Exchange {
 	}
 	if c.content != "" {
 		x.Request.Method, x.Request.ContentLength = "POST", int64(len(c.content))
-		x.Request.Body = protocol.NewTextBody(c.content)
+		x.Request.Body = protocol.NewStringBody(c.content)
 	}
 	return x
 }

@@ -133,7 +133,7 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 }
 
 func newRegistry() *metrics.Registry {
-	o := metrics.Options{Reasons: []string{protocol.None.String()}, Version: version, Revision: revision()}
+	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}, Version: version, Revision: revision()}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

@@ -110,7 +110,7 @@ func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 }
 
 // letsIn reports whether a service of inFront let x through to the end.
-func letsIn(t *testing.T, s protocol.Starter, x *protocol.Exchange) bool {
+func letsIn(t *testing.T, s protocol.AsyncService, x *protocol.Exchange) bool {
 	t.Helper()
 	err := s.Serve(context.Background(), x)
 	return err == nil && x.Response.Status == 0

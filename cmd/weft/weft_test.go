@@ -89,7 +89,7 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 		} else {
 			engines = append(engines, strings.ToLower(string(p.Name)))
 		}
-		if p.NewServer == nil || p.NewClient == nil {
+		if p.NewServer == nil || p.NewUpstreamConn == nil {
 			t.Errorf("the protocol %s has not both sides", p.Name)
 		}
 	}

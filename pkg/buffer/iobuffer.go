@@ -46,9 +46,9 @@ func (b *IoBuffer) Discard(n int) {
 	}
 }
 
-// Unconsume takes back the Discard of the last n bytes. Nothing may have been
+// Undiscard takes back the Discard of the last n bytes. Nothing may have been
 // appended, reserved or compacted since.
-func (b *IoBuffer) Unconsume(n int) {
+func (b *IoBuffer) Undiscard(n int) {
 	b.head -= n
 	if b.head < 0 {
 		panic("buffer: Unconsume before the start")

@@ -23,7 +23,7 @@ func TestBytesComeOutInTheOrderTheyWentIn(t *testing.T) {
 	if got := string(b.Bytes()); got != "three four" || b.Len() != len(got) {
 		t.Errorf("Bytes = %q, Len = %d", got, b.Len())
 	}
-	b.Unconsume(2)
+	b.Undiscard(2)
 	if got := string(b.Bytes()); got != "o three four" {
 		t.Errorf("behind Unconsume: %q", got)
 	}
@@ -75,7 +75,7 @@ func TestReserveKeepsWhatIsUnread(t *testing.T) {
 func TestMisuseIsNoticed(t *testing.T) {
 	for name, misuse := range map[string]func(b *IoBuffer){
 		"more is consumed than there is":   func(b *IoBuffer) { b.Discard(1) },
-		"more is taken back than consumed": func(b *IoBuffer) { b.Unconsume(1) },
+		"more is taken back than consumed": func(b *IoBuffer) { b.Undiscard(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			defer func() {

@@ -18,7 +18,7 @@ func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	x.Detach()
 	gone := make(chan struct{})
 	if x.Caller != nil && received(&x.Request) {
-		defer x.Caller.Watch(func() { close(gone) })()
+		defer x.Caller.OnDisconnect(func() { close(gone) })()
 	}
 	timer := time.NewTimer(d)
 	defer timer.Stop()

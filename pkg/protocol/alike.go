@@ -1,9 +1,9 @@
 package protocol
 
-// Alike reports whether an application may take one name of a field for another: they
+// EqualFoldUnderscore reports whether an application may take one name of a field for another: they
 // are the same but for case, and for "_" and "-". Those that make variables of fields
 // take X_User for X-User, so that who removes one must remove the other.
-func Alike(a, b string) bool {
+func EqualFoldUnderscore(a, b string) bool {
 	if len(a) != len(b) {
 		return false
 	}

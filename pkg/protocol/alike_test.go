@@ -14,7 +14,7 @@ func TestAlike(t *testing.T) {
 		{"X-User", "X.User", false},
 		{"", "", true},
 	} {
-		if got := Alike(test.a, test.b); got != test.want {
+		if got := EqualFoldUnderscore(test.a, test.b); got != test.want {
 			t.Errorf("Alike(%q, %q) = %t, want %t", test.a, test.b, got, test.want)
 		}
 	}

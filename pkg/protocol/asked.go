@@ -1,16 +1,16 @@
 package protocol
 
-// AskedPath returns Request.Path as the caller sent it, with its query. Who judges
+// OriginalPath returns Request.Path as the caller sent it, with its query. Who judges
 // callers goes by it; routes may have rewritten the path since.
-func (x *Exchange) AskedPath() string {
+func (x *Exchange) OriginalPath() string {
 	if x.Record.OriginalPath != "" {
 		return x.Record.OriginalPath
 	}
 	return x.Request.Path
 }
 
-// AskedAuthority returns Request.Authority as the caller sent it.
-func (x *Exchange) AskedAuthority() string {
+// OriginalAuthority returns Request.Authority as the caller sent it.
+func (x *Exchange) OriginalAuthority() string {
 	if x.Record.OriginalAuthority != "" {
 		return x.Record.OriginalAuthority
 	}

@@ -29,11 +29,11 @@ type Rewinder interface {
 	Rewind() bool
 }
 
-// Whole is a Body that knows whether all of it has come from its peer.
-type Whole interface {
-	// Whole reports whether no Read will wait any more, and if so, whether there is
+// CompleteBody is a Body that knows whether all of it has come from its peer.
+type CompleteBody interface {
+	// Complete reports whether no Read will wait any more, and if so, whether there is
 	// neither content nor a trailer.
-	Whole() (whole, empty bool)
+	Complete() (whole, empty bool)
 }
 
 // Tunnel is a connection that left its protocol: bytes both ways. One goroutine reads
@@ -45,16 +45,16 @@ type Tunnel interface {
 	CloseWrite() error
 }
 
-// TextBody is a Body that is a string. The zero value is empty.
-type TextBody struct {
+// StringBody is a Body that is a string. The zero value is empty.
+type StringBody struct {
 	text string
 	read int
 }
 
-// NewTextBody returns a body of text.
-func NewTextBody(text string) *TextBody { return &TextBody{text: text} }
+// NewStringBody returns a body of text.
+func NewStringBody(text string) *StringBody { return &StringBody{text: text} }
 
-func (b *TextBody) Read(p []byte) (int, error) {
+func (b *StringBody) Read(p []byte) (int, error) {
 	if b.read == len(b.text) {
 		return 0, io.EOF
 	}
@@ -64,13 +64,13 @@ func (b *TextBody) Read(p []byte) (int, error) {
 }
 
 // Buffered returns the bytes that are unread.
-func (b *TextBody) Buffered() int { return len(b.text) - b.read }
+func (b *StringBody) Buffered() int { return len(b.text) - b.read }
 
 // Rewind starts again; it always can.
-func (b *TextBody) Rewind() bool { b.read = 0; return true }
+func (b *StringBody) Rewind() bool { b.read = 0; return true }
 
 // Close has nothing to release.
-func (b *TextBody) Close() error { return nil }
+func (b *StringBody) Close() error { return nil }
 
 // Arguments is what the body of a call of RPC may be, too: it tells of the call's
 // arguments, which nobody else reads.

@@ -97,7 +97,7 @@ on another host even if they are not idempotent.
 	for r := range Reasons() {
 		row := r.Traits()
 		unsent := ""
-		if row.Unsent {
+		if row.SafeToRetry {
 			unsent = "yes"
 		}
 		fmt.Fprintf(b, "| [`%s`](#%s) | %s | %d | %d | %d | %d | %s |\n",

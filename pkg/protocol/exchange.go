@@ -31,9 +31,9 @@ type Exchange struct {
 	// Deadline is when the caller stops waiting; the zero time means never.
 	// Timeout narrows it.
 	Deadline time.Time
-	// TryDeadline is when the attempt that is under way is given up; the zero time
+	// PerTryDeadline is when the attempt that is under way is given up; the zero time
 	// means at Deadline. Retry sets it.
-	TryDeadline time.Time
+	PerTryDeadline time.Time
 	// IdleTimeout is how long the exchange may go without a byte: of the request, unless the
 	// answer moves meanwhile, then of the answer, then of the tunnel; 0: for ever. The engine
 	// that read the request sets it.
@@ -41,23 +41,23 @@ type Exchange struct {
 
 	// Caller is the engine's side of the exchange. Never nil in an engine's
 	// exchange; may be nil in a test.
-	Caller Caller
+	Caller Downstream
 
-	text      TextBody   // storage of Reply's body
+	text      StringBody // storage of Reply's body
 	finishers []Finisher // what is left to do when there is an answer, the outermost first; reused storage
 }
 
-// Caller is what a service may ask of the engine that read the request.
-type Caller interface {
-	// Inform sends an informational (1xx) response at once. Fields are views,
+// Downstream is what a service may ask of the engine that read the request.
+type Downstream interface {
+	// SendInterim sends an informational (1xx) response at once. Fields are views,
 	// used before it returns. An error means that the caller is gone.
-	Inform(status int, header *Header) error
+	SendInterim(status int, header *Header) error
 
-	// Watch calls gone, from another goroutine and at most once, when the
+	// OnDisconnect calls gone, from another goroutine and at most once, when the
 	// caller goes away before its answer was written. stop ends the watch and
 	// returns after gone has returned or can no longer be called. It costs a
 	// goroutine for HTTP/1: ask only when the answer is slow.
-	Watch(gone func()) (stop func())
+	OnDisconnect(gone func()) (stop func())
 }
 
 // Request is what the caller asked for. RPC protocols fill the same view as
@@ -248,27 +248,27 @@ type ConnMeta struct {
 	LocalText, RemoteText string
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
-	// Peer is the proxy that said what Local and Remote are, by a PROXY protocol header:
+	// ProxyAddr is the proxy that said what Local and Remote are, by a PROXY protocol header:
 	// the connection's other end, the zero AddrPort of a unix socket. nil: Remote is.
-	Peer   *netip.AddrPort
-	Secure bool // over TLS
-	TLS    *TLS // nil: plaintext
-	// Link is the connection itself: one and the same for as long as it is open,
+	ProxyAddr *netip.AddrPort
+	Secure    bool // over TLS
+	TLS       *TLS // nil: plaintext
+	// DownstreamConn is the connection itself: one and the same for as long as it is open,
 	// while ConnMeta may be made anew. nil if there is none.
-	Link Link
+	DownstreamConn DownstreamConn
 }
 
-// Direct returns the address of the connection's other end, whoever that speaks for;
+// DirectRemote returns the address of the connection's other end, whoever that speaks for;
 // the zero AddrPort of a unix socket.
-func (m *ConnMeta) Direct() netip.AddrPort {
-	if m.Peer != nil {
-		return *m.Peer
+func (m *ConnMeta) DirectRemote() netip.AddrPort {
+	if m.ProxyAddr != nil {
+		return *m.ProxyAddr
 	}
 	return m.Remote
 }
 
-// Link is a connection that services can be bound to. Values are comparable.
-type Link interface {
+// DownstreamConn is a connection that services can be bound to. Values are comparable.
+type DownstreamConn interface {
 	// OnClose has f called once the connection has ended, by whoever ends it; at
 	// once if it has. f must not wait. stop takes that back; it may come too late.
 	OnClose(f func()) (stop func())
@@ -322,21 +322,21 @@ func (x *Exchange) CloseContent(body Body) (err error) {
 			c.CloseContent()
 		}
 	}()
-	defer Recover(&err)
+	defer RecoverPanic(&err)
 	_ = body.Close() // the goroutine that reads it gets the error
 	return nil
 }
 
-// Place is a configured thing that exchanges pass: a route, a cluster, a host.
+// Named is a configured thing that exchanges pass: a route, a cluster, a host.
 // Values are comparable.
-type Place interface {
+type Named interface {
 	// Name is for logs; stable for the life of the place.
 	Name() string
 }
 
 // Attempt is one try to get an answer from a host.
 type Attempt struct {
-	Host   Place
+	Host   Named
 	Local  string // our end of the connection, as text; "" if there was none, or nobody knows
 	TLS    *TLS   // of the connection to it; nil: plaintext, or there was none
 	Reason Reason // why it failed; None if it answered
@@ -352,17 +352,17 @@ type Record struct {
 	// Listener is what serves the exchange; set by the first service, whose engine
 	// has each exchange that it serves accounted for, once. nil: no
 	// service has seen it.
-	Listener Place
+	Listener Named
 
-	Method  Place // of an RPC request, as its caller named it; nil: not known
-	Route   Place // nil: no route matched
-	Cluster Place // nil: none was reached
-	// Target is the name of the cluster that the route chose, known before it is
+	Method  Named // of an RPC request, as its caller named it; nil: not known
+	Route   Named // nil: no route matched
+	Cluster Named // nil: none was reached
+	// TargetCluster is the name of the cluster that the route chose, known before it is
 	// reached; "" for a route that answers by itself.
-	Target string
+	TargetCluster string
 
-	// Choice is the place of the route's weighted cluster that was chosen, from 0.
-	Choice int
+	// WeightedIndex is the place of the route's weighted cluster that was chosen, from 0.
+	WeightedIndex int
 	// Hash is the same for exchanges that a consistent hash is to keep together, as the
 	// route says; 0: there is nothing to go by.
 	Hash uint64
@@ -377,13 +377,13 @@ type Record struct {
 	RequestBytes  int64 // content bytes read from the caller
 	ResponseBytes int64 // content bytes written to the caller
 
-	UpstreamStart time.Time // the last attempt was sent
-	UpstreamFirst time.Time // its response head was read
-	End           time.Time // the last byte of the answer was written
+	UpstreamStart     time.Time // the last attempt was sent
+	UpstreamFirstByte time.Time // its response head was read
+	End               time.Time // the last byte of the answer was written
 }
 
 // Host returns the host of the last attempt, nil if there was none.
-func (r *Record) Host() Place {
+func (r *Record) Host() Named {
 	if len(r.Attempts) == 0 {
 		return nil
 	}
@@ -392,13 +392,13 @@ func (r *Record) Host() Place {
 
 // BeginAttempt appends an attempt at host. It clears the times of the attempt before,
 // so that they never pass for those of an attempt that does not reach its host.
-func (r *Record) BeginAttempt(host Place) {
+func (r *Record) BeginAttempt(host Named) {
 	r.Attempts = append(r.Attempts, Attempt{Host: host})
-	r.UpstreamStart, r.UpstreamFirst = time.Time{}, time.Time{}
+	r.UpstreamStart, r.UpstreamFirstByte = time.Time{}, time.Time{}
 }
 
 // Tried reports whether an attempt was made at host.
-func (r *Record) Tried(host Place) bool {
+func (r *Record) Tried(host Named) bool {
 	for i := range r.Attempts {
 		if r.Attempts[i].Host == host {
 			return true
@@ -407,10 +407,10 @@ func (r *Record) Tried(host Place) bool {
 	return false
 }
 
-// Until is when waiting for an answer ends: the nearer deadline. Upstream streams
+// EffectiveDeadline is when waiting for an answer ends: the nearer deadline. Upstream streams
 // and pools wait until it; the zero time means for ever.
-func (x *Exchange) Until() time.Time {
-	if d := x.TryDeadline; !d.IsZero() && (x.Deadline.IsZero() || d.Before(x.Deadline)) {
+func (x *Exchange) EffectiveDeadline() time.Time {
+	if d := x.PerTryDeadline; !d.IsZero() && (x.Deadline.IsZero() || d.Before(x.Deadline)) {
 		return d
 	}
 	return x.Deadline
@@ -424,7 +424,7 @@ func (x *Exchange) Reset() {
 	clear(x.Record.Attempts)
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
 	x.Metadata.reset()
-	x.Deadline, x.TryDeadline, x.IdleTimeout = time.Time{}, time.Time{}, 0
+	x.Deadline, x.PerTryDeadline, x.IdleTimeout = time.Time{}, time.Time{}, 0
 	clear(x.finishers) // there are none left, unless an engine gave x up
 	x.finishers = x.finishers[:0]
 }
@@ -442,8 +442,8 @@ func (x *Exchange) ResetResponse() {
 	}
 }
 
-// Reply makes an answer of Weft's own: nothing of the request is in it.
-func (x *Exchange) Reply(status int, contentType, body string) {
+// LocalReply makes an answer of Weft's own: nothing of the request is in it.
+func (x *Exchange) LocalReply(status int, contentType, body string) {
 	x.ResetResponse()
 	x.Response.Status = status
 	if contentType != "" && body != "" {
@@ -451,20 +451,20 @@ func (x *Exchange) Reply(status int, contentType, body string) {
 	}
 	x.Response.ContentLength = int64(len(body))
 	if body != "" {
-		x.text = TextBody{text: body}
+		x.text = StringBody{text: body}
 		x.Response.Body = &x.text
 	}
 }
 
-// Fail makes the answer that tells the caller of err, in the terms of err's
+// LocalReplyError makes the answer that tells the caller of err, in the terms of err's
 // Reason, and records it. The detail goes to the log only: it may hold what the
 // caller must not see.
-func (x *Exchange) Fail(err error) {
+func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
 	x.Record.Reason = reason
 	x.Record.Detail = err.Error()
 	t := reason.Traits()
-	x.Reply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
+	x.LocalReply(t.HTTP, "text/plain; charset=utf-8", t.Text+"\n")
 	if reason == Overflow {
 		x.Response.Header.Add(overloadedField, "true")
 	}
@@ -473,8 +473,8 @@ func (x *Exchange) Fail(err error) {
 // Abandon records that the caller has left before there was a response. Unlike Fail it
 // makes no response, because no caller can read it, and allocates nothing.
 func (x *Exchange) Abandon(detail string) {
-	x.Record.Reason, x.Record.Detail = DownstreamGone, detail
-	x.Reply(DownstreamGone.Traits().HTTP, "", "")
+	x.Record.Reason, x.Record.Detail = ReasonDownstreamDisconnect, detail
+	x.LocalReply(ReasonDownstreamDisconnect.Traits().HTTP, "", "")
 }
 
 // overloadedField tells callers that the request was dropped by a circuit breaker, so that

@@ -10,7 +10,7 @@ import (
 
 // closing counts how often it is closed.
 type closing struct {
-	TextBody
+	StringBody
 	closed int
 }
 
@@ -75,7 +75,7 @@ func TestAReplyOfOurOwnCarriesNothingElse(t *testing.T) { // lesson 2
 	x.Response.Status, x.Response.Body, x.Response.ContentLength = 200, body, 100
 	x.Response.Header.Add("Set-Cookie", "secret")
 	x.Response.Trailer.Add("X-Sum", "secret")
-	x.Fail(Faultf(UpstreamTimeout, "host %s: %w", "h", io.EOF))
+	x.LocalReplyError(Faultf(UpstreamTimeout, "host %s: %w", "h", io.EOF))
 	content, err := io.ReadAll(x.Response.Body)
 	if err != nil || x.Response.Status != 504 || string(content) != "upstream timed out\n" || x.Response.ContentLength != int64(len(content)) {
 		t.Errorf("the reply is %d with %q of %d bytes, %v", x.Response.Status, content, x.Response.ContentLength, err)
@@ -114,18 +114,18 @@ func TestResetKeepsNothingOfAnExchange(t *testing.T) {
 }
 
 func TestReasonOf(t *testing.T) {
-	fault := NewFault(NoRoute, nil)
+	fault := NewFault(ReasonNoRoute, nil)
 	for _, test := range []struct {
 		name string
 		err  error
 		want Reason
 		text string
 	}{
-		{"no error", nil, None, ""},
-		{"a fault", fault, NoRoute, "no route matched"},
-		{"a fault with its cause", NewFault(NoRoute, io.EOF), NoRoute, "no route matched: EOF"},
-		{"the first of two", NewFault(TryTimeout, NewFault(UpstreamTimeout, nil)), TryTimeout, "upstream try timed out: upstream timed out"},
-		{"a fault within", fmt.Errorf("router: %w", fault), NoRoute, "router: no route matched"},
+		{"no error", nil, ReasonNone, ""},
+		{"a fault", fault, ReasonNoRoute, "no route matched"},
+		{"a fault with its cause", NewFault(ReasonNoRoute, io.EOF), ReasonNoRoute, "no route matched: EOF"},
+		{"the first of two", NewFault(ReasonPerTryTimeout, NewFault(UpstreamTimeout, nil)), ReasonPerTryTimeout, "upstream try timed out: upstream timed out"},
+		{"a fault within", fmt.Errorf("router: %w", fault), ReasonNoRoute, "router: no route matched"},
 		{"none", io.EOF, Internal, "EOF"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -137,7 +137,7 @@ func TestReasonOf(t *testing.T) {
 			}
 		})
 	}
-	if !errors.Is(NewFault(NoRoute, io.EOF), io.EOF) {
+	if !errors.Is(NewFault(ReasonNoRoute, io.EOF), io.EOF) {
 		t.Error("a fault hides its cause")
 	}
 }
@@ -160,7 +160,7 @@ func TestReasonsAreTold(t *testing.T) {
 }
 
 func TestTextBodyRewinds(t *testing.T) {
-	b := NewTextBody("hello")
+	b := NewStringBody("hello")
 	for range 2 {
 		if b.Buffered() != 5 {
 			t.Errorf("Buffered = %d, want 5", b.Buffered())

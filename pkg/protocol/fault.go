@@ -42,7 +42,7 @@ func (f *Fault) Unwrap() error { return f.Err }
 // Internal for an error that carries none.
 func ReasonOf(err error) Reason {
 	if err == nil {
-		return None
+		return ReasonNone
 	}
 	if f, ok := errors.AsType[*Fault](err); ok {
 		return f.Reason

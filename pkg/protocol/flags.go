@@ -16,7 +16,7 @@ const (
 // With returns f's names and that of a reason, in the order in which they come to be, "-"
 // for neither. It allocates only if there are several.
 func (f Flags) With(r Reason) string {
-	own, none := r.Traits().Flag, None.Traits().Flag
+	own, none := r.Traits().Flag, ReasonNone.Traits().Flag
 	if f == 0 {
 		return own
 	}

@@ -9,16 +9,16 @@ func TestFlagsStandWithTheReason(t *testing.T) {
 		reason Reason
 		want   string
 	}{
-		{0, None, "-"}, {0, NoRoute, "NR"}, {0, Denied, "-"}, {0, Unauthenticated, "-"},
-		{DelayInjected, None, "DI"}, {DelayInjected, FaultInjected, "DI,FI"}, {DelayInjected, UpstreamTimeout, "DI,UT"},
-		{RetryLimitExceeded, None, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
-		{ExternallyDenied, Denied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
+		{0, ReasonNone, "-"}, {0, ReasonNoRoute, "NR"}, {0, ReasonDenied, "-"}, {0, Unauthenticated, "-"},
+		{DelayInjected, ReasonNone, "DI"}, {DelayInjected, FaultInjected, "DI,FI"}, {DelayInjected, UpstreamTimeout, "DI,UT"},
+		{RetryLimitExceeded, ReasonNone, "URX"}, {RetryLimitExceeded, ConnectFailure, "URX,UF"},
+		{ExternallyDenied, ReasonDenied, "UAEX"}, {DelayInjected | RetryLimitExceeded, UpstreamReset, "DI,URX,UR"},
 	} {
 		if got := test.flags.With(test.reason); got != test.want {
 			t.Errorf("%b with %s: %q, want %q", test.flags, test.reason, got, test.want)
 		}
 	}
-	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).With(NoRoute) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { _ = Flags(0).With(ReasonNoRoute) }); n != 0 {
 		t.Errorf("a reason alone costs %v allocations", n)
 	}
 }

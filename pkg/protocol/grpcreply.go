@@ -11,7 +11,7 @@ import (
 // request's. It leaves successes and responses of the upstream as they are.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
-	if r.Source != LocalReply || x.Record.Reason == None && r.Status == 200 {
+	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {
 		return
 	}
 	code, text := grpcCode(x)
@@ -33,12 +33,12 @@ func ReplyGRPC(x *Exchange, contentType string) {
 // grpcCode returns the grpc-status of a reply of Weft's own, and what it says.
 func grpcCode(x *Exchange) (code int, text string) {
 	r := x.Record.Reason
-	if r == UpstreamTimeout || r == TryTimeout || r == StreamIdle {
+	if r == UpstreamTimeout || r == ReasonPerTryTimeout || r == StreamIdle {
 		if _, ok := x.Request.Header.Lookup("grpc-timeout"); ok {
 			return 4, r.Text() // DEADLINE_EXCEEDED: the caller set one
 		}
 	}
-	if r != None {
+	if r != ReasonNone {
 		return r.Traits().GRPC, r.Text()
 	}
 	return GRPCCodeOf(x.Response.Status), "HTTP status " + strconv.Itoa(x.Response.Status)

@@ -5,7 +5,7 @@ import (
 	"errors"
 )
 
-// Starter is a Service in two halves. Between them, while an answer is waited
+// AsyncService is a Service in two halves. Between them, while an answer is waited
 // for, nothing of the exchange is on a stack, so that an engine with many
 // exchanges under way needs none for each (docs/decisions/0008).
 //
@@ -25,7 +25,7 @@ import (
 //	}
 //
 // Serve of both is Run. Halves makes a Starter of any Service.
-type Starter interface {
+type AsyncService interface {
 	Service
 
 	// Start is Serve as far as it goes without waiting. It returns what Serve
@@ -47,65 +47,67 @@ type Finisher interface {
 // failure and never reaches a Finisher.
 var ErrPending = errors.New("protocol: pending")
 
-// Forker is a Caller that keeps no stack for an exchange while it is pending.
-type Forker interface {
-	// Fork lets s serve the exchange on a stack of its own, on which it may wait. It
+// BlockingRunner is a Caller that keeps no stack for an exchange while it is pending.
+type BlockingRunner interface {
+	// RunBlocking lets s serve the exchange on a stack of its own, on which it may wait. It
 	// returns what s did, or ErrPending.
-	Fork(ctx context.Context, s Service) error
+	RunBlocking(ctx context.Context, s Service) error
 }
 
-// Fork has s, which may wait, serve x, which has no answer: Finish drops one
+// RunBlocking has s, which may wait, serve x, which has no answer: Finish drops one
 // before. Called by Start and Finish, as the last thing that they do.
-func (x *Exchange) Fork(ctx context.Context, s Service) error {
-	if f, ok := x.Caller.(Forker); ok {
-		return f.Fork(ctx, s)
+func (x *Exchange) RunBlocking(ctx context.Context, s Service) error {
+	if f, ok := x.Caller.(BlockingRunner); ok {
+		return f.RunBlocking(ctx, s)
 	}
 	return s.Serve(ctx, x)
 }
 
-// Halves returns s as a Starter.
-func Halves(s Service) Starter {
-	if s, ok := s.(Starter); ok {
+// Async returns s as a Starter.
+func Async(s Service) AsyncService {
+	if s, ok := s.(AsyncService); ok {
 		return s
 	}
-	return whole{s}
+	return blockingService{s}
 }
 
-// whole is a Service that cannot be divided: it needs a stack.
-type whole struct{ Service }
+// blockingService is a Service that cannot be divided: it needs a stack.
+type blockingService struct{ Service }
 
-func (w whole) Start(ctx context.Context, x *Exchange) error { return x.Fork(ctx, w.Service) }
+func (w blockingService) Start(ctx context.Context, x *Exchange) error {
+	return x.RunBlocking(ctx, w.Service)
+}
 
-// Then has f called when the service that x is given to next has answered. The
+// PushFinisher has f called when the service that x is given to next has answered. The
 // last that was said is the first that is called.
-func (x *Exchange) Then(f Finisher) { x.finishers = append(x.finishers, f) }
+func (x *Exchange) PushFinisher(f Finisher) { x.finishers = append(x.finishers, f) }
 
-// Begin starts to serve x by s, as an engine does that can do without a stack. It
+// StartAsync starts to serve x by s, as an engine does that can do without a stack. It
 // returns what Serve would; with ErrPending, whoever gets the answer calls Resume.
-func (x *Exchange) Begin(ctx context.Context, s Starter) error {
-	return x.unwind(ctx, x.start(ctx, s), 0)
+func (x *Exchange) StartAsync(ctx context.Context, s AsyncService) error {
+	return x.runFinishers(ctx, x.start(ctx, s), 0)
 }
 
 // Resume goes on with a pending exchange: err is what the service returned, or
 // would have, that it was pending in. It returns as Begin does.
-func (x *Exchange) Resume(ctx context.Context, err error) error { return x.unwind(ctx, err, 0) }
+func (x *Exchange) Resume(ctx context.Context, err error) error { return x.runFinishers(ctx, err, 0) }
 
-// Run is Serve of a Starter, on a stack that may wait. A panic becomes an error,
+// ServeSync is Serve of a Starter, on a stack that may wait. A panic becomes an error,
 // a *Panic.
-func Run(ctx context.Context, s Starter, x *Exchange) error {
+func ServeSync(ctx context.Context, s AsyncService, x *Exchange) error {
 	depth := len(x.finishers)
-	return x.unwind(ctx, x.start(ctx, s), depth)
+	return x.runFinishers(ctx, x.start(ctx, s), depth)
 }
 
 // start is s.Start, whose panic is an error.
-func (x *Exchange) start(ctx context.Context, s Starter) (err error) {
-	defer Recover(&err)
+func (x *Exchange) start(ctx context.Context, s AsyncService) (err error) {
+	defer RecoverPanic(&err)
 	return s.Start(ctx, x)
 }
 
-// unwind calls the finishers above depth, until one makes the exchange pending
+// runFinishers calls the finishers above depth, until one makes the exchange pending
 // again.
-func (x *Exchange) unwind(ctx context.Context, err error, depth int) error {
+func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error {
 	for err != ErrPending && len(x.finishers) > depth { //nolint:errorlint // it is never wrapped
 		err = x.finish(ctx, err, depth)
 	}
@@ -115,7 +117,7 @@ func (x *Exchange) unwind(ctx context.Context, err error, depth int) error {
 // finish is unwind up to a panic, which is an error for the finishers that are
 // left.
 func (x *Exchange) finish(ctx context.Context, err error, depth int) (result error) {
-	defer Recover(&result)
+	defer RecoverPanic(&result)
 	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // it is never wrapped
 		f := x.finishers[n]
 		x.finishers[n] = nil

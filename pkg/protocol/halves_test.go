@@ -11,21 +11,21 @@ import (
 // step is a service in two halves that notes when they run.
 type step struct {
 	name   string
-	next   Starter
+	next   AsyncService
 	log    *[]string
 	starts error // instead of next; nil: next is started
 	panics string
 	forks  Service // in Finish
 }
 
-func (s *step) Serve(ctx context.Context, x *Exchange) error { return Run(ctx, s, x) }
+func (s *step) Serve(ctx context.Context, x *Exchange) error { return ServeSync(ctx, s, x) }
 
 func (s *step) Start(ctx context.Context, x *Exchange) error {
 	*s.log = append(*s.log, "start "+s.name)
 	if s.panics == "start" {
 		panic(s.name)
 	}
-	x.Then(s)
+	x.PushFinisher(s)
 	if s.next == nil {
 		return s.starts
 	}
@@ -42,7 +42,7 @@ func (s *step) Finish(ctx context.Context, x *Exchange, err error) error {
 		panic(s.name)
 	}
 	if s.forks != nil {
-		return x.Fork(ctx, s.forks)
+		return x.RunBlocking(ctx, s.forks)
 	}
 	return err
 }
@@ -50,9 +50,9 @@ func (s *step) Finish(ctx context.Context, x *Exchange, err error) error {
 // forker is a Caller that serves a fork later.
 type forker struct{ forked Service }
 
-func (*forker) Inform(int, *Header) error                 { return nil }
-func (*forker) Watch(func()) (stop func())                { return func() {} }
-func (f *forker) Fork(_ context.Context, s Service) error { f.forked = s; return ErrPending }
+func (*forker) SendInterim(int, *Header) error                   { return nil }
+func (*forker) OnDisconnect(func()) (stop func())                { return func() {} }
+func (f *forker) RunBlocking(_ context.Context, s Service) error { f.forked = s; return ErrPending }
 
 func TestHalvesRunInTheOrderOfNestedServices(t *testing.T) {
 	var log []string
@@ -78,8 +78,8 @@ func TestHalvesRunInTheOrderOfNestedServices(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			for _, serve := range []func(x *Exchange) error{
-				func(x *Exchange) error { return Run(t.Context(), c.chain, x) },
-				func(x *Exchange) error { return x.Begin(t.Context(), c.chain) },
+				func(x *Exchange) error { return ServeSync(t.Context(), c.chain, x) },
+				func(x *Exchange) error { return x.StartAsync(t.Context(), c.chain) },
 			} {
 				log = nil
 				var x Exchange
@@ -111,7 +111,7 @@ func TestAPendingExchangeGoesOnWhereItStopped(t *testing.T) {
 	chain := &step{name: "a", log: &log, next: &step{name: "b", log: &log, forks: again, next: &step{name: "c", log: &log, starts: ErrPending}}}
 	caller := new(forker)
 	x := Exchange{Caller: caller}
-	if err := x.Begin(t.Context(), chain); err != ErrPending {
+	if err := x.StartAsync(t.Context(), chain); err != ErrPending {
 		t.Fatalf("Begin: %v, want ErrPending", err)
 	}
 	if err := x.Resume(t.Context(), errors.New("lost")); err != ErrPending {
@@ -132,12 +132,12 @@ func TestAPendingExchangeGoesOnWhereItStopped(t *testing.T) {
 func TestRunLeavesTheFinishersOfOthersAlone(t *testing.T) {
 	var log []string
 	whole := ServiceFunc(func(ctx context.Context, x *Exchange) error {
-		err := Run(ctx, &step{name: "inner", log: &log}, x)
+		err := ServeSync(ctx, &step{name: "inner", log: &log}, x)
 		log = append(log, "whole goes on")
 		return err
 	})
-	chain := &step{name: "outer", log: &log, next: Halves(whole)}
-	if err := Run(t.Context(), chain, new(Exchange)); err != nil {
+	chain := &step{name: "outer", log: &log, next: Async(whole)}
+	if err := ServeSync(t.Context(), chain, new(Exchange)); err != nil {
 		t.Fatal(err)
 	}
 	want := []string{"start outer", "start inner", "finish inner", "whole goes on", "finish outer"}
@@ -148,8 +148,8 @@ func TestRunLeavesTheFinishersOfOthersAlone(t *testing.T) {
 
 func TestAPanicKeepsItsStack(t *testing.T) {
 	var log []string
-	err := Run(t.Context(), &step{name: "a", log: &log, panics: "start"}, new(Exchange))
-	var p *Panic
+	err := ServeSync(t.Context(), &step{name: "a", log: &log, panics: "start"}, new(Exchange))
+	var p *PanicError
 	if !errors.As(err, &p) || p.Value != "a" || len(p.Stack) == 0 {
 		t.Errorf("error %#v, want a Panic with value and stack", err)
 	}
@@ -160,15 +160,15 @@ func TestAPanicKeepsItsStack(t *testing.T) {
 
 func TestUntilIsTheNearerDeadline(t *testing.T) {
 	var x Exchange
-	if !x.Until().IsZero() {
+	if !x.EffectiveDeadline().IsZero() {
 		t.Error("without deadlines there is an end")
 	}
 	early, late := time.Unix(1, 0), time.Unix(2, 0)
 	for _, c := range []struct{ whole, try, want int }{{0, 1, 1}, {1, 0, 1}, {1, 2, 1}, {2, 1, 1}} {
 		at := []Exchange{{}, {Deadline: early}, {Deadline: late}}
-		x.Deadline, x.TryDeadline = at[c.whole].Deadline, at[c.try].Deadline
-		if got := x.Until(); !got.Equal(at[c.want].Deadline) {
-			t.Errorf("Until() of %v and %v = %v", x.Deadline, x.TryDeadline, got)
+		x.Deadline, x.PerTryDeadline = at[c.whole].Deadline, at[c.try].Deadline
+		if got := x.EffectiveDeadline(); !got.Equal(at[c.want].Deadline) {
+			t.Errorf("Until() of %v and %v = %v", x.Deadline, x.PerTryDeadline, got)
 		}
 	}
 }

@@ -15,25 +15,25 @@ type Field struct{ Name, Value string }
 type Header struct {
 	fields  []Field
 	changed bool
-	later   FieldSource // nil: all that there are have been read
+	later   FieldLoader // nil: all that there are have been read
 }
 
-// FieldSource has fields that cost something to read.
-type FieldSource interface {
-	// ReadFields adds them to h, which is empty.
-	ReadFields(h *Header)
+// FieldLoader has fields that cost something to read.
+type FieldLoader interface {
+	// LoadFields adds them to h, which is empty.
+	LoadFields(h *Header)
 }
 
-// Later has s asked for the fields when somebody wants to see or change them: most
+// SetLazy has s asked for the fields when somebody wants to see or change them: most
 // answers pass without. h is empty, and sealed with what s adds.
-func (h *Header) Later(s FieldSource) { h.later = s }
+func (h *Header) SetLazy(s FieldLoader) { h.later = s }
 
 // read asks for the fields that have not been read.
 func (h *Header) read() {
 	s := h.later
 	h.later = nil
-	s.ReadFields(h)
-	h.Seal()
+	s.LoadFields(h)
+	h.MarkUnchanged()
 }
 
 // Len returns the number of fields.
@@ -62,9 +62,9 @@ func (h *Header) All() iter.Seq2[string, string] {
 	}
 }
 
-// Copied returns the fields in order, for who keeps them: no string is a view of the
+// CloneFields returns the fields in order, for who keeps them: no string is a view of the
 // buffer that a message was read from.
-func (h *Header) Copied() []Field {
+func (h *Header) CloneFields() []Field {
 	list := make([]Field, 0, h.Len())
 	for name, value := range h.All() {
 		list = append(list, Field{Name: strings.Clone(name), Value: strings.Clone(value)})
@@ -96,8 +96,8 @@ func (h *Header) Lookup(name string) (string, bool) {
 // whose messages pass byte for byte ask it.
 func (h *Header) Changed() bool { return h.changed }
 
-// Seal makes the fields those that Changed compares with.
-func (h *Header) Seal() { h.changed = false }
+// MarkUnchanged makes the fields those that Changed compares with.
+func (h *Header) MarkUnchanged() { h.changed = false }
 
 // Add appends a field.
 func (h *Header) Add(name, value string) {

@@ -9,7 +9,7 @@ import (
 // read is a source of fields that are views of a buffer.
 type read struct{ buffer []byte }
 
-func (r read) ReadFields(h *Header) {
+func (r read) LoadFields(h *Header) {
 	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[1], 2))
 	h.Add(unsafe.String(&r.buffer[0], 1), unsafe.String(&r.buffer[3], 2))
 }
@@ -17,13 +17,13 @@ func (r read) ReadFields(h *Header) {
 func TestCopiedFieldsOutliveTheirBuffer(t *testing.T) {
 	buffer := []byte("A12bc")
 	var h Header
-	h.Later(read{buffer})
-	got := h.Copied()
+	h.SetLazy(read{buffer})
+	got := h.CloneFields()
 	clear(buffer)
 	if want := []Field{{"A", "12"}, {"A", "bc"}}; !slices.Equal(got, want) {
 		t.Errorf("Copied = %q, want %q", got, want)
 	}
-	if got := new(Header).Copied(); len(got) != 0 {
+	if got := new(Header).CloneFields(); len(got) != 0 {
 		t.Errorf("of a header without fields: %q", got)
 	}
 }

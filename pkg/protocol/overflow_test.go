@@ -8,7 +8,7 @@ func TestOverflowSaysSo(t *testing.T) {
 	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
 		x := new(Exchange)
 		x.Reset()
-		x.Fail(NewFault(reason, nil))
+		x.LocalReplyError(NewFault(reason, nil))
 		if got := x.Response.Header.Get("x-envoy-overloaded"); got != want {
 			t.Errorf("%v: x-envoy-overloaded is %q, want %q", reason, got, want)
 		}

@@ -8,7 +8,7 @@ type Reason uint8
 
 // The reasons. Their order is not part of any contract; their names are.
 const (
-	None Reason = iota
+	ReasonNone Reason = iota
 
 	// The request was not acceptable.
 	MalformedRequest
@@ -22,15 +22,15 @@ const (
 	ExpectationFailed
 
 	// Configuration did not say where to.
-	NoRoute
+	ReasonNoRoute
 	NoCluster
-	NotSupplied
+	ReasonOnDemandTimeout
 	NoDestination
 	MalformedDestination
-	Loop
+	ReasonLoop
 
 	// A filter decided.
-	Denied
+	ReasonDenied
 	Unauthenticated
 	RateLimited
 	FaultInjected
@@ -48,11 +48,11 @@ const (
 	UpstreamClosed
 	UpstreamMalformed
 	UpstreamTimeout
-	TryTimeout
+	ReasonPerTryTimeout
 	StreamIdle
 
 	// The exchange ended on this side.
-	DownstreamGone
+	ReasonDownstreamDisconnect
 	Draining
 	Overloaded
 	Internal
@@ -60,25 +60,25 @@ const (
 	reasonCount
 )
 
-// Traits is a row of the Reason table: what a reason means in each protocol's
+// ReasonSpec is a row of the Reason table: what a reason means in each protocol's
 // own terms.
-type Traits struct {
+type ReasonSpec struct {
 	Name  string // stable identifier: metrics label, documentation
 	Flag  string // access log (%response_flag%), Envoy's short names
 	HTTP  int    // status of the reply
 	GRPC  int    // grpc-status of the reply
 	Dubbo byte   // status of the response frame
 	Bolt  uint16 // status of the response frame
-	// Unsent: the request cannot have reached an application, so that even one
+	// SafeToRetry: the request cannot have reached an application, so that even one
 	// that is not idempotent may be tried again.
-	Unsent bool
-	Text   string // for people, and the body of the reply
-	Hint   string // what to do about it, for docs/errors.md
+	SafeToRetry bool
+	Text        string // for people, and the body of the reply
+	Hint        string // what to do about it, for docs/errors.md
 }
 
 //nolint:gochecknoglobals // a constant table
-var traits = [reasonCount]Traits{
-	None: {Name: "none", Flag: "-", HTTP: 200, Dubbo: 20, Text: "ok",
+var traits = [reasonCount]ReasonSpec{
+	ReasonNone: {Name: "none", Flag: "-", HTTP: 200, Dubbo: 20, Text: "ok",
 		Hint: "Nothing went wrong."},
 
 	MalformedRequest: {Name: "malformed_request", Flag: "DPE", HTTP: 400, GRPC: 13, Dubbo: 40, Bolt: 9, Text: "malformed request",
@@ -100,40 +100,40 @@ var traits = [reasonCount]Traits{
 	ExpectationFailed: {Name: "expectation_failed", Flag: "DPE", HTTP: 417, GRPC: 9, Dubbo: 40, Bolt: 9, Text: "expectation not supported",
 		Hint: "The only expectation that HTTP defines is 100-continue."},
 
-	NoRoute: {Name: "no_route", Flag: "NR", HTTP: 404, GRPC: 12, Dubbo: 60, Bolt: 6, Text: "no route matched",
+	ReasonNoRoute: {Name: "no_route", Flag: "NR", HTTP: 404, GRPC: 12, Dubbo: 60, Bolt: 6, Text: "no route matched",
 		Hint: "No virtual host or route of the listener's route table matches; look at /routes."},
 	NoCluster: {Name: "no_cluster", Flag: "NC", HTTP: 404, GRPC: 12, Dubbo: 60, Bolt: 6, Text: "no such cluster",
 		Hint: "The route names a cluster that is not configured; look at /clusters."},
-	NotSupplied: {Name: "not_supplied", Flag: "NC", HTTP: 503, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "not supplied in time",
+	ReasonOnDemandTimeout: {Name: "not_supplied", Flag: "NC", HTTP: 503, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "not supplied in time",
 		Hint: "With xds_lazy, the control plane is asked for hosts, and routes, when they are first used: it has not sent them within xds_lazy.wait; weft xds-status tells why."},
-	NoDestination: {Name: "no_destination", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "original destination unknown",
+	NoDestination: {Name: "no_destination", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "original destination unknown",
 		Hint: "The cluster is of type ORIGINAL_DST, and the connection was not redirected: its caller has connected to the listener itself, or the listener does not say use_original_dst."},
 	MalformedDestination: {Name: "malformed_destination", Flag: "DPE", HTTP: 400, GRPC: 3, Dubbo: 40, Bolt: 9, Text: "malformed original destination",
 		Hint: "The field that original_dst_lb_config names does not hold ip:port."},
-	Loop: {Name: "loop", Flag: "UH", HTTP: 508, GRPC: 9, Dubbo: 80, Bolt: 3, Text: "the connection is Weft's own",
+	ReasonLoop: {Name: "loop", Flag: "UH", HTTP: 508, GRPC: 9, Dubbo: 80, Bolt: 3, Text: "the connection is Weft's own",
 		Hint: "What Weft sends to an original destination comes back to it: a rule of the kernel redirects Weft's own connections, which should be left out by their user or mark."},
 
-	Denied: {Name: "denied", Flag: "-", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
+	ReasonDenied: {Name: "denied", Flag: "-", HTTP: 403, GRPC: 7, Dubbo: 70, Bolt: 2, Text: "denied",
 		Hint: "A filter refused the request."},
 	Unauthenticated: {Name: "unauthenticated", Flag: "-", HTTP: 401, GRPC: 16, Dubbo: 70, Bolt: 2, Text: "not authenticated",
 		Hint: "A filter wants credentials that the request does not carry."},
-	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "rate limited",
+	RateLimited: {Name: "rate_limited", Flag: "RL", HTTP: 509, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "rate limited",
 		Hint: "A limit of the route or client is reached; the answer may say when to come back. The filter decides the HTTP status: flowControlFilter answers 509 unless its action.status says otherwise, local_ratelimit 429 unless its status does, ext_authz 429 as its service does."},
 	FaultInjected: {Name: "fault_injected", Flag: "FI", HTTP: 503, GRPC: 14, Dubbo: 80, Bolt: 3, Text: "fault injected",
 		Hint: "The fault filter is configured to do this."},
 
-	NoHealthyHost: {Name: "no_healthy_host", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "no healthy host",
+	NoHealthyHost: {Name: "no_healthy_host", Flag: "UH", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "no healthy host",
 		Hint: "The cluster has no host, all are down, or none has the labels that the request brings; look at /clusters."},
-	ConnectFailure: {Name: "connect_failure", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "upstream connect failed",
+	ConnectFailure: {Name: "connect_failure", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "upstream connect failed",
 		Hint: "Is the application listening on the host's address?"},
-	ConnectTimeout: {Name: "connect_timeout", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, Unsent: true, Text: "upstream connect timed out",
+	ConnectTimeout: {Name: "connect_timeout", Flag: "UF", HTTP: 502, GRPC: 14, Dubbo: 60, Bolt: 6, SafeToRetry: true, Text: "upstream connect timed out",
 		Hint: "The host does not answer within the cluster's connect_timeout: network policy, or a full accept queue."},
-	Overflow: {Name: "overflow", Flag: "UO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "circuit breaker open",
+	Overflow: {Name: "overflow", Flag: "UO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "circuit breaker open",
 		Hint: "A limit of the cluster's circuit_breakers is reached, or the one that adaptive_concurrency has found."},
 	RetryOverflow: {Name: "retry_overflow", Flag: "URX", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Text: "retries used up",
 		Hint: "The route's num_retries or the cluster's max_retries is reached."},
 
-	Dropped: {Name: "dropped", Flag: "DO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "dropped to shed load",
+	Dropped: {Name: "dropped", Flag: "DO", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "dropped to shed load",
 		Hint: "Who tells of the cluster's hosts says that a share of its requests is to be dropped, drop_overloads; /clusters tells how many were, by category."},
 
 	UpstreamReset: {Name: "upstream_reset", Flag: "UR", HTTP: 502, GRPC: 14, Dubbo: 80, Bolt: 16, Text: "upstream reset the connection",
@@ -144,23 +144,23 @@ var traits = [reasonCount]Traits{
 		Hint: "The application broke its protocol; the detail says where."},
 	UpstreamTimeout: {Name: "upstream_timeout", Flag: "UT", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream timed out",
 		Hint: "The route's timeout passed without a whole answer."},
-	TryTimeout: {Name: "try_timeout", Flag: "UT", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream try timed out",
+	ReasonPerTryTimeout: {Name: "try_timeout", Flag: "UT", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream try timed out",
 		Hint: "The retry policy's retry_timeout passed without an answer."},
 	StreamIdle: {Name: "stream_idle", Flag: "SI", HTTP: 504, GRPC: 14, Dubbo: 30, Bolt: 7, Text: "upstream idle for too long",
 		Hint: "The listener's stream_idle_timeout, or http2_stream_idle_timeout, passed without a byte of the answer, or of a tunnel in either direction."},
 
-	DownstreamGone: {Name: "downstream_gone", Flag: "DC", HTTP: 499, GRPC: 1, Dubbo: 30, Bolt: 8, Text: "client gone",
+	ReasonDownstreamDisconnect: {Name: "downstream_gone", Flag: "DC", HTTP: 499, GRPC: 1, Dubbo: 30, Bolt: 8, Text: "client gone",
 		Hint: "The client closed its connection before the answer was written. Nobody sees this status but the log."},
-	Draining: {Name: "draining", Flag: "SD", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "shutting down",
+	Draining: {Name: "draining", Flag: "SD", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "shutting down",
 		Hint: "Weft is draining."},
-	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, Unsent: true, Text: "overloaded",
+	Overloaded: {Name: "overloaded", Flag: "OM", HTTP: 503, GRPC: 14, Dubbo: 100, Bolt: 4, SafeToRetry: true, Text: "overloaded",
 		Hint: "Weft is short of something, and overload_manager says that it refuses requests then; /overload tells of what."},
 	Internal: {Name: "internal", Flag: "IE", HTTP: 500, GRPC: 13, Dubbo: 80, Bolt: 3, Text: "internal error",
 		Hint: "A defect of Weft or of a filter: the log has the stack."},
 }
 
 // Traits returns r's row of the table.
-func (r Reason) Traits() *Traits { return &traits[r] }
+func (r Reason) Traits() *ReasonSpec { return &traits[r] }
 
 func (r Reason) String() string { return traits[r].Name }
 
@@ -170,7 +170,7 @@ func (r Reason) Text() string { return traits[r].Text }
 // Reasons yields every reason but None, in the table's order.
 func Reasons() iter.Seq[Reason] {
 	return func(yield func(Reason) bool) {
-		for r := None + 1; r < reasonCount; r++ {
+		for r := ReasonNone + 1; r < reasonCount; r++ {
 			if !yield(r) {
 				return
 			}

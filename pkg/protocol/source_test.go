@@ -7,8 +7,8 @@ import (
 
 func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
 	for name, answer := range map[string]func(x *Exchange){
-		"Reply":         func(x *Exchange) { x.Reply(200, "", "") },
-		"Fail":          func(x *Exchange) { x.Fail(NewFault(UpstreamTimeout, nil)) },
+		"Reply":         func(x *Exchange) { x.LocalReply(200, "", "") },
+		"Fail":          func(x *Exchange) { x.LocalReplyError(NewFault(UpstreamTimeout, nil)) },
 		"ResetResponse": func(x *Exchange) { x.ResetResponse() },
 		"Reset":         func(x *Exchange) { x.Reset() },
 	} {
@@ -25,9 +25,9 @@ func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
 // has no time at which it was sent or answered.
 func TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore(t *testing.T) {
 	var r Record
-	r.UpstreamStart, r.UpstreamFirst = time.Unix(1, 0), time.Unix(2, 0)
+	r.UpstreamStart, r.UpstreamFirstByte = time.Unix(1, 0), time.Unix(2, 0)
 	r.BeginAttempt(nil)
-	if len(r.Attempts) != 1 || !r.UpstreamStart.IsZero() || !r.UpstreamFirst.IsZero() {
+	if len(r.Attempts) != 1 || !r.UpstreamStart.IsZero() || !r.UpstreamFirstByte.IsZero() {
 		t.Errorf("got %+v, want one attempt and no times", r)
 	}
 }

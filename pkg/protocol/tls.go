@@ -9,9 +9,9 @@ type TLS struct {
 	Resumed    bool   // an earlier session was continued
 	// Peer is the certificate that the peer showed and that was verified; nil for none.
 	Peer *Certificate
-	// OwnURIs are the subject alternative names of that kind in the certificate that we
+	// LocalURISANs are the subject alternative names of that kind in the certificate that we
 	// showed, as a server, or show, as a client.
-	OwnURIs []string
+	LocalURISANs []string
 }
 
 // Certificate is what a verified certificate says of its owner. It is immutable.
@@ -19,7 +19,7 @@ type Certificate struct {
 	Subject, Issuer string   // distinguished names (RFC 4514)
 	Serial          string   // hexadecimal
 	Fingerprint     string   // SHA-256 of the certificate, hexadecimal
-	DNS             []string // subject alternative names
-	URIs            []string // the same; a SPIFFE identity is one
+	DNSSANs         []string // subject alternative names
+	URISANs         []string // the same; a SPIFFE identity is one
 	Raw             [][]byte // the certificate as DER, and behind it those that were sent with it
 }

@@ -50,11 +50,11 @@ func exchange() *protocol.Exchange {
 		},
 		Record: protocol.Record{
 			Route: place("all"), Cluster: place("shop"),
-			Attempts:      []protocol.Attempt{{Host: place("10.0.0.1:8080"), Status: 200}},
-			ResponseBytes: 1024,
-			UpstreamStart: start.Add(time.Millisecond),
-			UpstreamFirst: start.Add(2 * time.Millisecond),
-			End:           start.Add(3 * time.Millisecond),
+			Attempts:          []protocol.Attempt{{Host: place("10.0.0.1:8080"), Status: 200}},
+			ResponseBytes:     1024,
+			UpstreamStart:     start.Add(time.Millisecond),
+			UpstreamFirstByte: start.Add(2 * time.Millisecond),
+			End:               start.Add(3 * time.Millisecond),
 		},
 	}
 	x.Response.Status = 200
@@ -74,7 +74,7 @@ func TestMOSNsFormatIsWrittenAsMOSNWritesIt(t *testing.T) {
 
 func TestAnExchangeWithoutAnAnswerHasALineToo(t *testing.T) {
 	x := &protocol.Exchange{}
-	x.Record.Reason = protocol.DownstreamGone
+	x.Record.Reason = protocol.ReasonDownstreamDisconnect
 	got := logged(t, config.AccessLog{Format: "%response_code% %response_flag% %upstream_host% %route% %start_time%"}, x)
 	if want := "- DC - - -\n"; got != want {
 		t.Errorf("line %q, want %q", got, want)

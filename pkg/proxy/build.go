@@ -47,7 +47,7 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
 // observers are told of each exchange that has ended.
-func (b *builder) service(place string, p *config.Proxy) (whole protocol.Starter, observers []observer, err error) {
+func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncService, observers []observer, err error) {
 	before, after, observers, err := b.filters(place, p.StreamFilters)
 	if err != nil {
 		return nil, nil, err
@@ -155,14 +155,14 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 // unrouted composes what answers the exchanges that no route matches. The filters run with
 // the listener's settings, as Envoy's do: what they refuse, delay or count does not depend
 // on whether the path exists.
-func unrouted(table string, filters []routeFilter) protocol.Starter {
+func unrouted(table string, filters []routeFilter) protocol.AsyncService {
 	var s protocol.Service = noRoute{table}
 	for _, f := range slices.Backward(filters) {
 		if !f.off {
 			s = f.shared(s)
 		}
 	}
-	return protocol.Halves(s)
+	return protocol.Async(s)
 }
 
 // route composes what answers the exchanges of one route.
@@ -191,7 +191,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 		s = made(s)
 	}
 	if c.Forward != nil {
-		s = &forward{route: route, next: protocol.Halves(s)}
+		s = &forward{route: route, next: protocol.Async(s)}
 	}
 	return s, nil
 }

@@ -19,7 +19,7 @@ func (c calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange,
 		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
 	}
 	via := upstream.Via{Cluster: cluster, Protocol: to.Protocol}
-	if err := protocol.Contain(ctx, &via, x); err != nil {
+	if err := protocol.ServeRecovered(ctx, &via, x); err != nil {
 		return err
 	}
 	defer x.ResetResponse()
@@ -51,7 +51,7 @@ func (c calls) Go(f func(ctx context.Context)) {
 
 // contained calls f, whose panic becomes an error.
 func contained(ctx context.Context, f func(ctx context.Context)) (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	f(ctx)
 	return nil
 }

@@ -146,15 +146,15 @@ func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown n
 // begin, or as ALPN chose.
 func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
-		Listener:    l.Name,
-		Service:     s,
-		HTTP1:       p.HTTP1,
-		HTTP2:       p.HTTP2,
-		RPC:         p.RPC,
-		IdleTimeout: l.IdleTimeout,
-		Observe:     s.Observe,
-		NewTally:    func() stream.Tally { return &tally{serving: s} },
-		Log:         b.server.o.Log,
+		Listener:         l.Name,
+		Service:          s,
+		HTTP1:            p.HTTP1,
+		HTTP2:            p.HTTP2,
+		RPC:              p.RPC,
+		IdleTimeout:      l.IdleTimeout,
+		Observe:          s.Observe,
+		NewBatchObserver: func() stream.BatchObserver { return &tally{serving: s} },
+		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}
 	if len(engines) == 1 && !isAuto(p) && unknown == nil {
@@ -165,13 +165,13 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 	if isBolt(p) && unknown == nil {
 		return bolt(engines, o, p.DetectTimeout), byALPN
 	}
-	choices := make([]stream.Choice, len(engines))
+	choices := make([]stream.Candidate, len(engines))
 	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
 		for i, e := range engines {
 			if upgrades != (e.Name == config.HTTP1) {
 				continue
 			}
-			choices[i] = stream.Choice{Match: e.Match, Server: e.NewServer(o)}
+			choices[i] = stream.Candidate{Match: e.Match, Server: e.NewServer(o)}
 			byALPN[stream.ALPN(e.Name)] = choices[i].Server
 			if upgrades && unknown == nil && isHTTP(p) {
 				unknown = choices[i].Server // it answers other bytes with 400
@@ -181,8 +181,8 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 			}
 		}
 	}
-	return stream.Detect(stream.DetectOptions{
-		Choices: choices, Unknown: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
+	return stream.NewDetector(stream.DetectOptions{
+		Candidates: choices, Fallback: unknown, Timeout: p.DetectTimeout, IdleTimeout: l.IdleTimeout,
 	}), byALPN
 }
 
@@ -192,14 +192,14 @@ func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstrea
 // their first byte. A connection that starts with neither version is answered in version 1.
 func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
 	v1, v2 := versions[0], versions[1]
-	first := func(b []byte) xprotocol.Verdict {
-		if v2.Match(b[:1]) == xprotocol.No {
-			return xprotocol.No
+	first := func(b []byte) xprotocol.MatchResult {
+		if v2.Match(b[:1]) == xprotocol.MatchNo {
+			return xprotocol.MatchNo
 		}
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	}
-	return stream.Detect(stream.DetectOptions{
-		Choices: []stream.Choice{{Match: first, Server: v2.NewServer(o)}}, Unknown: v1.NewServer(o),
+	return stream.NewDetector(stream.DetectOptions{
+		Candidates: []stream.Candidate{{Match: first, Server: v2.NewServer(o)}}, Fallback: v1.NewServer(o),
 		Timeout: timeout, IdleTimeout: o.IdleTimeout,
 	})
 }

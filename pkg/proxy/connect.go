@@ -19,8 +19,8 @@ import (
 func connectors(protocols []stream.Protocol, tls *clients) map[config.Protocol]upstream.Connector {
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
-		if p.NewClient != nil {
-			all[p.Name] = connector{p.NewClient, p.Multiplexed, stream.ALPN(p.Name), tls, carried{}}
+		if p.NewUpstreamConn != nil {
+			all[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, carried{}}
 		}
 	}
 	return all
@@ -28,7 +28,7 @@ func connectors(protocols []stream.Protocol, tls *clients) map[config.Protocol]u
 
 // connector dials a host and lets an engine speak over the connection.
 type connector struct {
-	client      func(*network.Conn, stream.ClientOptions) stream.Client
+	client      func(*network.Conn, stream.UpstreamConnOptions) stream.UpstreamConn
 	multiplexed bool
 	alpn        string // how the protocol is called there
 	tls         *clients
@@ -56,11 +56,11 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 	if err != nil {
 		return nil, err
 	}
-	return c.client(conn, stream.ClientOptions{
-		HTTP1:    config.DefaultHTTP1Options(),
-		HTTP2:    http2Options(h.Cluster().Config()),
-		RPC:      rpcOptions(h.Cluster().Config()),
-		Released: released,
+	return c.client(conn, stream.UpstreamConnOptions{
+		HTTP1:     config.DefaultHTTP1Options(),
+		HTTP2:     http2Options(h.Cluster().Config()),
+		RPC:       rpcOptions(h.Cluster().Config()),
+		OnRelease: released,
 	}), nil
 }
 

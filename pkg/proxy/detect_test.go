@@ -23,11 +23,11 @@ import (
 func lineProtocol() stream.Protocol {
 	return stream.Protocol{
 		Name: config.Bolt,
-		Match: func(b []byte) xprotocol.Verdict {
+		Match: func(b []byte) xprotocol.MatchResult {
 			if b[0] == 1 {
-				return xprotocol.Yes
+				return xprotocol.MatchYes
 			}
-			return xprotocol.No
+			return xprotocol.MatchNo
 		},
 		NewServer: func(o stream.ServerOptions) stream.Server { return lineServer{o} },
 	}

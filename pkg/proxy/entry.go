@@ -93,7 +93,7 @@ func (s *Server) front(e *entry) network.Handler {
 		h = e.chains[0].handler
 	}
 	if p := e.config.ProxyProtocol; p != nil {
-		h = stream.Announce(stream.AnnouncedOptions{Headers: *p, Next: h, Listener: e.config.Name, Log: s.o.Log})
+		h = stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: *p, Next: h, Listener: e.config.Name, Log: s.o.Log})
 	}
 	return h
 }

@@ -33,7 +33,7 @@ func runningOut(t *testing.T, streams uint32, host string) (s *Server, address s
 	log := slog.New(slog.DiscardHandler)
 	engine := http2.New(log, nil)
 	engine.FirstStream = syntax.MaxStreamID - 2*(streams-1)
-	o := metrics.Options{Reasons: []string{protocol.None.String()}}
+	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

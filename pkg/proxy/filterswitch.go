@@ -45,5 +45,5 @@ func (u unsettled) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.Internal, "nobody has told the settings of filter %q", string(u))
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (u unsettled) Start(ctx context.Context, x *protocol.Exchange) error { return u.Serve(ctx, x) }

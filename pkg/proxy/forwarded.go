@@ -15,12 +15,12 @@ import (
 // 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, of which one tells of the
 // caller's certificate (forwarded_cert.go), each as o says. It finds who the client is.
 // RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
-func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.Starter {
+func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.AsyncService {
 	return newForwarded(next, o)
 }
 
 func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
-	f := &forwarded{next: protocol.Halves(next), mode: o.XForwarded, host: o.ForwardedHost, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
+	f := &forwarded{next: protocol.Async(next), mode: o.XForwarded, host: o.ForwardedHost, proto: o.ForwardedProto, cert: o.ClientCert, connect: o.AllowConnect}
 	if o.ClientHop > 0 {
 		client := match.NewClient(forwardedFor, o.ClientHop-1)
 		if o.ClientPlain {
@@ -35,7 +35,7 @@ func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
 }
 
 type forwarded struct {
-	next    protocol.Starter
+	next    protocol.AsyncService
 	via     *via // nil: none is added
 	mode    config.ForwardedMode
 	host    bool // mode adds X-Forwarded-Host
@@ -49,10 +49,10 @@ type forwarded struct {
 
 // Serve is protocol.Service's.
 func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
 	case "": // RPC has no such fields, but attachments that override timeouts
@@ -61,7 +61,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	case "CONNECT":
 		if !f.connect {
 			refuseMethod(x, "CONNECT is not allowed here\n")
-			x.Record.Reason = protocol.Denied
+			x.Record.Reason = protocol.ReasonDenied
 			return nil
 		}
 	case "TRACE", "OPTIONS":
@@ -80,7 +80,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	certify(&x.Request.Header, x.Meta.Conn, &f.cert)
 	if f.via != nil {
 		x.Request.Header.Add("Via", f.via.received(x.Meta.Version))
-		x.Then(f)
+		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
 }
@@ -99,7 +99,7 @@ const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 // refuseMethod answers 405, which lists what would be accepted (RFC 9110
 // 15.5.6).
 func refuseMethod(x *protocol.Exchange, why string) {
-	x.Reply(405, "text/plain; charset=utf-8", why)
+	x.LocalReply(405, "text/plain; charset=utf-8", why)
 	x.Response.Header.Add("Allow", allowed)
 }
 
@@ -118,7 +118,7 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 		refuseMethod(x, "TRACE is not answered here\n") // it could show credentials
 		return true
 	case hops == 0:
-		x.Reply(204, "", "")
+		x.LocalReply(204, "", "")
 		x.Response.Header.Add("Allow", allowed)
 		return true
 	}

@@ -56,7 +56,7 @@ func quotesEnd(elements string) bool {
 // forgetSpellings removes what applications may take for the field; all: also itself.
 func forgetSpellings(h *protocol.Header, all bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if name := h.At(i).Name; protocol.Alike(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
+		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
 			h.Del(name)
 		}
 	}
@@ -65,8 +65,8 @@ func forgetSpellings(h *protocol.Header, all bool) {
 // certElement returns the element about a caller's certificate.
 func certElement(t *protocol.TLS, c *config.ClientCert) string {
 	var b strings.Builder
-	if len(t.OwnURIs) > 0 {
-		b.WriteString("By=" + certValue(t.OwnURIs[0]) + ";")
+	if len(t.LocalURISANs) > 0 {
+		b.WriteString("By=" + certValue(t.LocalURISANs[0]) + ";")
 	}
 	b.WriteString("Hash=" + t.Peer.Fingerprint)
 	if c.Cert {
@@ -78,11 +78,11 @@ func certElement(t *protocol.TLS, c *config.ClientCert) string {
 	if c.Subject {
 		b.WriteString(`;Subject="` + certSubject(t.Peer.Subject) + `"`)
 	}
-	if c.URI && len(t.Peer.URIs) > 0 {
-		b.WriteString(";URI=" + certValue(t.Peer.URIs[0]))
+	if c.URI && len(t.Peer.URISANs) > 0 {
+		b.WriteString(";URI=" + certValue(t.Peer.URISANs[0]))
 	}
 	if c.DNS {
-		for _, name := range t.Peer.DNS {
+		for _, name := range t.Peer.DNSSANs {
 			b.WriteString(";DNS=" + certValue(name))
 		}
 	}

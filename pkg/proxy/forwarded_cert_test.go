@@ -14,7 +14,7 @@ import (
 func cart() *protocol.Certificate {
 	return &protocol.Certificate{
 		Subject: "CN=cart,O=Shop", Fingerprint: "c0ffee", Raw: [][]byte{{1}, {2}},
-		URIs: []string{"spiffe://shop/cart", "spiffe://shop/other"}, DNS: []string{"cart.shop", "www.cart.shop"},
+		URISANs: []string{"spiffe://shop/cart", "spiffe://shop/other"}, DNSSANs: []string{"cart.shop", "www.cart.shop"},
 	}
 }
 
@@ -52,7 +52,7 @@ func TestClientCertificatesAreForwarded(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := incoming(test.fields...)
-			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, OwnURIs: []string{"spiffe://shop/gate"}}}
+			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{Peer: test.peer, LocalURISANs: []string{"spiffe://shop/gate"}}}
 			got, _ := forwardedTo(t, config.HTTP1Options{ClientCert: test.c}, x)
 			if got != test.want {
 				t.Errorf("the upstream got\n%s, want\n%s", got, test.want)
@@ -91,8 +91,8 @@ func FuzzCertElement(f *testing.F) {
 		f.Add(seed)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		tls := &protocol.TLS{OwnURIs: []string{text}, Peer: &protocol.Certificate{
-			Subject: text, Fingerprint: "c0ffee", URIs: []string{text}, DNS: []string{text}, Raw: [][]byte{[]byte(text)}}}
+		tls := &protocol.TLS{LocalURISANs: []string{text}, Peer: &protocol.Certificate{
+			Subject: text, Fingerprint: "c0ffee", URISANs: []string{text}, DNSSANs: []string{text}, Raw: [][]byte{[]byte(text)}}}
 		element := certElement(tls, &config.ClientCert{Subject: true, Cert: true, Chain: true, DNS: true, URI: true})
 		for i := range len(element) {
 			if c := element[i]; c < ' ' || c >= 0x7f {

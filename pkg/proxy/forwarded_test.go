@@ -176,12 +176,12 @@ func TestViaBothWays(t *testing.T) {
 func TestRepliesOfOurOwnHaveNoVia(t *testing.T) {
 	for name, serve := range map[string]serviceFunc{
 		"nobody was asked": func(_ context.Context, x *protocol.Exchange) error {
-			x.Reply(200, "", "")
+			x.LocalReply(200, "", "")
 			return nil
 		},
 		"a filter refused midway": func(_ context.Context, x *protocol.Exchange) error {
 			x.Record.Attempts = append(x.Record.Attempts, protocol.Attempt{})
-			x.Fail(protocol.NewFault(protocol.BodyTooLarge, nil))
+			x.LocalReplyError(protocol.NewFault(protocol.BodyTooLarge, nil))
 			return nil
 		},
 	} {
@@ -242,8 +242,8 @@ func TestMaxForwards(t *testing.T) {
 func TestConnectIsRefusedUnlessAllowed(t *testing.T) {
 	x := incoming()
 	x.Request.Method, x.Request.Path = "CONNECT", ""
-	if _, served := forwardedTo(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.Denied {
-		t.Errorf("asked %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.Denied)
+	if _, served := forwardedTo(t, config.HTTP1Options{}, x); served || x.Response.Status != 405 || x.Record.Reason != protocol.ReasonDenied {
+		t.Errorf("asked %t, status %d, reason %v; want 405, %v", served, x.Response.Status, x.Record.Reason, protocol.ReasonDenied)
 	}
 	if text := fieldsOf(&x.Response.Header) + bodyOf(t, x); strings.Contains(text, "secret") || !strings.Contains(text, "Allow: GET") {
 		t.Errorf("the reply is %q", text)

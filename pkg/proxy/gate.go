@@ -88,7 +88,7 @@ func (b *builder) connectionKind(name string) *filter.Connection {
 
 // ServeConn is network.Handler's. A connection that is refused ends with CauseDenied.
 func (g *gated) ServeConn(ctx context.Context, conn *network.Conn) error {
-	known := stream.ConnMeta(g.listener, conn)
+	known := stream.NewConnMeta(g.listener, conn)
 	for _, admit := range g.gates {
 		if err := admit(&known); err != nil {
 			conn.CloseReason = network.CauseDenied

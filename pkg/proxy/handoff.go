@@ -152,7 +152,7 @@ func causeOf(err error) network.CloseReason {
 	if reason == protocol.NoDestination {
 		return network.CauseNoDestination
 	}
-	if reason == protocol.Loop {
+	if reason == protocol.ReasonLoop {
 		return network.CauseLoop
 	}
 	return network.ClosedComplete

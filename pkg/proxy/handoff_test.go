@@ -84,7 +84,7 @@ func TestWhyAConnectionThatIsNotCarriedOnEnds(t *testing.T) {
 		{errors.New("another"), network.ClosedComplete},
 		{protocol.Faultf(protocol.ConnectFailure, "refused"), network.ClosedComplete},
 		{protocol.Faultf(protocol.NoDestination, "none"), network.CauseNoDestination},
-		{protocol.Faultf(protocol.Loop, "own"), network.CauseLoop},
+		{protocol.Faultf(protocol.ReasonLoop, "own"), network.CauseLoop},
 	} {
 		if got := causeOf(tt.err); got != tt.want {
 			t.Errorf("causeOf(%v) = %v, want %v", tt.err, got, tt.want)

@@ -29,7 +29,7 @@ import (
 //
 // What is left is neither waited for nor a failure of its host. Tries beyond the first
 // begin within the budget, as retries do.
-func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.Starter {
+func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.AsyncService {
 	r, _ := Retry(next, route, budget).(*retry)
 	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, roll: rand.Uint32N}
 }
@@ -44,15 +44,15 @@ type hedge struct {
 
 // Serve is protocol.Service's.
 func (h *hedge) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, h, x)
+	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !hedgeable(x) {
 		return h.retry.Start(ctx, x)
 	}
-	return x.Fork(ctx, &race{h: h})
+	return x.RunBlocking(ctx, &race{h: h})
 }
 
 // race is one exchange whose tries run beside one another. It belongs to the goroutine
@@ -78,7 +78,7 @@ type race struct {
 
 	mu      sync.Mutex
 	hosts   []protocol.Attempt // guarded by mu; where tries went
-	cluster protocol.Place     // guarded by mu; theirs; nil: not known
+	cluster protocol.Named     // guarded by mu; theirs; nil: not known
 }
 
 // watchAfter is how long answers may take before the caller is watched for having gone:
@@ -124,7 +124,7 @@ func (r *race) run(ctx context.Context) error {
 			r.addInitial()
 		case <-r.late:
 			r.late = nil
-			if r.running > 0 && wanted(&r.h.retry.policy, protocol.TryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
+			if r.running > 0 && wanted(&r.h.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
 				r.retries++
 			}
 		case <-r.paused:
@@ -132,14 +132,14 @@ func (r *race) run(ctx context.Context) error {
 			r.launch(r.next)
 		case <-slow:
 			if r.x.Caller != nil {
-				defer r.x.Caller.Watch(func() { close(gone) })()
+				defer r.x.Caller.OnDisconnect(func() { close(gone) })()
 			}
 		case <-gone:
 			r.record(r.made[len(r.made)-1])
-			return protocol.Faultf(protocol.DownstreamGone, "client gone while %d tries were under way", r.running)
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client gone while %d tries were under way", r.running)
 		case <-ctx.Done():
 			r.record(r.made[len(r.made)-1])
-			return protocol.NewFault(protocol.DownstreamGone, context.Cause(ctx))
+			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))
 		}
 	}
 }
@@ -169,7 +169,7 @@ func (r *race) beside() bool {
 }
 
 // reached returns how many hosts tries were made at, and whose; x knows their cluster, then.
-func (r *race) reached() (hosts int, cluster protocol.Place) {
+func (r *race) reached() (hosts int, cluster protocol.Named) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.hosts {
@@ -194,7 +194,7 @@ func (r *race) launch(p permit) {
 		if r.h.policy.OnTryTimeout {
 			r.late = time.After(r.tryTime)
 		} else {
-			a.x.TryDeadline = time.Now().Add(r.tryTime)
+			a.x.PerTryDeadline = time.Now().Add(r.tryTime)
 		}
 	}
 	r.mu.Lock()
@@ -291,7 +291,7 @@ func (r *race) record(a *attempt) {
 		return
 	}
 	of := &a.x.Record
-	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirst = of.Cluster, of.UpstreamStart, of.UpstreamFirst
+	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
 }
 
 // drop gives up the answer that was held.
@@ -317,7 +317,7 @@ func (r *race) leave() {
 }
 
 // count counts what happened to an exchange in a cluster, nil for none.
-func count(cluster protocol.Place, e upstream.Event) {
+func count(cluster protocol.Named, e upstream.Event) {
 	if c, ok := cluster.(*upstream.Cluster); ok {
 		c.Count(e)
 	}

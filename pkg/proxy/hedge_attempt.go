@@ -20,7 +20,7 @@ type attempt struct {
 	first  int             // immutable; where its own attempts begin in x.Record
 	ctx    context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
 	cancel context.CancelFunc
-	watch  stream.Watch[struct{}]
+	watch  stream.DisconnectWatch[struct{}]
 
 	x   protocol.Exchange
 	err error // a Fault
@@ -57,11 +57,11 @@ func (a *attempt) serve() error {
 	if err := a.race.request.fill(&a.x); err != nil {
 		return err
 	}
-	return protocol.Contain(a.ctx, a.race.h.next, &a.x)
+	return protocol.ServeRecovered(a.ctx, a.race.h.next, &a.x)
 }
 
 // chose notes where the try goes.
-func (a *attempt) chose(host, cluster protocol.Place) {
+func (a *attempt) chose(host, cluster protocol.Named) {
 	r := a.race
 	r.mu.Lock()
 	a.hosts = append(a.hosts, protocol.Attempt{Host: host})
@@ -95,7 +95,7 @@ func (a *attempt) leave() {
 		a.discard()
 		return
 	}
-	a.watch.Leave(a.apart)
+	a.watch.NotifyDisconnect(a.apart)
 	a.cancel()
 }
 
@@ -111,18 +111,18 @@ func (a *attempt) discard() {
 // apart runs f beside the exchange.
 func (a *attempt) apart(f func()) { a.race.h.start(func(context.Context) { f() }) }
 
-// Inform is protocol.Caller's: which try will be the caller's is not known yet, so that
+// SendInterim is protocol.Downstream's: which try will be the caller's is not known yet, so that
 // none has its interim answers passed on.
-func (a *attempt) Inform(int, *protocol.Header) error { return nil }
+func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 
-// Watch is protocol.Caller's. Of a try whose answer was taken the caller is the one that
+// OnDisconnect is protocol.Downstream's. Of a try whose answer was taken the caller is the one that
 // asked.
-func (a *attempt) Watch(gone func()) (stop func()) {
+func (a *attempt) OnDisconnect(gone func()) (stop func()) {
 	if !a.taken {
 		return a.watch.Start(a.apart, gone)
 	}
 	if c := a.race.x.Caller; c != nil {
-		return c.Watch(gone)
+		return c.OnDisconnect(gone)
 	}
 	return func() {}
 }
@@ -169,10 +169,10 @@ func (b *wonBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Whole is protocol.Whole's.
-func (b *wonBody) Whole() (whole, empty bool) {
-	if w, ok := b.Body.(protocol.Whole); ok {
-		return w.Whole()
+// Complete is protocol.CompleteBody's.
+func (b *wonBody) Complete() (whole, empty bool) {
+	if w, ok := b.Body.(protocol.CompleteBody); ok {
+		return w.Complete()
 	}
 	return false, false
 }

@@ -49,11 +49,11 @@ func hedgeable(x *protocol.Exchange) bool {
 	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= mostCopied {
 		return true
 	}
-	w, ok := r.Body.(protocol.Whole)
+	w, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
 		return false
 	}
-	whole, _ := w.Whole()
+	whole, _ := w.Complete()
 	return whole
 }
 
@@ -65,17 +65,17 @@ func copied(x *protocol.Exchange) (*original, error) {
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
 		length: r.ContentLength,
-		target: strings.Clone(x.Record.Target), choice: x.Record.Choice, hash: x.Record.Hash,
+		target: strings.Clone(x.Record.TargetCluster), choice: x.Record.WeightedIndex, hash: x.Record.Hash,
 		metadata: x.Metadata.Clone(),
 	}
 	if m := xprotocol.MessageOf(r.Body); m != nil {
 		o.codec, o.frame, o.changed = m.Codec, slices.Clone(m.Frame), r.Header.Changed()
 		if o.changed {
-			o.fields = r.Header.Copied()
+			o.fields = r.Header.CloneFields()
 		}
 		return o, nil
 	}
-	o.fields = r.Header.Copied()
+	o.fields = r.Header.CloneFields()
 	if r.Body == nil {
 		return o, nil
 	}
@@ -84,7 +84,7 @@ func copied(x *protocol.Exchange) (*original, error) {
 		return nil, err
 	}
 	o.hasContent = true
-	o.trailers = r.Trailer.Copied()
+	o.trailers = r.Trailer.CloneFields()
 	return o, nil
 }
 
@@ -122,7 +122,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 func (o *original) fill(x *protocol.Exchange) error {
 	r := &x.Request
 	x.Meta = o.meta
-	x.Record.Target, x.Record.Choice, x.Record.Hash = o.target, o.choice, o.hash
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.choice, o.hash
 	x.Metadata = o.metadata.Clone()
 	if o.codec != nil {
 		m := new(xprotocol.Message)
@@ -141,7 +141,7 @@ func (o *original) fill(x *protocol.Exchange) error {
 		r.Header.Add(f.Name, f.Value)
 	}
 	if o.hasContent {
-		r.Body = protocol.NewTextBody(o.content)
+		r.Body = protocol.NewStringBody(o.content)
 	}
 	for _, f := range o.trailers {
 		r.Trailer.Add(f.Name, f.Value)

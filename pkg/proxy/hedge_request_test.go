@@ -20,24 +20,24 @@ import (
 
 // wholeBody is content that says whether all of it has come.
 type wholeBody struct {
-	*protocol.TextBody
+	*protocol.StringBody
 	whole bool
 }
 
-func (b wholeBody) Whole() (whole, empty bool) { return b.whole, false }
+func (b wholeBody) Complete() (whole, empty bool) { return b.whole, false }
 
 // TestWhatIsHedged is which requests are sent twice: those that may be, and have come
 // whole. Others are tried one after the other.
 func TestWhatIsHedged(t *testing.T) {
 	content := func(x *protocol.Exchange) {
-		x.Request.Body, x.Request.ContentLength = protocol.NewTextBody("content"), int64(len("content"))
+		x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), int64(len("content"))
 		x.Request.Trailer.Add("x-sum", "7")
 	}
 	grpc := func(whole bool) func(x *protocol.Exchange) {
 		return func(x *protocol.Exchange) {
 			x.Meta.Protocol, x.Request.Method = string(config.HTTP2), "POST"
 			x.Request.Header.Add("content-type", "application/grpc")
-			x.Request.Body = wholeBody{protocol.NewTextBody("content"), whole}
+			x.Request.Body = wholeBody{protocol.NewStringBody("content"), whole}
 		}
 	}
 	for name, test := range map[string]struct {
@@ -90,9 +90,9 @@ func TestWhatIsHedged(t *testing.T) {
 func TestCopiesOfRequestsAreTheSame(t *testing.T) {
 	x := incoming("x-one: 1")
 	x.Request.Method = "PUT"
-	x.Request.Body, x.Request.ContentLength = protocol.NewTextBody("content"), 7
+	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("content"), 7
 	x.Request.Trailer.Add("x-sum", "7")
-	x.Record.Target, x.Record.Choice, x.Record.Hash = "app", 3, 4
+	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = "app", 3, 4
 	x.Metadata.Set(protocol.BalancerNamespace, "zone", "a")
 	o, err := copied(x)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestCopiesOfRequestsAreTheSame(t *testing.T) {
 	describe := func(x *protocol.Exchange) string {
 		zone, _ := x.Metadata.Lookup(protocol.BalancerNamespace, "zone")
 		return fmt.Sprint(x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path, fieldsOf(&x.Request.Header),
-			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.Target, x.Record.Choice, x.Record.Hash, zone, x.Meta)
+			fieldsOf(&x.Request.Trailer), x.Request.ContentLength, x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash, zone, x.Meta)
 	}
 	if got, want := describe(&b), describe(x); got != want {
 		t.Errorf("a copy is %s,\nwant %s", got, want)
@@ -176,7 +176,7 @@ func TestAConnectionThatEndsTakesItsTriesWithIt(t *testing.T) {
 		time.AfterFunc(40*time.Millisecond, cancel)
 		x := incoming()
 		err := service.Serve(ctx, x)
-		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(s.began) != 40*time.Millisecond {
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(s.began) != 40*time.Millisecond {
 			t.Errorf("%v after %v", err, time.Since(s.began))
 		}
 		beside.Wait()
@@ -226,7 +226,7 @@ func (b *stalled) Read(p []byte) (int, error) {
 		return b.part.Read(p)
 	}
 	<-b.closed
-	return 0, protocol.NewFault(protocol.DownstreamGone, io.ErrClosedPipe)
+	return 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrClosedPipe)
 }
 
 // TestContentThatDoesNotComeIsWaitedForUntilTheTimeIsUp: callers that are slow have no
@@ -258,9 +258,9 @@ func (stuck) Close() error { panic("in Close") }
 // reader is an engine's side of an exchange, whose content it can close.
 type reader struct{ content protocol.Body }
 
-func (reader) Inform(int, *protocol.Header) error { return nil }
-func (reader) Watch(func()) (stop func())         { return func() {} }
-func (r reader) CloseContent()                    { _ = r.content.Close() }
+func (reader) SendInterim(int, *protocol.Header) error { return nil }
+func (reader) OnDisconnect(func()) (stop func())       { return func() {} }
+func (r reader) CloseContent()                         { _ = r.content.Close() }
 
 // TestAPanicWhileContentIsGivenUpCostsItsExchange: a timer closes the content.
 func TestAPanicWhileContentIsGivenUpCostsItsExchange(t *testing.T) {

@@ -129,10 +129,10 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 	gone := make(chan struct{})
 	if x.Caller != nil {
-		defer x.Caller.Watch(func() { close(gone) })()
+		defer x.Caller.OnDisconnect(func() { close(gone) })()
 	}
 	var late <-chan time.Time
-	if until := x.Until(); !until.IsZero() {
+	if until := x.EffectiveDeadline(); !until.IsZero() {
 		late = time.After(time.Until(until))
 	}
 	select {
@@ -141,18 +141,18 @@ func (s *scene) Serve(ctx context.Context, x *protocol.Exchange) error {
 		return protocol.NewFault(protocol.UpstreamTimeout, nil)
 	case <-gone:
 		s.note("%s is left", name)
-		return protocol.NewFault(protocol.DownstreamGone, nil)
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	case <-ctx.Done():
 		s.note("%s is left", name)
-		return protocol.NewFault(protocol.DownstreamGone, nil)
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 	}
 	var status int
 	if _, err := fmt.Sscan(what, &status); err != nil {
 		reason := map[string]protocol.Reason{"reset": protocol.UpstreamReset, "full": protocol.Overflow, "refused": protocol.ConnectFailure}[what]
 		return protocol.NewFault(reason, errors.New(name))
 	}
-	x.Record.UpstreamFirst = time.Now()
-	x.Reply(status, "text/plain", "of "+name)
+	x.Record.UpstreamFirstByte = time.Now()
+	x.LocalReply(status, "text/plain", "of "+name)
 	s.mu.Lock()
 	s.answered++
 	s.mu.Unlock()
@@ -186,8 +186,8 @@ func (b *sceneBody) Close() error {
 // departing is a caller that leaves.
 type departing struct{ after time.Duration }
 
-func (departing) Inform(int, *protocol.Header) error { return nil }
-func (l departing) Watch(gone func()) func() {
+func (departing) SendInterim(int, *protocol.Header) error { return nil }
+func (l departing) OnDisconnect(gone func()) func() {
 	t := time.AfterFunc(l.after-watchAfter, gone) // it is watched from then on
 	return func() { t.Stop() }
 }
@@ -218,7 +218,7 @@ func TestHedging(t *testing.T) {
 		whole  time.Duration // of the route
 		size   int           // of the cluster; 0: 9
 		left   int           // of the budget; 0: 99
-		caller protocol.Caller
+		caller protocol.Downstream
 		script []string
 		want   string // the answer, or the reason
 		log    string // what the hosts saw

@@ -22,7 +22,7 @@ var errOpening = errors.New("the connection did not show in time which filter ch
 // look is what has been seen of a connection's first bytes.
 type look struct {
 	asks  chainmatch.Asks
-	hello opening.Scan
+	hello opening.HelloParser
 	known *chainmatch.Connection
 }
 
@@ -67,7 +67,7 @@ func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainm
 // at looks at all that has come, and reports whether it is enough.
 func (l *look) at(b []byte) (sure bool, err error) {
 	if l.known.Transport == config.AnyTransport {
-		hello, done, err := l.hello.Next(b)
+		hello, done, err := l.hello.Parse(b)
 		switch {
 		case errors.Is(err, opening.ErrNotTLS):
 			l.known.Transport = config.RawBuffer

@@ -112,7 +112,7 @@ func (d *demanded) absent() bool {
 
 // Serve is protocol.Service's: what a listener answers whose table has not come in time.
 func (d *demanded) Serve(context.Context, *protocol.Exchange) error {
-	return protocol.Faultf(protocol.NotSupplied, "route table %s: it was asked for, and has not come", d.name)
+	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s: it was asked for, and has not come", d.name)
 }
 
 // early is an exchange that has come to a listener whose table is asleep.
@@ -126,7 +126,7 @@ type early struct {
 func (e early) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
-	return protocol.Run(ctx, present{e.serving}, x)
+	return protocol.ServeSync(ctx, present{e.serving}, x)
 }
 
 // await asks for the table and waits for it, as long as the caller does.
@@ -144,7 +144,7 @@ func (e early) await(ctx context.Context, x *protocol.Exchange) {
 	defer timer.Stop()
 	gone := make(chan struct{})
 	if x.Caller != nil {
-		stop := x.Caller.Watch(func() { close(gone) })
+		stop := x.Caller.OnDisconnect(func() { close(gone) })
 		defer stop()
 	}
 	select {
@@ -158,7 +158,7 @@ func (e early) await(ctx context.Context, x *protocol.Exchange) {
 // present serves by what is in force, whether its table is asleep or not.
 type present struct{ *serving }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (p present) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.begin(ctx, x, p.take())
 }

@@ -77,7 +77,7 @@ func (r *record) closeLogs() {
 // way is which places an exchange has passed beside its listener, and how it ended. equal
 // compares all fields.
 type way struct {
-	places  [4]protocol.Place // method, route, cluster and host of the last attempt; nil: not known
+	places  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
 	outcome metrics.Outcome
 }
 
@@ -107,7 +107,7 @@ func (r *record) way(x *protocol.Exchange) way {
 		last = rec.Attempts[n-1]
 	}
 	return way{
-		places: [...]protocol.Place{rec.Method, rec.Route, rec.Cluster, last.Host},
+		places: [...]protocol.Named{rec.Method, rec.Route, rec.Cluster, last.Host},
 		outcome: metrics.Outcome{
 			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, Answer: last.Status,
 		},
@@ -147,7 +147,7 @@ func isGRPC(x *protocol.Exchange) bool {
 // methodPlace is an RPC method as the record knows it.
 type methodPlace metrics.Method
 
-// Name is protocol.Place's.
+// Name is protocol.Named's.
 func (p *methodPlace) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add is metrics.Account's.
@@ -156,7 +156,7 @@ func (p *methodPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 // grpcPlace is a method of gRPC, whose answers say their status in fields.
 type grpcPlace metrics.Method
 
-// Name is protocol.Place's.
+// Name is protocol.Named's.
 func (p *grpcPlace) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add is metrics.Account's.
@@ -168,7 +168,7 @@ type routePlace struct {
 	account metrics.Route
 }
 
-// Name is protocol.Place's.
+// Name is protocol.Named's.
 func (p *routePlace) Name() string { return p.route.Config.Name }
 
 // Add is metrics.Account's.

@@ -64,14 +64,14 @@ func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
 					}
 				}}
 				s := new(serving)
-				c := newComposition("in", protocol.Halves(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
+				c := newComposition("in", protocol.Async(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
 				s.now.Store(c)
 				tallies := &tally{serving: s}
 				panics := 0
 				contained := func(f func()) {
 					var err error
 					func() {
-						defer protocol.Recover(&err)
+						defer protocol.RecoverPanic(&err)
 						f()
 					}()
 					if protocol.PanicIn(err) != nil {

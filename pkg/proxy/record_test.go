@@ -39,7 +39,7 @@ func TestRPCRequestsAreCountedByMethod(t *testing.T) {
 	}
 	record.observe(called("shop.Items", "list", 70))
 	failed := called("shop.Items", "list", 20)
-	failed.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
+	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
 	record.observe(failed)
 	oneWay := called("shop.Items", "log", protocol.NoCode)
 	oneWay.Request.OneWay = true
@@ -104,8 +104,8 @@ func TestGRPCRequestsAreCountedByMethod(t *testing.T) {
 		x.Response.Trailer.Add("grpc-status", "0")
 	})
 	answered(func(x *protocol.Exchange) { // as the engine answers a failure
-		x.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
-		x.Reply(200, "", "")
+		x.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
+		x.LocalReply(200, "", "")
 		x.Response.Header.Add("grpc-status", "14")
 	})
 
@@ -171,7 +171,7 @@ func TestObservingRPCAllocatesNothing(t *testing.T) {
 	record := recordFor(r)
 	known := called("shop.Items", "list", 20)
 	failed := called("shop.Items", "list", 20)
-	failed.Fail(protocol.Faultf(protocol.NoHealthyHost, "none"))
+	failed.LocalReplyError(protocol.Faultf(protocol.NoHealthyHost, "none"))
 	long := called(strings.Repeat("s", 2*metrics.MaxMethodName), "list", 20)
 	grpc := httpCall("Http2", "POST", "/shop.Items/List", "application/grpc")
 	grpc.Response.Trailer.Add("grpc-status", "0")

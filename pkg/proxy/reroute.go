@@ -99,7 +99,7 @@ func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Route
 		place.route = route
 		place.account.Open(numbers, route.VirtualHost, route.Config.Name)
 		c.made = append(c.made, place)
-		c.next.routes[i] = routed{service: protocol.Halves(s), place: place}
+		c.next.routes[i] = routed{service: protocol.Async(s), place: place}
 	}
 	return c, nil
 }

@@ -13,24 +13,24 @@ import (
 
 // Respond turns errors and panics of next into replies. It is the outermost
 // service of every chain and never returns an error.
-func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.Starter {
-	return &respond{protocol.Halves(next), panics, log}
+func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.AsyncService {
+	return &respond{protocol.Async(next), panics, log}
 }
 
 type respond struct {
-	next   protocol.Starter
+	next   protocol.AsyncService
 	panics *metrics.Counter
 	log    *slog.Logger
 }
 
 // Serve is protocol.Service's.
 func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, r, x)
+	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (r *respond) Start(ctx context.Context, x *protocol.Exchange) error {
-	x.Then(r)
+	x.PushFinisher(r)
 	return r.next.Start(ctx, x)
 }
 
@@ -44,6 +44,6 @@ func (r *respond) Finish(_ context.Context, x *protocol.Exchange, err error) err
 		r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
 			"panic", p.Value, "stack", string(p.Stack))
 	}
-	x.Fail(err)
+	x.LocalReplyError(err)
 	return nil
 }

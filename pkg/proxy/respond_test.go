@@ -104,7 +104,7 @@ func TestAnswersPassUntouched(t *testing.T) {
 		x.Response.Header.Add("Server", "app")
 		return nil
 	}), new(metrics.Counter), slog.New(slog.DiscardHandler))
-	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.None {
+	if err := s.Serve(t.Context(), x); err != nil || x.Response.Status != 503 || x.Record.Reason != protocol.ReasonNone {
 		t.Errorf("Serve = %v, status %d, reason %v", err, x.Response.Status, x.Record.Reason)
 	}
 	if got := fieldsOf(&x.Response.Header); got != "Server: app\n" {
@@ -119,7 +119,7 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 			x.Response.Header.Add("X-Half", "secret")
 			panic("secret-cause")
 		}
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	}), panics, slog.New(slog.NewTextHandler(log, nil)))
 	x := incoming()

@@ -12,21 +12,21 @@ import (
 
 // Timeout bounds the exchange as a whole, as its route and its request say. A
 // deadline that is nearer already stays.
-func Timeout(next protocol.Service, route *router.Route) protocol.Starter {
-	return &timeout{protocol.Halves(next), route}
+func Timeout(next protocol.Service, route *router.Route) protocol.AsyncService {
+	return &timeout{protocol.Async(next), route}
 }
 
 type timeout struct {
-	next  protocol.Starter
+	next  protocol.AsyncService
 	route *router.Route
 }
 
 // Serve is protocol.Service's.
 func (t *timeout) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, t, x)
+	return protocol.ServeSync(ctx, t, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	d, _ := t.route.Timeouts(x)
 	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && isGRPC(x) {
@@ -76,8 +76,8 @@ type RetryBudget interface {
 //
 // Each try has the time that the policy, or the request, gives it, until the head
 // of its answer; what took longer failed with TryTimeout.
-func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.Starter {
-	r := &retry{next: protocol.Halves(next), route: route, budget: budget, jitter: rand.N[time.Duration]}
+func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.AsyncService {
+	r := &retry{next: protocol.Async(next), route: route, budget: budget, jitter: rand.N[time.Duration]}
 	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
 		r.policy = *p
 	}
@@ -86,7 +86,7 @@ func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.E
 
 // retry is immutable.
 type retry struct {
-	next   protocol.Starter
+	next   protocol.AsyncService
 	route  *router.Route
 	policy config.RetryPolicy                     // the zero value: nothing is tried again
 	budget func(x *protocol.Exchange) RetryBudget // may return nil: no bound
@@ -101,13 +101,13 @@ type permit struct {
 
 // Serve is protocol.Service's.
 func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, r, x)
+	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.Starter's: the first try.
+// Start is protocol.AsyncService's: the first try.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 	if limited := r.limit(x); limited || r.policy.NumRetries > 0 {
-		x.Then(r)
+		x.PushFinisher(r)
 	}
 	return r.next.Start(ctx, x)
 }
@@ -116,7 +116,7 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = tried(x, err)
 	if second, ok := r.again(x, err, 0); ok {
-		return x.Fork(ctx, &retries{r, second})
+		return x.RunBlocking(ctx, &retries{r, second})
 	}
 	return err
 }
@@ -157,7 +157,7 @@ func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error
 func (r *retry) limit(x *protocol.Exchange) bool {
 	_, d := r.route.Timeouts(x)
 	if d > 0 {
-		x.TryDeadline = time.Now().Add(d)
+		x.PerTryDeadline = time.Now().Add(d)
 	}
 	return d > 0
 }
@@ -165,10 +165,10 @@ func (r *retry) limit(x *protocol.Exchange) bool {
 // tried says what err is after a try: that it took too long is no fault of the
 // exchange's as a whole.
 func tried(x *protocol.Exchange, err error) error {
-	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.Until() != x.Deadline {
-		err = protocol.NewFault(protocol.TryTimeout, err)
+	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.EffectiveDeadline() != x.Deadline {
+		err = protocol.NewFault(protocol.ReasonPerTryTimeout, err)
 	}
-	x.TryDeadline = time.Time{}
+	x.PerTryDeadline = time.Time{}
 	return err
 }
 
@@ -179,7 +179,7 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit
 	switch {
 	case r.policy.NumRetries == 0,
 		!wanted(&r.policy, reason, x),
-		!reason.Traits().Unsent && !idempotent(x):
+		!reason.Traits().SafeToRetry && !idempotent(x):
 		return next, false
 	case retries >= r.policy.NumRetries:
 		x.Record.Flags |= protocol.RetryLimitExceeded

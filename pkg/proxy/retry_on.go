@@ -9,7 +9,7 @@ import (
 
 // wanted reports whether a policy covers what a try failed with, or its answer.
 func wanted(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
-	if reason != protocol.None {
+	if reason != protocol.ReasonNone {
 		return p.On&unanswered(reason) != 0
 	}
 	return p.On&ofStatus(x.Response.Status) != 0 ||
@@ -25,7 +25,7 @@ func unanswered(reason protocol.Reason) config.RetryOn {
 	switch reason {
 	case protocol.ConnectFailure, protocol.ConnectTimeout:
 		return silent | config.RetryConnectFailure | config.RetryRefusedStream
-	case protocol.UpstreamReset, protocol.UpstreamClosed, protocol.UpstreamMalformed, protocol.TryTimeout:
+	case protocol.UpstreamReset, protocol.UpstreamClosed, protocol.UpstreamMalformed, protocol.ReasonPerTryTimeout:
 		return silent
 	default:
 		return 0

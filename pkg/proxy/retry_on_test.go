@@ -54,10 +54,10 @@ func TestEachWordOfRetryOn(t *testing.T) {
 		{"a reset", fails(protocol.UpstreamReset), "5xx gateway-error reset"},
 		{"a lost connection", fails(protocol.UpstreamClosed), "5xx gateway-error reset"},
 		{"an answer that makes no sense", fails(protocol.UpstreamMalformed), "5xx gateway-error reset"},
-		{"a try that takes too long", fails(protocol.TryTimeout), "5xx gateway-error reset"},
+		{"a try that takes too long", fails(protocol.ReasonPerTryTimeout), "5xx gateway-error reset"},
 		{"the end of the whole time", fails(protocol.UpstreamTimeout), ""},
 		{"a full cluster", fails(protocol.Overflow), ""},
-		{"a caller that left", fails(protocol.DownstreamGone), ""},
+		{"a caller that left", fails(protocol.ReasonDownstreamDisconnect), ""},
 		{"grpc-status 0", grpc("0"), ""},
 		{"grpc-status 1", grpc("1"), "cancelled"},
 		{"grpc-status 2", grpc("2"), ""},
@@ -75,7 +75,7 @@ func TestEachWordOfRetryOn(t *testing.T) {
 				p.On = config.RetryWord(word)
 				tries := 0
 				next := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-					x.Reply(200, "", "")
+					x.LocalReply(200, "", "")
 					if tries++; tries == 1 {
 						return test.first(x)
 					}

@@ -19,5 +19,5 @@ func pause(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	case errors.Is(err, filter.ErrGone):
 		err = errors.New("client gone before a retry")
 	}
-	return protocol.NewFault(protocol.DownstreamGone, err)
+	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }

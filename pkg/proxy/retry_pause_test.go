@@ -78,9 +78,9 @@ type leaving struct {
 	detached int
 }
 
-func (c *leaving) Inform(int, *protocol.Header) error { return nil }
+func (c *leaving) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *leaving) Watch(gone func()) (stop func()) {
+func (c *leaving) OnDisconnect(gone func()) (stop func()) {
 	c.watched++
 	stopped, done := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -104,12 +104,12 @@ func TestAWaitEndsWithItsCaller(t *testing.T) {
 		want   protocol.Reason
 		took   time.Duration
 	}{
-		"one that has gone":             {nil, -1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.DownstreamGone, 10 * time.Millisecond},
-		"one whose content is here":     {protocol.NewTextBody("x"), 1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.DownstreamGone, 10 * time.Millisecond},
-		"its connection has ended":      {nil, -1, func(_ *leaving, end context.CancelFunc) { end() }, protocol.DownstreamGone, 10 * time.Millisecond},
-		"one that stays":                {nil, -1, func(*leaving, context.CancelFunc) {}, protocol.None, 25 * time.Millisecond},
-		"not while content is awaited":  {protocol.NewTextBody("x"), 2, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.None, 25 * time.Millisecond},
-		"nor content of unknown length": {protocol.NewTextBody("x"), -1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.None, 25 * time.Millisecond},
+		"one that has gone":             {nil, -1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"one whose content is here":     {protocol.NewStringBody("x"), 1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"its connection has ended":      {nil, -1, func(_ *leaving, end context.CancelFunc) { end() }, protocol.ReasonDownstreamDisconnect, 10 * time.Millisecond},
+		"one that stays":                {nil, -1, func(*leaving, context.CancelFunc) {}, protocol.ReasonNone, 25 * time.Millisecond},
+		"not while content is awaited":  {protocol.NewStringBody("x"), 2, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
+		"nor content of unknown length": {protocol.NewStringBody("x"), -1, func(c *leaving, _ context.CancelFunc) { close(c.gone) }, protocol.ReasonNone, 25 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -126,7 +126,7 @@ func TestAWaitEndsWithItsCaller(t *testing.T) {
 				if got := protocol.ReasonOf(err); got != test.want || time.Since(began) != test.took {
 					t.Errorf("%v after %v, want %v after %v", got, time.Since(began), test.want, test.took)
 				}
-				if (next.made == 2) != (test.want == protocol.None) || budget.most != 1 || budget.out != 0 || caller.detached != 1 {
+				if (next.made == 2) != (test.want == protocol.ReasonNone) || budget.most != 1 || budget.out != 0 || caller.detached != 1 {
 					t.Errorf("%d tries, %d of the budget were taken and %d not given back, detached %d times", next.made, budget.most, budget.out, caller.detached)
 				}
 			})
@@ -162,7 +162,7 @@ func TestTheFirstAnswerAllocatesNothing(t *testing.T) {
 	var err error
 	n := testing.AllocsPerRun(100, func() {
 		x.ResetResponse()
-		err = x.Begin(t.Context(), s)
+		err = x.StartAsync(t.Context(), s)
 	})
 	if err != nil || n != 0 {
 		t.Errorf("%v allocations, %v; want none", n, err)

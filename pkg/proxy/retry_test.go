@@ -49,7 +49,7 @@ func (s *tries) Serve(_ context.Context, x *protocol.Exchange) error {
 	case error:
 		return r
 	case int:
-		x.Reply(r, "text/plain", fmt.Sprintf("try %d", n+1))
+		x.LocalReply(r, "text/plain", fmt.Sprintf("try %d", n+1))
 	}
 	return nil
 }
@@ -57,7 +57,7 @@ func (s *tries) Serve(_ context.Context, x *protocol.Exchange) error {
 func unlimited(*protocol.Exchange) RetryBudget { return nil }
 
 // fixed is content that cannot be read again.
-type fixed struct{ *protocol.TextBody }
+type fixed struct{ *protocol.StringBody }
 
 func (fixed) Rewind() bool { return false }
 
@@ -78,14 +78,14 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		protocol.MalformedRequest: never, protocol.TargetTooLong: never, protocol.HeaderTooLarge: never,
 		protocol.BodyTooLarge: never, protocol.RequestTimeout: never, protocol.RequestIdle: never, protocol.VersionNotSupported: never,
 		protocol.NotImplemented: never, protocol.ExpectationFailed: never,
-		protocol.NoRoute: never, protocol.NoCluster: never,
-		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.Loop: never,
-		protocol.Denied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.Overloaded: never, protocol.FaultInjected: never,
-		protocol.NoHealthyHost: never, protocol.NotSupplied: never, protocol.Overflow: never, protocol.RetryOverflow: never,
+		protocol.ReasonNoRoute: never, protocol.NoCluster: never,
+		protocol.NoDestination: never, protocol.MalformedDestination: never, protocol.ReasonLoop: never,
+		protocol.ReasonDenied: never, protocol.Unauthenticated: never, protocol.RateLimited: never, protocol.Overloaded: never, protocol.FaultInjected: never,
+		protocol.NoHealthyHost: never, protocol.ReasonOnDemandTimeout: never, protocol.Overflow: never, protocol.RetryOverflow: never,
 		protocol.ConnectFailure: always, protocol.ConnectTimeout: always,
-		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.TryTimeout: ifSafe,
+		protocol.UpstreamReset: ifSafe, protocol.UpstreamClosed: ifSafe, protocol.UpstreamMalformed: ifSafe, protocol.ReasonPerTryTimeout: ifSafe,
 		protocol.UpstreamTimeout: never, protocol.StreamIdle: never, // the time of the whole exchange has passed
-		protocol.DownstreamGone: never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
+		protocol.ReasonDownstreamDisconnect: never, protocol.Draining: never, protocol.Dropped: never, protocol.Internal: never,
 	}
 	methods := map[string]bool{ // whether it may reach an application twice (RFC 9110 9.2.2)
 		"":    true, // RPC: the policy says so
@@ -97,8 +97,8 @@ func TestWhatIsTriedAgain(t *testing.T) {
 		possible bool
 	}{
 		"none":                  {func() protocol.Body { return nil }, true},
-		"content that is held":  {func() protocol.Body { return protocol.NewTextBody("x") }, true},
-		"content that is gone":  {func() protocol.Body { return fixed{protocol.NewTextBody("x")} }, false},
+		"content that is held":  {func() protocol.Body { return protocol.NewStringBody("x") }, true},
+		"content that is gone":  {func() protocol.Body { return fixed{protocol.NewStringBody("x")} }, false},
 		"content that streamed": {func() protocol.Body { return plain{nil} }, false},
 	}
 	route := routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}})
@@ -134,8 +134,8 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 		want   int // tries
 	}{
 		"unavailable":                        {answer: unavailable, want: 2},
-		"unavailable, with content at hand":  {answer: unavailable, body: protocol.NewTextBody("x"), want: 2},
-		"unavailable, with content gone":     {answer: unavailable, body: fixed{protocol.NewTextBody("x")}, want: 1},
+		"unavailable, with content at hand":  {answer: unavailable, body: protocol.NewStringBody("x"), want: 2},
+		"unavailable, with content gone":     {answer: unavailable, body: fixed{protocol.NewStringBody("x")}, want: 1},
 		"unavailable, without a policy":      {answer: unavailable, off: true, want: 1},
 		"unavailable, but no gRPC":           {answer: unavailable, kind: "application/json", want: 1},
 		"fine":                               {answer: func(x *protocol.Exchange) { x.Response.Header.Add("grpc-status", "0") }, want: 1},
@@ -143,7 +143,7 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 		"not known before the trailers":      {answer: func(*protocol.Exchange) {}, want: 1},
 		"an HTTP status":                     {answer: func(x *protocol.Exchange) { x.Response.Status = 503 }, want: 2},
 		"a reset, which RPC's policy covers": {err: protocol.Faultf(protocol.UpstreamReset, "reset"), want: 2},
-		"a caller that left":                 {err: protocol.Faultf(protocol.DownstreamGone, "left"), want: 1},
+		"a caller that left":                 {err: protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left"), want: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			made := 0
@@ -151,7 +151,7 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 				if made++; test.err != nil && made == 1 {
 					return test.err
 				}
-				x.Reply(200, "", "")
+				x.LocalReply(200, "", "")
 				if made == 1 {
 					test.answer(x)
 				}
@@ -191,7 +191,7 @@ func TestHostsAreToldOfDroppedAnswers(t *testing.T) {
 		if made++; made == 2 {
 			return protocol.Faultf(protocol.UpstreamReset, "reset")
 		}
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		if made == 1 {
 			x.Response.Header.Add("grpc-status", "14")
 		}
@@ -256,7 +256,7 @@ func TestWithoutAPolicyThereIsOneTry(t *testing.T) {
 
 // closing is an answer's content that says when it is released.
 type closing struct {
-	*protocol.TextBody
+	*protocol.StringBody
 	closed *int
 }
 
@@ -273,7 +273,7 @@ func TestAnswersThatAreNotWantedAreReleased(t *testing.T) {
 		}
 		x.Response.Status = 503
 		x.Response.Header.Add("X-Try", "1")
-		x.Response.Body = closing{protocol.NewTextBody("x"), &closed}
+		x.Response.Body = closing{protocol.NewStringBody("x"), &closed}
 	}}
 	x := incoming()
 	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil {
@@ -291,7 +291,7 @@ func TestContentIsSentWholeEachTime(t *testing.T) {
 		}
 	}}
 	x := incoming()
-	x.Request.Method, x.Request.Body = "PUT", protocol.NewTextBody("content")
+	x.Request.Method, x.Request.Body = "PUT", protocol.NewStringBody("content")
 	if err := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 2}}), unlimited).Serve(t.Context(), x); err != nil || next.made != 3 {
 		t.Errorf("%d tries, %v", next.made, err)
 	}
@@ -336,7 +336,7 @@ func TestAPanicGivesTheBudgetBack(t *testing.T) {
 		}
 	}}
 	s := Retry(next, routeOf(t, config.Forward{Retry: &config.RetryPolicy{On: config.RetryUsual, NumRetries: 1}}), func(*protocol.Exchange) RetryBudget { return p })
-	var panicked *protocol.Panic
+	var panicked *protocol.PanicError
 	if err := s.Serve(t.Context(), incoming()); !errors.As(err, &panicked) || p.out != 0 {
 		t.Errorf("%v, and %d of the budget were not given back", err, p.out)
 	}
@@ -344,7 +344,7 @@ func TestAPanicGivesTheBudgetBack(t *testing.T) {
 
 // untilDeadline fails a try when its time is over, as an upstream does.
 func untilDeadline(_ int, x *protocol.Exchange) {
-	if until := x.Until(); !until.IsZero() {
+	if until := x.EffectiveDeadline(); !until.IsZero() {
 		<-time.After(time.Until(until))
 	}
 }
@@ -362,16 +362,16 @@ func TestTimesOfTriesAndOfAll(t *testing.T) {
 		took   time.Duration
 		want   protocol.Reason
 	}{
-		{"a try's time ends the try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.TryTimeout},
+		{"a try's time ends the try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 2)}, nil, 3, 3 * time.Second, protocol.ReasonPerTryTimeout},
 		{"the whole time ends all", config.Forward{Timeout: 2500 * time.Millisecond, Retry: retries(time.Second, 9)}, nil, 3, 2500 * time.Millisecond, protocol.UpstreamTimeout},
 		{"no try without time left", config.Forward{Timeout: 2 * time.Second, Retry: retries(time.Second, 9)}, nil, 2, 2 * time.Second, protocol.UpstreamTimeout},
 		{"a try may take all the time", config.Forward{Timeout: 2 * time.Second, Retry: retries(0, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
 		{"a longer try has no time of its own", config.Forward{Timeout: 2 * time.Second, Retry: retries(3*time.Second, 9)}, nil, 1, 2 * time.Second, protocol.UpstreamTimeout},
-		{"without retries a try's time holds as well", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 0)}, nil, 1, time.Second, protocol.TryTimeout},
+		{"without retries a try's time holds as well", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 0)}, nil, 1, time.Second, protocol.ReasonPerTryTimeout},
 		{"the request's whole time", config.Forward{Timeout: time.Minute}, []string{"x-mosn-global-timeout: 1500"}, 1, 1500 * time.Millisecond, protocol.UpstreamTimeout},
 		{"the request's whole time may be longer", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: 3000"}, 1, 3 * time.Second, protocol.UpstreamTimeout},
-		{"the request's time for a try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 1)}, []string{"X-Mosn-Try-Timeout: 250"}, 2, 500 * time.Millisecond, protocol.TryTimeout},
-		{"the request's time for a try, without a policy", config.Forward{Timeout: time.Minute}, []string{"x-mosn-try-timeout: 250"}, 1, 250 * time.Millisecond, protocol.TryTimeout},
+		{"the request's time for a try", config.Forward{Timeout: time.Minute, Retry: retries(time.Second, 1)}, []string{"X-Mosn-Try-Timeout: 250"}, 2, 500 * time.Millisecond, protocol.ReasonPerTryTimeout},
+		{"the request's time for a try, without a policy", config.Forward{Timeout: time.Minute}, []string{"x-mosn-try-timeout: 250"}, 1, 250 * time.Millisecond, protocol.ReasonPerTryTimeout},
 		{"a field that is no number", config.Forward{Timeout: time.Second}, []string{"x-mosn-global-timeout: soon", "x-mosn-try-timeout: -1"}, 1, time.Second, protocol.UpstreamTimeout},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -396,7 +396,7 @@ func TestATryThatIsInTimeLeavesTheWholeTimeForItsContent(t *testing.T) {
 		x := incoming()
 		x.Meta.Start = time.Now()
 		next := &tries{results: []any{200}, each: func(_ int, x *protocol.Exchange) {
-			if got := time.Until(x.Until()); got != time.Second {
+			if got := time.Until(x.EffectiveDeadline()); got != time.Second {
 				t.Errorf("a try has %v, want 1s", got)
 			}
 		}}

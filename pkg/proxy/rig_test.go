@@ -75,7 +75,7 @@ func builtGates() []filter.Connection {
 // the test. more are filters beside those that exist.
 func newRig(t testing.TB, more ...filter.Stream) *rig {
 	t.Helper()
-	o := metrics.Options{Reasons: []string{protocol.None.String()}}
+	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

@@ -22,7 +22,7 @@ type Router struct {
 	filters []routeFilter
 	// unrouted serves exchanges that no route matches: the filters with the listener's
 	// settings, and behind them the fault.
-	unrouted protocol.Starter
+	unrouted protocol.AsyncService
 }
 
 // routing is a table and what its routes are served by. Immutable.
@@ -33,16 +33,16 @@ type routing struct {
 
 // routed serves the exchanges of one route.
 type routed struct {
-	service protocol.Starter
+	service protocol.AsyncService
 	place   *routePlace
 }
 
 // Serve answers x by the first route that matches.
 func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, r, x)
+	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	now := r.now.Load()
 	at := now.table.Find(x)
@@ -59,41 +59,41 @@ type noRoute struct{ table string }
 
 // Serve is protocol.Service's.
 func (n noRoute) Serve(_ context.Context, x *protocol.Exchange) error {
-	return protocol.Faultf(protocol.NoRoute, "nothing in route table %q matches %s %s%s",
+	return protocol.Faultf(protocol.ReasonNoRoute, "nothing in route table %q matches %s %s%s",
 		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (n noRoute) Start(ctx context.Context, x *protocol.Exchange) error { return n.Serve(ctx, x) }
 
 // forward makes the request what the upstream is to see, and the answer what
 // the caller is to see.
 type forward struct {
 	route *router.Route
-	next  protocol.Starter
+	next  protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.route.Hashes() {
 		var made bool
 		if x.Record.Hash, made = f.route.Hash(x, rand.Uint64()); made {
-			x.Then(cookie{f.route})
+			x.PushFinisher(cookie{f.route})
 		}
 	}
 	var random uint64
 	if len(f.route.Config.Forward.Weighted) > 0 {
 		random = rand.Uint64()
 	}
-	x.Record.Target, x.Record.Choice = f.route.ChooseCluster(x, random)
+	x.Record.TargetCluster, x.Record.WeightedIndex = f.route.ChooseCluster(x, random)
 	f.route.RewriteRequest(x)
 	if f.route.MutatesResponse() || f.route.Config.Forward.NoClusterStatus != 0 {
-		x.Then(f)
+		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
 }
@@ -114,7 +114,7 @@ func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
 	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {
 		return err
 	}
-	x.Fail(err)
+	x.LocalReplyError(err)
 	x.Response.Status = status
 	return nil
 }
@@ -140,7 +140,7 @@ func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
 
 // byTarget goes into the cluster that the route chose for the exchange.
@@ -148,14 +148,14 @@ type byTarget func(name string) *upstream.Via
 
 // Serve is protocol.Service's.
 func (find byTarget) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, find, x)
+	return protocol.ServeSync(ctx, find, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (find byTarget) Start(ctx context.Context, x *protocol.Exchange) error {
-	way := find(x.Record.Target)
+	way := find(x.Record.TargetCluster)
 	if way == nil {
-		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.Target)
+		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.TargetCluster)
 	}
 	return way.Start(ctx, x)
 }
@@ -165,15 +165,15 @@ type byChoice []*upstream.Via
 
 // Serve is protocol.Service's.
 func (ways byChoice) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, ways, x)
+	return protocol.ServeSync(ctx, ways, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (ways byChoice) Start(ctx context.Context, x *protocol.Exchange) error {
-	if x.Record.Target == "" {
+	if x.Record.TargetCluster == "" {
 		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
 	}
-	return ways[x.Record.Choice].Start(ctx, x)
+	return ways[x.Record.WeightedIndex].Start(ctx, x)
 }
 
 // retryBudget returns what bounds the retries of exchanges of a priority: the circuit

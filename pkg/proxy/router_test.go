@@ -22,7 +22,7 @@ func TestARequestWithoutARouteIsAnswered404(t *testing.T) {
 			t.Errorf("the answer has %s: %v", name, values)
 		}
 	}
-	r.await(1, "weft_listener_request_failures_total", protocol.NoRoute.String())
+	r.await(1, "weft_listener_request_failures_total", protocol.ReasonNoRoute.String())
 }
 
 func TestRoutesThatAnswerThemselves(t *testing.T) {
@@ -105,7 +105,7 @@ func marks(name string, stage filter.Stage) filter.Stream {
 					if m.Path != "" {
 						x.Request.Path = m.Path
 					}
-					x.Request.Header.Add("X-Mark", m.Name+"@"+x.Request.Path+"@"+x.Record.Target)
+					x.Request.Header.Add("X-Mark", m.Name+"@"+x.Request.Path+"@"+x.Record.TargetCluster)
 					if err := next.Serve(ctx, x); err != nil {
 						return err
 					}

@@ -19,7 +19,7 @@ type serving struct {
 // longer in force and the last of them has ended.
 type composition struct {
 	listener string // its name
-	service  protocol.Starter
+	service  protocol.AsyncService
 	record   *record
 	table    *demanded // nil: its route table is not on demand
 
@@ -28,7 +28,7 @@ type composition struct {
 	once  sync.Once // closes ended
 }
 
-func newComposition(listener string, s protocol.Starter, r *record) *composition {
+func newComposition(listener string, s protocol.AsyncService, r *record) *composition {
 	c := &composition{listener: listener, service: s, record: r, ended: make(chan struct{})}
 	c.held.Store(1)
 	return c
@@ -57,15 +57,15 @@ func (s *serving) take() *composition {
 
 // Serve lets the composition in force answer x.
 func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, s, x)
+	return protocol.ServeSync(ctx, s, x)
 }
 
-// Start is protocol.Starter's. The composition is held until Observe.
+// Start is protocol.AsyncService's. The composition is held until Observe.
 func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	if c.table.absent() {
 		defer c.release()
-		return x.Fork(ctx, early{s, c.table})
+		return x.RunBlocking(ctx, early{s, c.table})
 	}
 	return s.begin(ctx, x, c)
 }
@@ -90,7 +90,7 @@ func (s *serving) Observe(x *protocol.Exchange) {
 	c.record.observe(x)
 }
 
-// Name is protocol.Place's.
+// Name is protocol.Named's.
 func (c *composition) Name() string { return c.listener }
 
 // Observe ends what Start began.

@@ -24,7 +24,7 @@ func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 	if len(s.watchers) == 0 {
 		return
 	}
-	s.Host, s.Called = h.Config(), stream.TLSMeta(conn)
+	s.Host, s.Called = h.Config(), stream.NewTLSMeta(conn)
 	s.tell()
 }
 
@@ -49,7 +49,7 @@ func (s *session) finish() {
 }
 
 func (s *session) tell() {
-	s.Caller = stream.TLSMeta(s.caller)
+	s.Caller = stream.NewTLSMeta(s.caller)
 	if s.cell != nil {
 		s.Cluster = s.cell.Config()
 	}

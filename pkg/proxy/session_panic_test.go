@@ -39,7 +39,7 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 		c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{watcher(0, false), watcher(1, true), watcher(2, false)}}
 		var err error
 		func() {
-			defer protocol.Recover(&err)
+			defer protocol.RecoverPanic(&err)
 			_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { return nil })
 		}()
 		if protocol.PanicIn(err) == nil {

@@ -135,7 +135,7 @@ func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
 	defer func() { _ = caller.Close() }()
 	began, ended := 0, 0
 	c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{func(s *filter.Session) func() {
-		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.None {
+		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
 			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
 		}
 		return func() { ended++ }

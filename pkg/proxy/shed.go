@@ -31,12 +31,12 @@ func (o *orders) give(refuse, end float64) {
 
 // obeys is a service whose exchanges obey orders. It stands inside Respond and outside
 // everything that costs something.
-func obeys(next protocol.Service, o *orders) protocol.Starter {
-	return &obedient{protocol.Halves(next), o}
+func obeys(next protocol.Service, o *orders) protocol.AsyncService {
+	return &obedient{protocol.Async(next), o}
 }
 
 type obedient struct {
-	next   protocol.Starter
+	next   protocol.AsyncService
 	orders *orders
 }
 
@@ -46,10 +46,10 @@ const retryAfter = "1"
 
 // Serve is protocol.Service's.
 func (s *obedient) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, s, x)
+	return protocol.ServeSync(ctx, s, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (s *obedient) Start(ctx context.Context, x *protocol.Exchange) error {
 	if word := s.orders.word.Load(); word != 0 && s.orders.obey(word, x) {
 		return nil
@@ -68,7 +68,7 @@ func (o *orders) obey(word uint64, x *protocol.Exchange) (refused bool) {
 	o.refused.Add(1)
 	// As Exchange.Fail, without what that allocates.
 	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActStopRequests)
-	x.Reply(protocol.Overloaded.Traits().HTTP, "text/plain; charset=utf-8", "overloaded\n")
+	x.LocalReply(protocol.Overloaded.Traits().HTTP, "text/plain; charset=utf-8", "overloaded\n")
 	x.Response.Header.Add("Retry-After", retryAfter)
 	return true
 }
@@ -88,7 +88,7 @@ func endsConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
 	}
-	conn, ok := x.Meta.Conn.Link.(shedder)
+	conn, ok := x.Meta.Conn.DownstreamConn.(shedder)
 	if ok {
 		conn.Shed()
 	}

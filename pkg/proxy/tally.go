@@ -8,7 +8,7 @@ import (
 // tally accounts for the exchanges of one listener that one goroutine ends, as
 // serving.Observe does: of those in a row that went one way and ended alike it keeps
 // the sum. Where many end at once that is most of what counting costs. It is a
-// stream.Tally.
+// stream.BatchObserver.
 type tally struct {
 	serving *serving
 
@@ -21,7 +21,7 @@ type tally struct {
 // busy listener should find them far behind.
 const mostTallied = 1024
 
-// Enter is stream.Tally's. Metrics count the exchange by its listener only, so that they do
+// Enter is stream.BatchObserver's. Metrics count the exchange by its listener only, so that they do
 // not need its request.
 func (t *tally) Enter(x *protocol.Exchange) (readsRequest bool) {
 	c := t.serving.take()
@@ -33,10 +33,10 @@ func (t *tally) Enter(x *protocol.Exchange) (readsRequest bool) {
 // noMethod stands for the RPC method of an exchange that metrics count by no method.
 type noMethod struct{}
 
-// Name is protocol.Place's.
+// Name is protocol.Named's.
 func (noMethod) Name() string { return "" }
 
-// Observe is stream.Tally's.
+// Observe is stream.BatchObserver's.
 func (t *tally) Observe(x *protocol.Exchange) {
 	c, ok := x.Record.Listener.(*composition)
 	if !ok {
@@ -60,7 +60,7 @@ func (t *tally) Observe(x *protocol.Exchange) {
 	c.record.write(x)
 }
 
-// Flush is stream.Tally's.
+// Flush is stream.BatchObserver's.
 func (t *tally) Flush() {
 	c := t.by
 	if c == nil {

@@ -35,7 +35,7 @@ func TestAnExchangeThatNeverStartedIsCountedByItsListenerOnly(t *testing.T) {
 			want   float64
 		}{
 			{"weft_listener_requests_total", []string{"in"}, n},
-			{"weft_listener_request_failures_total", []string{"in", protocol.DownstreamGone.String()}, n},
+			{"weft_listener_request_failures_total", []string{"in", protocol.ReasonDownstreamDisconnect.String()}, n},
 			{"weft_listener_requests_active", []string{"in"}, 0},
 			{"weft_rpc_requests_total", nil, 0},
 		} {

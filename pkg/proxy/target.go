@@ -11,22 +11,22 @@ import (
 
 // rewritesTargets returns a service that writes the targets of HTTP requests as rules
 // say, before next or anything that next judges by sees them. RPC passes untouched.
-func rewritesTargets(next protocol.Service, rules config.TargetRules) protocol.Starter {
-	return &targets{protocol.Halves(next), rules}
+func rewritesTargets(next protocol.Service, rules config.TargetRules) protocol.AsyncService {
+	return &targets{protocol.Async(next), rules}
 }
 
 // targets is immutable.
 type targets struct {
-	next  protocol.Starter
+	next  protocol.AsyncService
 	rules config.TargetRules
 }
 
 // Serve is protocol.Service's.
 func (t *targets) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, t, x)
+	return protocol.ServeSync(ctx, t, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (t *targets) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)
@@ -66,7 +66,7 @@ func (t *targets) rewritePath(x *protocol.Exchange) (done bool, err error) {
 	if redirects {
 		// Two slashes at the beginning would name another host (RFC 3986 4.2).
 		path = "/" + strings.TrimLeft(path, `/\`)
-		x.Reply(307, "", "")
+		x.LocalReply(307, "", "")
 		x.Response.Header.Add("Location", path)
 		return true, nil
 	}

@@ -71,7 +71,7 @@ func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) 
 				offer = append(offer, name)
 			}
 		}
-		context, err := stream.Credentials(t, offer)
+		context, err := stream.NewTLSContext(t, offer)
 		if err != nil {
 			return err
 		}
@@ -96,15 +96,15 @@ func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) 
 	if e.shaken == nil {
 		e.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
 	}
-	o := stream.SecureOptions{
-		Config: server.Config(), ByALPN: byALPN, Other: c.handler,
+	o := stream.TLSOptions{
+		Config: server.Config(), ByALPN: byALPN, Default: c.handler,
 		Timeout: timeout, IdleTimeout: e.config.IdleTimeout,
-		Listener: e.config.Name, Log: b.server.o.Log, Shaken: e.shaken.count,
+		Listener: e.config.Name, Log: b.server.o.Log, OnHandshake: e.shaken.count,
 	}
 	if c.config.Inspector {
-		o.Plain = c.handler
+		o.Plaintext = c.handler
 	}
-	c.handler = stream.Secure(o)
+	c.handler = stream.NewTLSHandler(o)
 	return nil
 }
 
@@ -186,7 +186,7 @@ func (c *clients) clientsOf(cluster *config.Cluster, t, old *clientTable) ([]*cr
 }
 
 func (c *clients) client(t *config.TLS) (*credential.Client, error) {
-	context, err := stream.Credentials(t, nil)
+	context, err := stream.NewTLSContext(t, nil)
 	if err != nil {
 		return nil, err
 	}

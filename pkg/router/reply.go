@@ -17,10 +17,10 @@ import (
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
 		to := location(&x.Request, c, r.path)
-		x.Reply(redirectStatus(c), "", "")
+		x.LocalReply(redirectStatus(c), "", "")
 		x.Response.Header.Add("Location", to)
 	} else {
-		x.Reply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
+		x.LocalReply(r.Config.Direct.Status, "text/plain; charset=utf-8", r.Config.Direct.Body)
 	}
 	r.MutateResponse(x)
 }

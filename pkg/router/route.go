@@ -66,7 +66,7 @@ func (r *Route) share(x *protocol.Exchange) *share {
 	if r.cluster == nil || r.cluster.shares == nil {
 		return nil
 	}
-	return &r.cluster.shares[x.Record.Choice]
+	return &r.cluster.shares[x.Record.WeightedIndex]
 }
 
 // MutateResponse makes the answer what the caller is to see: header mutations

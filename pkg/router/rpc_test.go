@@ -13,7 +13,7 @@ import (
 func call(fields ...string) *protocol.Exchange {
 	x := request("", "org.A", "/org.A/pay", append([]string{"service", "org.A", "method", "pay"}, fields...)...)
 	x.Meta.Protocol = string(config.Dubbo)
-	x.Request.Header.Seal()
+	x.Request.Header.MarkUnchanged()
 	return x
 }
 

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
 )
 
-// AnnouncedOptions are what an Announced needs. Immutable.
-type AnnouncedOptions struct {
+// ProxyProtocolOptions are what an Announced needs. Immutable.
+type ProxyProtocolOptions struct {
 	// Headers says which there must be, and when.
 	Headers config.ProxyProtocol
 	// Next serves the connections, which begin after their header.
@@ -28,21 +28,21 @@ type AnnouncedOptions struct {
 	Log      *slog.Logger
 }
 
-// Announced is the handler of a listener behind proxies that say, by the PROXY
+// ProxyProtocolHandler is the handler of a listener behind proxies that say, by the PROXY
 // protocol, whose connections they carry on. It is safe for concurrent use and starts
 // no goroutine.
-type Announced struct {
-	o    AnnouncedOptions
-	lull lull
+type ProxyProtocolHandler struct {
+	o    ProxyProtocolOptions
+	lull logLimiter
 }
 
-// Announce returns the handler of a listener whose connections begin with a header of
+// NewProxyProtocolHandler returns the handler of a listener whose connections begin with a header of
 // the PROXY protocol.
-func Announce(o AnnouncedOptions) *Announced {
+func NewProxyProtocolHandler(o ProxyProtocolOptions) *ProxyProtocolHandler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Announced{o: o}
+	return &ProxyProtocolHandler{o: o}
 }
 
 // What is wrong with the beginning of a connection, beside what Parse says.
@@ -54,7 +54,7 @@ var (
 // ServeConn is network.Handler's. It reads the header and gives back what follows:
 // from then on the connection's addresses are those that the header says. A connection
 // that does not begin as it must ends with CauseProxyProtocol.
-func (a *Announced) ServeConn(ctx context.Context, conn *network.Conn) error {
+func (a *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(a.o.Headers.Timeout))
 	if err := a.await(conn); err != nil {
 		return a.refuse(conn, err)
@@ -78,7 +78,7 @@ func (a *Announced) ServeConn(ctx context.Context, conn *network.Conn) error {
 }
 
 // await waits for the first byte: until then the connection may end with a drain.
-func (*Announced) await(conn *network.Conn) error {
+func (*ProxyProtocolHandler) await(conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
 		return err
 	}
@@ -89,7 +89,7 @@ func (*Announced) await(conn *network.Conn) error {
 
 // read reads the header into *b and returns its size, 0 if there is none and need be
 // none.
-func (a *Announced) read(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
+func (a *ProxyProtocolHandler) read(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, firstRead); err != nil {
 			return 0, err
@@ -110,7 +110,7 @@ func (a *Announced) read(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 }
 
 // parse is proxyproto.Parse with regard to the versions that are allowed.
-func (a *Announced) parse(b []byte) (h proxyproto.Header, n int, err error) {
+func (a *ProxyProtocolHandler) parse(b []byte) (h proxyproto.Header, n int, err error) {
 	if v := proxyproto.Version(b); slices.Contains(a.o.Headers.Disallowed, v) {
 		return h, 0, fmt.Errorf("%w: %d", errHeaderVersion, v)
 	}
@@ -125,7 +125,7 @@ func addressIn(e proxyproto.Endpoint) net.Addr {
 }
 
 // next hands the connection on. more says that it has begun.
-func (a *Announced) next(ctx context.Context, conn *network.Conn, more bool) error {
+func (a *ProxyProtocolHandler) next(ctx context.Context, conn *network.Conn, more bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = a.o.Next
 	p, ok := a.o.Next.(network.ClientFirstHandler)
@@ -144,7 +144,7 @@ func (a *Announced) next(ctx context.Context, conn *network.Conn, more bool) err
 // refuse notes why a connection ends, and tells of it, unless it told of another just
 // now, or the connection said nothing: monitors and balancers look at ports all the
 // time.
-func (a *Announced) refuse(conn *network.Conn, err error) error {
+func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, network.ErrDraining):
 		return silentEnd(conn, err)
@@ -158,7 +158,7 @@ func (a *Announced) refuse(conn *network.Conn, err error) error {
 		return err
 	}
 	conn.CloseReason = network.CauseProxyProtocol
-	if skipped, ok := a.lull.over(time.Now()); ok {
+	if skipped, ok := a.lull.allow(time.Now()); ok {
 		a.o.Log.Warn("connection refused for its PROXY protocol header", "listener", a.o.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)
 	}

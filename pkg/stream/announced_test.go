@@ -38,7 +38,7 @@ type teller struct{ got *told }
 
 func (s teller) ServeConn(_ context.Context, conn *network.Conn) error {
 	all, err := io.ReadAll(conn)
-	meta := stream.ConnMeta("in", conn)
+	meta := stream.NewConnMeta("in", conn)
 	s.got.read, s.got.from = string(all), meta.RemoteText+" "+meta.LocalText
 	return err
 }
@@ -48,7 +48,7 @@ func announce(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn
 	t.Helper()
 	got := told{read: "-"}
 	var log bytes.Buffer
-	h := stream.Announce(stream.AnnouncedOptions{
+	h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{
 		Headers: headers, Next: teller{&got}, Listener: "in", Log: slog.New(slog.NewTextHandler(&log, nil)),
 	})
 	near, far := net.Pipe()
@@ -187,7 +187,7 @@ func TestConnectionsWaitAsTheirHandlerHasThemWait(t *testing.T) {
 			conn := network.NewConn(near)
 			t.Cleanup(func() { _ = conn.Close() })
 			next := patient{teller{&told{}}}
-			h := stream.Announce(stream.AnnouncedOptions{Headers: config.ProxyProtocol{Timeout: time.Minute}, Next: next})
+			h := stream.NewProxyProtocolHandler(stream.ProxyProtocolOptions{Headers: config.ProxyProtocol{Timeout: time.Minute}, Next: next})
 			if _, err := io.WriteString(far, test.text); err != nil {
 				t.Fatal(err)
 			}

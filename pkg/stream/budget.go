@@ -20,7 +20,7 @@ import (
 // address nor those of the listener.
 type CostBudget struct {
 	seed maphash.Seed
-	lull lull // of log lines about connections that are ended
+	lull logLimiter // of log lines about connections that are ended
 
 	mu       sync.Mutex
 	listener debt             // guarded by mu
@@ -128,7 +128,7 @@ func (b *CostBudget) SourceExceeded(limits *CostLimits, from netip.Addr, now tim
 
 // MayLog reports whether a connection that is ended may be logged now, and how many were
 // not logged before: one line a second at most.
-func (b *CostBudget) MayLog(now time.Time) (skipped int64, ok bool) { return b.lull.over(now) }
+func (b *CostBudget) MayLog(now time.Time) (skipped int64, ok bool) { return b.lull.allow(now) }
 
 // source returns what an address owes. It takes the place of the one that owes the
 // least, if it has none. b.mu is held.

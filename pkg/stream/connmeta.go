@@ -9,18 +9,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnMeta returns what is known of a downstream connection of a listener. It is the same
+// NewConnMeta returns what is known of a downstream connection of a listener. It is the same
 // each time that it is made of a connection.
-func ConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
-	m := protocol.ConnMeta{ID: conn.ID(), Listener: listener, Link: conn}
-	m.TLS = TLSMeta(conn)
+func NewConnMeta(listener string, conn *network.Conn) protocol.ConnMeta {
+	m := protocol.ConnMeta{ID: conn.ID(), Listener: listener, DownstreamConn: conn}
+	m.TLS = NewTLSMeta(conn)
 	m.Secure = m.TLS != nil
 	m.Local, m.LocalText = addressOf(conn.LocalAddr())
 	m.Remote, m.RemoteText = addressOf(conn.RemoteAddr())
 	_, m.Redirected = conn.OriginalDst()
 	if addr, other := conn.DirectRemoteAddr(); other {
 		peer, _ := addressOf(addr)
-		m.Peer = &peer
+		m.ProxyAddr = &peer
 	}
 	if m.Remote.IsValid() {
 		m.RemoteIP, _, _ = strings.Cut(m.RemoteText, "]")

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// Credentials returns what t says as handshakes need it. alpn is offered if t has no
+// NewTLSContext returns what t says as handshakes need it. alpn is offered if t has no
 // list of its own. Its errors are those of a t that was not checked. Files are not
 // read.
-func Credentials(t *config.TLS, alpn []string) (*credential.Context, error) {
+func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.Authorities),
 		SkipVerify: t.SkipVerify, SkipNameVerify: t.AnyName, ALPN: t.ALPN, ALPNFor: t.ALPNFor, AllowNoALPN: t.AnyALPN,

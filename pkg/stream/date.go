@@ -8,9 +8,9 @@ import (
 // imfFixdate is the layout of RFC 9110 5.6.7.
 const imfFixdate = "Mon, 02 Jan 2006 15:04:05 GMT"
 
-// Clock keeps the text of the current second for Date fields (RFC 9110 6.6.1).
+// DateCache keeps the text of the current second for Date fields (RFC 9110 6.6.1).
 // The zero value is ready; safe for concurrent use.
-type Clock struct{ now atomic.Pointer[second] }
+type DateCache struct{ now atomic.Pointer[second] }
 
 type second struct {
 	unix int64
@@ -18,7 +18,7 @@ type second struct {
 }
 
 // Date returns t as an IMF-fixdate (RFC 9110 5.6.7).
-func (c *Clock) Date(t time.Time) string {
+func (c *DateCache) Date(t time.Time) string {
 	unix := t.Unix()
 	if s := c.now.Load(); s != nil && s.unix == unix {
 		return s.text

@@ -24,13 +24,13 @@ const (
 
 // DetectOptions are what a Detector needs. Immutable.
 type DetectOptions struct {
-	// Choices are the protocols that a connection may speak. The first whose Match
+	// Candidates are the protocols that a connection may speak. The first whose Match
 	// says Yes serves it, once all before it said No: how the bytes were split on
 	// their way changes nothing.
-	Choices []Choice
-	// Unknown serves the connections that none of the choices claims, and gets all
+	Candidates []Candidate
+	// Fallback serves the connections that none of the choices claims, and gets all
 	// of their bytes; nil: they are closed.
-	Unknown network.Handler
+	Fallback network.Handler
 	// Timeout is from a connection's first byte until it has shown its protocol;
 	// 0: no limit.
 	Timeout time.Duration
@@ -38,9 +38,9 @@ type DetectOptions struct {
 	IdleTimeout time.Duration
 }
 
-// Choice is one of several protocols.
-type Choice struct {
-	Match  func(b []byte) xprotocol.Verdict // as Protocol.Match
+// Candidate is one of several protocols.
+type Candidate struct {
+	Match  func(b []byte) xprotocol.MatchResult // as Protocol.Match
 	Server Server
 }
 
@@ -48,8 +48,8 @@ type Choice struct {
 // with. It is safe for concurrent use and starts no goroutine.
 type Detector struct{ o DetectOptions }
 
-// Detect returns the handler of a listener that carries several protocols.
-func Detect(o DetectOptions) *Detector { return &Detector{o} }
+// NewDetector returns the handler of a listener that carries several protocols.
+func NewDetector(o DetectOptions) *Detector { return &Detector{o} }
 
 // IdleTimeout is network.ClientFirstHandler's: in all protocols the caller speaks first.
 func (d *Detector) IdleTimeout() time.Duration { return d.o.IdleTimeout }
@@ -111,8 +111,8 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 		return nil, err
 	case h != nil:
 		return h, nil
-	case d.o.Unknown != nil:
-		return d.o.Unknown, nil
+	case d.o.Fallback != nil:
+		return d.o.Fallback, nil
 	case late:
 		conn.CloseReason = network.CauseRequestTimeout
 		return nil, errSlow
@@ -131,13 +131,13 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 // As long as it is not sure, more bytes may change that.
 func (d *Detector) choose(b []byte) (h network.Handler, sure bool) {
 	sure = true
-	for i := range d.o.Choices {
-		switch c := &d.o.Choices[i]; c.Match(b) {
-		case xprotocol.Yes:
+	for i := range d.o.Candidates {
+		switch c := &d.o.Candidates[i]; c.Match(b) {
+		case xprotocol.MatchYes:
 			return c.Server, sure
-		case xprotocol.Unsure:
+		case xprotocol.MatchNeedMore:
 			sure = false
-		case xprotocol.No:
+		case xprotocol.MatchNo:
 		}
 	}
 	return nil, sure

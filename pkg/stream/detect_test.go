@@ -32,15 +32,15 @@ func (s server) ServeConn(_ context.Context, conn *network.Conn) error {
 }
 
 // begins matches connections that begin with a text.
-func begins(text string) func([]byte) xprotocol.Verdict {
-	return func(b []byte) xprotocol.Verdict {
+func begins(text string) func([]byte) xprotocol.MatchResult {
+	return func(b []byte) xprotocol.MatchResult {
 		switch n := min(len(b), len(text)); {
 		case string(b[:n]) != text[:n]:
-			return xprotocol.No
+			return xprotocol.MatchNo
 		case n < len(text):
-			return xprotocol.Unsure
+			return xprotocol.MatchNeedMore
 		}
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	}
 }
 
@@ -50,25 +50,25 @@ func built(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {
 		name  string
-		match func([]byte) xprotocol.Verdict
+		match func([]byte) xprotocol.MatchResult
 	}{
 		{"http1", http1.Match},
 		{"dubbo", dubbo.Codec{}.Match},
 		{"bolt", begins("\x01")},
 		{"boltv2", begins("\x02\x01")},
 	} {
-		o.Choices = append(o.Choices, stream.Choice{Match: c.match, Server: server{c.name, read}})
+		o.Candidates = append(o.Candidates, stream.Candidate{Match: c.match, Server: server{c.name, read}})
 	}
-	return stream.Detect(o), read
+	return stream.NewDetector(o), read
 }
 
 func withFallback(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
-	o.Unknown = server{"unknown", read}
-	for _, match := range []func([]byte) xprotocol.Verdict{http1.Match, dubbo.Codec{}.Match} {
-		o.Choices = append(o.Choices, stream.Choice{Match: match, Server: server{"known", read}})
+	o.Fallback = server{"unknown", read}
+	for _, match := range []func([]byte) xprotocol.MatchResult{http1.Match, dubbo.Codec{}.Match} {
+		o.Candidates = append(o.Candidates, stream.Candidate{Match: match, Server: server{"known", read}})
 	}
-	return stream.Detect(o), read
+	return stream.NewDetector(o), read
 }
 
 // serve lets d serve one end of a connection in memory, and returns the other,
@@ -269,8 +269,8 @@ func TestFallbackGetsWhatWasNotToldInTime(t *testing.T) {
 
 func TestBytesThatTellNothingAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		endless := stream.Choice{Match: func([]byte) xprotocol.Verdict { return xprotocol.Unsure }}
-		far, conn, end := serve(t, stream.Detect(stream.DetectOptions{Choices: []stream.Choice{endless}}))
+		endless := stream.Candidate{Match: func([]byte) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}
+		far, conn, end := serve(t, stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{endless}}))
 		n, _ := far.Write(bytes.Repeat([]byte("x"), 1<<20))
 		if <-end; conn.CloseReason != network.CauseUnknownProtocol || n > 8<<10 {
 			t.Errorf("ended with %v after %d bytes", conn.CloseReason, n)
@@ -282,7 +282,7 @@ func TestBytesThatTellNothingAreBounded(t *testing.T) {
 // of the choices, and on nothing else.
 func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 	read := make(chan string, 1)
-	d := stream.Detect(stream.DetectOptions{Choices: []stream.Choice{
+	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{
 		{Match: begins("xyz"), Server: server{"first", read}},
 		{Match: begins("x"), Server: server{"second", read}},
 		{Match: begins("xy"), Server: server{"third", read}},
@@ -303,7 +303,7 @@ func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 }
 
 // orders calls f with every order of all.
-func orders(all []stream.Choice, f func(order []stream.Choice)) {
+func orders(all []stream.Candidate, f func(order []stream.Candidate)) {
 	var place func(n int)
 	place = func(n int) {
 		if n == len(all) {
@@ -324,11 +324,11 @@ func orders(all []stream.Choice, f func(order []stream.Choice)) {
 // configuration lists them and wherever the first bytes were cut.
 func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
 	read := make(chan string, 1)
-	var all []stream.Choice
-	for name, match := range map[string]func([]byte) xprotocol.Verdict{
+	var all []stream.Candidate
+	for name, match := range map[string]func([]byte) xprotocol.MatchResult{
 		"http1": http1.Match, "dubbo": dubbo.Codec{}.Match, "bolt": bolt.V1().Match, "boltv2": bolt.V2().Match,
 	} {
-		all = append(all, stream.Choice{Match: match, Server: server{name, read}})
+		all = append(all, stream.Candidate{Match: match, Server: server{name, read}})
 	}
 	texts := map[string]string{
 		"http1":   "PUT /a HTTP/1.1\r\nHost: shop.test\r\n\r\n",
@@ -338,8 +338,8 @@ func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
 		"unknown": "\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 	}
 	told := map[string]int{}
-	orders(all, func(order []stream.Choice) {
-		d := stream.Detect(stream.DetectOptions{Choices: order, Unknown: server{"unknown", read}, Timeout: time.Second})
+	orders(all, func(order []stream.Candidate) {
+		d := stream.NewDetector(stream.DetectOptions{Candidates: order, Fallback: server{"unknown", read}, Timeout: time.Second})
 		for want, text := range texts {
 			for cut := range 6 {
 				synctest.Test(t, func(t *testing.T) {
@@ -375,8 +375,8 @@ func (p parking) ServeConn(_ context.Context, conn *network.Conn) error {
 
 func TestAConnectionKeepsItsProtocolWhenItIsParked(t *testing.T) {
 	read, asked := make(chan byte), 0
-	d := stream.Detect(stream.DetectOptions{Choices: []stream.Choice{{
-		Match:  func(b []byte) xprotocol.Verdict { asked++; return begins("a")(b) },
+	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{{
+		Match:  func(b []byte) xprotocol.MatchResult { asked++; return begins("a")(b) },
 		Server: parking{read},
 	}}})
 	l, err := network.Listen(t.Context(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"}, d)

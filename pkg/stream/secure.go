@@ -11,17 +11,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// SecureOptions are what a Secured needs. Immutable.
-type SecureOptions struct {
+// TLSOptions are what a Secured needs. Immutable.
+type TLSOptions struct {
 	// Config is what handshakes begin with.
 	Config *tls.Config
 	// ByALPN serves connections by the protocol that was agreed on; Other those of
 	// none, or of another.
-	ByALPN map[string]network.Handler
-	Other  network.Handler
-	// Plain serves the connections that do not begin as a handshake does, and gets all
+	ByALPN  map[string]network.Handler
+	Default network.Handler
+	// Plaintext serves the connections that do not begin as a handshake does, and gets all
 	// of their bytes; nil: every connection must speak TLS.
-	Plain network.Handler
+	Plaintext network.Handler
 	// Timeout is how long a handshake may take from its first byte on.
 	Timeout time.Duration
 	// IdleTimeout is how long a connection may say nothing; 0: for ever.
@@ -29,57 +29,57 @@ type SecureOptions struct {
 
 	Listener string // for the log
 	Log      *slog.Logger
-	// Shaken is told of each handshake, with what it failed of; nil: of nothing.
-	Shaken func(err error)
+	// OnHandshake is told of each handshake, with what it failed of; nil: of nothing.
+	OnHandshake func(err error)
 }
 
-// Secured is the handler of a listener that speaks TLS: it performs the handshake
+// TLSHandler is the handler of a listener that speaks TLS: it performs the handshake
 // and hands the connection to who speaks the protocol on it. It is safe for
 // concurrent use and starts no goroutine.
-type Secured struct {
-	o    SecureOptions
-	lull lull
+type TLSHandler struct {
+	o    TLSOptions
+	lull logLimiter
 }
 
 // handshakeByte begins every handshake: the type of its first record (RFC 8446 5.1).
 const handshakeByte = 0x16
 
-// Secure returns the handler of a listener that speaks TLS.
-func Secure(o SecureOptions) *Secured {
+// NewTLSHandler returns the handler of a listener that speaks TLS.
+func NewTLSHandler(o TLSOptions) *TLSHandler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Shaken == nil {
-		o.Shaken = func(error) {}
+	if o.OnHandshake == nil {
+		o.OnHandshake = func(error) {}
 	}
-	return &Secured{o: o}
+	return &TLSHandler{o: o}
 }
 
 // IdleTimeout is network.ClientFirstHandler's: the caller speaks first.
-func (s *Secured) IdleTimeout() time.Duration { return s.o.IdleTimeout }
+func (s *TLSHandler) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
 // ServeConn is network.Handler's. A connection whose handshake fails ends with
 // CauseHandshake. One whose handshake is done is parked, since its caller speaks
 // next: what the handshake needed of a stack is given back.
-func (s *Secured) ServeConn(ctx context.Context, conn *network.Conn) error {
-	if s.o.Plain != nil {
+func (s *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
+	if s.o.Plaintext != nil {
 		plain, err := s.isPlain(conn)
 		switch {
 		case err != nil:
 			return silentEnd(conn, err)
 		case plain:
-			conn.Handler = s.o.Plain
-			return s.o.Plain.ServeConn(ctx, conn)
+			conn.Handler = s.o.Plaintext
+			return s.o.Plaintext.ServeConn(ctx, conn)
 		}
 	}
 	err := conn.ServerHandshake(s.o.Config, time.Now().Add(s.o.Timeout))
-	s.o.Shaken(err)
+	s.o.OnHandshake(err)
 	if err != nil {
 		conn.CloseReason = network.CauseHandshake
 		s.log(conn, err)
 		return err
 	}
-	next := s.o.Other
+	next := s.o.Default
 	if h := s.o.ByALPN[conn.TLS().Protocol]; h != nil {
 		next = h
 	}
@@ -95,7 +95,7 @@ func (s *Secured) ServeConn(ctx context.Context, conn *network.Conn) error {
 }
 
 // isPlain looks at how the connection begins, and leaves that unread.
-func (s *Secured) isPlain(conn *network.Conn) (bool, error) {
+func (s *TLSHandler) isPlain(conn *network.Conn) (bool, error) {
 	if err := conn.SetIdle(true); err != nil {
 		return false, err
 	}
@@ -117,11 +117,11 @@ func (s *Secured) isPlain(conn *network.Conn) (bool, error) {
 }
 
 // log tells of a failure, unless one was told of just now.
-func (s *Secured) log(conn *network.Conn, err error) {
+func (s *TLSHandler) log(conn *network.Conn, err error) {
 	if err == io.EOF {
 		return // a look at the port: monitors and balancers do it all the time
 	}
-	if skipped, ok := s.lull.over(time.Now()); ok {
+	if skipped, ok := s.lull.allow(time.Now()); ok {
 		s.o.Log.Warn("TLS handshake failed", "listener", s.o.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)
 	}

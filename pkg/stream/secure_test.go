@@ -33,7 +33,7 @@ func (named) IdleTimeout() time.Duration { return time.Minute }
 // door is a Secured on a connection of loopback, and what becomes of it.
 type door struct {
 	t       *testing.T
-	secured *Secured
+	secured *TLSHandler
 	client  *tls.Config
 	got     chan string
 	shaken  []error
@@ -44,13 +44,13 @@ func newDoor(t *testing.T) *door {
 	t.Helper()
 	ca := testpki.New(t)
 	d := &door{t: t, got: make(chan string, 1), client: &tls.Config{RootCAs: ca.Pool(), ServerName: "127.0.0.1"}}
-	d.secured = Secure(SecureOptions{
-		Config:  &tls.Config{Certificates: []tls.Certificate{ca.Issue(testpki.Spec{}).TLS}, NextProtos: []string{"h2", "http/1.1"}},
-		ByALPN:  map[string]network.Handler{"h2": named{"h2", d.got}},
-		Other:   named{"other", d.got},
-		Timeout: 5 * time.Second,
-		Log:     slog.New(slog.NewTextHandler(&d.log, nil)),
-		Shaken:  func(err error) { d.shaken = append(d.shaken, err) },
+	d.secured = NewTLSHandler(TLSOptions{
+		Config:      &tls.Config{Certificates: []tls.Certificate{ca.Issue(testpki.Spec{}).TLS}, NextProtos: []string{"h2", "http/1.1"}},
+		ByALPN:      map[string]network.Handler{"h2": named{"h2", d.got}},
+		Default:     named{"other", d.got},
+		Timeout:     5 * time.Second,
+		Log:         slog.New(slog.NewTextHandler(&d.log, nil)),
+		OnHandshake: func(err error) { d.shaken = append(d.shaken, err) },
 	})
 	return d
 }
@@ -110,7 +110,7 @@ func TestAConnectionIsParkedForWhomALPNChose(t *testing.T) {
 			if len(d.shaken) != 1 || d.shaken[0] != nil {
 				t.Errorf("handshakes %v, want one that succeeded", d.shaken)
 			}
-			if m := ConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
+			if m := NewConnMeta("l", conn); !m.Secure || m.TLS == nil || m.TLS.Version != "TLSv1.3" {
 				t.Errorf("ConnMeta has %+v", m.TLS)
 			}
 		})
@@ -128,7 +128,7 @@ func TestWhoBeginsWithoutAHandshake(t *testing.T) {
 	})
 	t.Run("is served where plaintext may be", func(t *testing.T) {
 		d := newDoor(t)
-		d.secured.o.Plain = named{"plain", d.got}
+		d.secured.o.Plaintext = named{"plain", d.got}
 		if _, err := d.knock(plain); err != nil || <-d.got != "plain" || len(d.shaken) != 0 {
 			t.Errorf("ServeConn = %v, handshakes %v", err, d.shaken)
 		}

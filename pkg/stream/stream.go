@@ -19,14 +19,14 @@ type Protocol struct {
 
 	// Match says whether a connection that begins with b speaks the protocol, for
 	// listeners that carry several.
-	Match func(b []byte) xprotocol.Verdict
+	Match func(b []byte) xprotocol.MatchResult
 
 	// NewServer returns the engine's downstream side.
 	NewServer func(ServerOptions) Server
 
-	// NewClient makes a freshly dialled connection an upstream connection of
+	// NewUpstreamConn makes a freshly dialled connection an upstream connection of
 	// the protocol. It starts no goroutine that outlives the connection.
-	NewClient func(conn *network.Conn, o ClientOptions) Client
+	NewUpstreamConn func(conn *network.Conn, o UpstreamConnOptions) UpstreamConn
 
 	// Multiplexed: a Client carries many exchanges at once.
 	Multiplexed bool
@@ -39,7 +39,7 @@ type Server = network.Handler
 
 // ServerOptions is what a server needs. Immutable.
 type ServerOptions struct {
-	Listener    string // for ConnMeta
+	Listener    string // for NewConnMeta
 	Service     protocol.Service
 	HTTP1       config.HTTP1Options
 	HTTP2       config.HTTP2Options
@@ -54,16 +54,16 @@ type ServerOptions struct {
 	// no request, after the last byte of its answer was written, or could not be. It
 	// keeps nothing of x. May be nil.
 	Observe func(x *protocol.Exchange)
-	// NewTally returns what does as Observe, for one goroutine of an engine that ends
+	// NewBatchObserver returns what does as Observe, for one goroutine of an engine that ends
 	// many exchanges at once. Nil if Observe is.
-	NewTally func() Tally
+	NewBatchObserver func() BatchObserver
 
 	Log *slog.Logger
 }
 
-// Tally accounts for exchanges that one goroutine ends. Those that went one way and
+// BatchObserver accounts for exchanges that one goroutine ends. Those that went one way and
 // ended alike it may account for together.
-type Tally interface {
+type BatchObserver interface {
 	// Enter ties an exchange that the engine does not start, because its client has left,
 	// to the current configuration, which Observe releases. It reports whether Observe
 	// needs the request's fields: otherwise the engine need not read them.
@@ -99,7 +99,7 @@ type Upgrade struct {
 	Trailers bool
 }
 
-// Client is one upstream connection. A pool owns it. It carries one exchange at
+// UpstreamConn is one upstream connection. A pool owns it. It carries one exchange at
 // a time, or many if its protocol is Multiplexed; then all of this is safe for
 // concurrent use.
 //
@@ -109,7 +109,7 @@ type Upgrade struct {
 // answer has no content, because its fields are views of the connection's
 // buffer. Then, or when Serve returns an error, Released is called, exactly once
 // per Serve.
-type Client interface {
+type UpstreamConn interface {
 	protocol.Service
 
 	// Usable reports whether the connection can take an exchange now, after it
@@ -122,28 +122,28 @@ type Client interface {
 	Close() error
 }
 
-// Timed is a Client that asks its host for a sign of life now and then.
-type Timed interface {
-	Client
-	// RoundTrip is how long the last took to come; 0: there was none.
-	RoundTrip() time.Duration
+// RTTReporter is a Client that asks its host for a sign of life now and then.
+type RTTReporter interface {
+	UpstreamConn
+	// RTT is how long the last took to come; 0: there was none.
+	RTT() time.Duration
 }
 
-// Limited is a Client whose host says how many exchanges it takes at once.
-type Limited interface {
-	Client
-	// Limit is how many; what is more than that waits on the connection until others
+// StreamLimitReporter is a Client whose host says how many exchanges it takes at once.
+type StreamLimitReporter interface {
+	UpstreamConn
+	// MaxConcurrentStreams is how many; what is more than that waits on the connection until others
 	// have ended.
-	Limit() int64
+	MaxConcurrentStreams() int64
 }
 
-// ClientOptions is what an upstream connection needs.
-type ClientOptions struct {
+// UpstreamConnOptions is what an upstream connection needs.
+type UpstreamConnOptions struct {
 	HTTP1 config.HTTP1Options
 	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
-	// Released is called when an exchange has left the connection; reusable
+	// OnRelease is called when an exchange has left the connection; reusable
 	// says whether it can take another. Called from the exchange's goroutine.
-	Released func(reusable bool)
+	OnRelease func(reusable bool)
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TLSMeta returns what is known of a connection's TLS; nil: it has none.
-func TLSMeta(conn *network.Conn) *protocol.TLS {
+// NewTLSMeta returns what is known of a connection's TLS; nil: it has none.
+func NewTLSMeta(conn *network.Conn) *protocol.TLS {
 	t := conn.TLS()
 	if t == nil {
 		return nil
@@ -22,7 +22,7 @@ func TLSMeta(conn *network.Conn) *protocol.TLS {
 		ServerName: t.ServerName, Protocol: t.Protocol, Resumed: t.Resumed,
 	}
 	if t.LocalCertificate != nil {
-		m.OwnURIs = urisOf(t.LocalCertificate)
+		m.LocalURISANs = urisOf(t.LocalCertificate)
 	}
 	if t.PeerCertificate != nil && t.Verified {
 		m.Peer = certificate(t.PeerCertificate)
@@ -37,7 +37,7 @@ func certificate(cert *x509.Certificate) *protocol.Certificate {
 	sum := sha256.Sum256(cert.Raw)
 	c := &protocol.Certificate{
 		Subject: cert.Subject.String(), Issuer: cert.Issuer.String(), Serial: cert.SerialNumber.Text(16),
-		Fingerprint: hex.EncodeToString(sum[:]), DNS: cert.DNSNames, URIs: urisOf(cert),
+		Fingerprint: hex.EncodeToString(sum[:]), DNSSANs: cert.DNSNames, URISANs: urisOf(cert),
 	}
 	return c
 }

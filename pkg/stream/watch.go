@@ -2,10 +2,10 @@ package stream
 
 import "sync"
 
-// Watch is how an exchange of a connection that carries many learns that its caller
+// DisconnectWatch is how an exchange of a connection that carries many learns that its caller
 // is gone, and how its engine learns what the exchange is waiting for then, an On.
 // The zero value is ready; safe for concurrent use.
-type Watch[On any] struct {
+type DisconnectWatch[On any] struct {
 	mu    sync.Mutex
 	ended bool          // guarded by mu; the caller is gone
 	on    On            // guarded by mu; what the exchange waits for, or has waited for
@@ -13,9 +13,9 @@ type Watch[On any] struct {
 	done  chan struct{} // guarded by mu; closed when gone has returned; nil: it was not called
 }
 
-// Start is protocol.Caller's Watch. run starts a goroutine and sees to it that its
+// Start is protocol.Downstream's Watch. run starts a goroutine and sees to it that its
 // end is waited for.
-func (w *Watch[On]) Start(run func(func()), gone func()) (stop func()) {
+func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.gone = gone
@@ -26,7 +26,7 @@ func (w *Watch[On]) Start(run func(func()), gone func()) (stop func()) {
 }
 
 // call calls gone on a goroutine of its own. w.mu is held.
-func (w *Watch[On]) call(run func(func())) {
+func (w *DisconnectWatch[On]) call(run func(func())) {
 	gone, done := w.gone, make(chan struct{})
 	w.gone, w.done = nil, done
 	run(func() {
@@ -35,7 +35,7 @@ func (w *Watch[On]) call(run func(func())) {
 	})
 }
 
-func (w *Watch[On]) stop() {
+func (w *DisconnectWatch[On]) stop() {
 	w.mu.Lock()
 	done := w.done
 	w.gone, w.done = nil, nil
@@ -45,8 +45,8 @@ func (w *Watch[On]) stop() {
 	}
 }
 
-// Wait notes what the exchange waits for, and reports false if its caller is gone.
-func (w *Watch[On]) Wait(on On) bool {
+// SetPending notes what the exchange waits for, and reports false if its caller is gone.
+func (w *DisconnectWatch[On]) SetPending(on On) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.on = on
@@ -54,15 +54,15 @@ func (w *Watch[On]) Wait(on On) bool {
 }
 
 // On returns what the exchange waits for, or has waited for.
-func (w *Watch[On]) On() On {
+func (w *DisconnectWatch[On]) On() On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.on
 }
 
-// Leave tells that the caller is gone, and returns what the exchange waits for, or
+// NotifyDisconnect tells that the caller is gone, and returns what the exchange waits for, or
 // has waited for: who ends that wait must be able to tell that it is over.
-func (w *Watch[On]) Leave(run func(func())) On {
+func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.ended = true
@@ -73,15 +73,15 @@ func (w *Watch[On]) Leave(run func(func())) On {
 }
 
 // Ended reports whether the caller is gone.
-func (w *Watch[On]) Ended() bool {
+func (w *DisconnectWatch[On]) Ended() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ended
 }
 
-// Clear makes w that of the next exchange. An engine that may be leaving an exchange
+// Reset makes w that of the next exchange. An engine that may be leaving an exchange
 // which is just over clears once more before there is a next one.
-func (w *Watch[On]) Clear() {
+func (w *DisconnectWatch[On]) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var none On

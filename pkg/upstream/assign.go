@@ -38,7 +38,7 @@ func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) 
 	if h == nil {
 		if absent { // nobody can wait
 			c.env.desk.Ask(c.name)
-			return nil, protocol.Faultf(protocol.NotSupplied, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
+			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
 		}
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}

@@ -35,8 +35,8 @@ func (p *bound) Start(ctx context.Context, x *protocol.Exchange) error {
 // of returns the pool of a downstream connection.
 func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	var conn any = meta
-	if meta != nil && meta.Link != nil {
-		conn = meta.Link
+	if meta != nil && meta.DownstreamConn != nil {
+		conn = meta.DownstreamConn
 	}
 	p.mu.Lock()
 	t := p.own[conn]
@@ -69,7 +69,7 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 func (p *bound) bind(ctx context.Context, conn any, t *tie) {
 	drop := func() { p.drop(conn) }
 	var stop func()
-	if link, ok := conn.(protocol.Link); ok {
+	if link, ok := conn.(protocol.DownstreamConn); ok {
 		stop = link.OnClose(drop)
 	} else {
 		forget := context.AfterFunc(ctx, drop)

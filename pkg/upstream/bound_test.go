@@ -270,7 +270,7 @@ func TestACallerThatStaysForgetsPoolsThatWent(t *testing.T) {
 		defer s.Close()
 		link := new(lasting)
 		d := newDownstream()
-		d.meta.Link = link
+		d.meta.DownstreamConn = link
 		for i, host := range []string{"a", "b", "c"} {
 			apply(t, s, moded(config.Bind, host))
 			finish(d.begin(t, c))

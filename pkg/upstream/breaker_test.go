@@ -54,7 +54,7 @@ func TestAPriorityThatHasUsedUpItsLimitLeavesTheOtherItsOwn(t *testing.T) {
 					var others []*protocol.Exchange
 					for range 5 {
 						x, why := with(c, other)
-						if why != protocol.None {
+						if why != protocol.ReasonNone {
 							t.Fatalf("of the other priority: %v", why)
 						}
 						others = append(others, x)
@@ -89,7 +89,7 @@ func TestPrioritiesShareNoConnection(t *testing.T) {
 		for range 3 {
 			for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
 				x, why := with(c, p)
-				if why != protocol.None {
+				if why != protocol.ReasonNone {
 					t.Fatal(why)
 				}
 				all = append(all, x)
@@ -194,7 +194,7 @@ func TestALimitOfNothingIsAlwaysReached(t *testing.T) {
 					t.Errorf("%d exchanges are in flight", got)
 				}
 				x, why := with(c, config.HighPriority)
-				if why != protocol.None {
+				if why != protocol.ReasonNone {
 					t.Fatalf("of the other priority: %v", why)
 				}
 				finish(x)

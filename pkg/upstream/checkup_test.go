@@ -142,7 +142,7 @@ func TestAnEjectedHostThatPassesItsChecks(t *testing.T) {
 				_, c := newMoodySet(t, newMoods(), cfg)
 				synctest.Wait()
 				a := hostNamed(t, c, "a")
-				attempt(a, 1, 500, protocol.None)
+				attempt(a, 1, 500, protocol.ReasonNone)
 				pass(11 * time.Second) // its second check
 				if out := a.health.has(ejected); out == returns {
 					t.Errorf("a good check: ejected %v, want %v", out, !returns)
@@ -192,7 +192,7 @@ func TestChangesOfHealthAreLogged(t *testing.T) {
 		m.set("a", 503)
 		pass(30 * time.Second)
 		m.set("a", 200)
-		attempt(hostNamed(t, s.Get("web"), "a"), 1, 500, protocol.None)
+		attempt(hostNamed(t, s.Get("web"), "a"), 1, 500, protocol.ReasonNone)
 		pass(time.Minute)
 		for _, want := range []string{
 			`level=WARN msg="upstream host fails its health checks" cluster=web host=a protocol=Http1 error="status 503"`,

@@ -98,7 +98,7 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 	if ctx.Err() == nil && !x.Canceled() {
 		return nil
 	}
-	return protocol.Faultf(protocol.DownstreamGone, "before a connection to %s was opened", h.address)
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "before a connection to %s was opened", h.address)
 }
 
 // granted waits until w is granted a connection, or for the deadline or the caller of x.
@@ -109,15 +109,15 @@ func (p *exclusive) granted(ctx context.Context, x *protocol.Exchange, w *claim)
 			p.withdraw(w)
 		}
 	}()
-	g, why := await(ctx, x.Until(), x.Caller, w.grant)
+	g, why := await(ctx, x.EffectiveDeadline(), x.Caller, w.grant)
 	waited = true
-	if why == protocol.None {
+	if why == protocol.ReasonNone {
 		return g.m, g.err
 	}
 	dialed, dials := p.withdraw(w)
 	a := p.host.address
 	switch {
-	case why == protocol.DownstreamGone:
+	case why == protocol.ReasonDownstreamDisconnect:
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", a)
 	case !dials:
 		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", p.breaker.cluster.name, p.breaker.limits().MaxConnections)
@@ -283,7 +283,7 @@ func (p *exclusive) finish(ctx context.Context, d *connecting) {
 // judge counts a failed connect against the host, and returns its error: that of a panic
 // meanwhile.
 func (p *exclusive) judge(failed error) (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	if p.host.cluster.env.ctx.Err() == nil {
 		p.host.connectFailed(failed)
 	}
@@ -292,7 +292,7 @@ func (p *exclusive) judge(failed error) (err error) {
 
 // establish opens a connection when it is d's turn. A panic is an error, and gives the slot back.
 func (p *exclusive) establish(ctx context.Context, d *connecting) (m *member, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	c, b := p.host.cluster, p.breaker
 	s := c.state.Load()
 	if err := p.dials.acquire(ctx, s.config.Pool.ConnectLimit(), s.connectBy(), p.host); err != nil {

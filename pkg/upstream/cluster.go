@@ -149,9 +149,11 @@ type Via struct {
 // all), NotSupplied (nobody has said which hosts there are), what the last attempt failed
 // with, or UpstreamTimeout and DownstreamGone while
 // it waited for a connection.
-func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error { return protocol.Run(ctx, v, x) }
+func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return protocol.ServeSync(ctx, v, x)
+}
 
-// Start is protocol.Starter's: it sends x to the first host.
+// Start is protocol.AsyncService's: it sends x to the first host.
 func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
@@ -160,7 +162,7 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 		return err
 	}
 	if c.absent(s) {
-		return x.Fork(ctx, latecomer{v})
+		return x.RunBlocking(ctx, latecomer{v})
 	}
 	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.drop(s.config); err != nil {
@@ -171,7 +173,7 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 	if err != nil {
 		return err
 	}
-	x.Then(v)
+	x.PushFinisher(v)
 	return p.Start(ctx, x)
 }
 
@@ -179,7 +181,7 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 func (v *Via) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	more, err := v.tried(x, err)
 	if more {
-		return x.Fork(ctx, &others{v, len(x.Record.Attempts) - 1, err})
+		return x.RunBlocking(ctx, &others{v, len(x.Record.Attempts) - 1, err})
 	}
 	return err
 }
@@ -253,7 +255,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 		return false, nil
 	}
 	a.Reason = protocol.ReasonOf(err)
-	if a.Reason == protocol.DownstreamGone { // that says nothing of the host
+	if a.Reason == protocol.ReasonDownstreamDisconnect { // that says nothing of the host
 		h.cancelled.Add(1)
 		v.Cluster.count(AttemptCancelled)
 	} else {
@@ -268,7 +270,7 @@ func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
 		return false, err
 	}
 	h.load.End()
-	if goesOn(kept.err) && !expired(x.Until()) {
+	if goesOn(kept.err) && !expired(x.EffectiveDeadline()) {
 		return true, kept.err
 	}
 	return false, kept.err

@@ -18,7 +18,7 @@ func TestServeRecordsWhatItDid(t *testing.T) {
 	s, c := one(t, newWorld(), cluster("web", "a"))
 	x := begin(t, c)
 	wantList(t, "attempts", attempts(x), "a:200")
-	if x.Record.Cluster != protocol.Place(c) {
+	if x.Record.Cluster != protocol.Named(c) {
 		t.Errorf("Record.Cluster = %v, want the cluster", x.Record.Cluster)
 	}
 	wantCounts(t, s, 1, 1, 0)
@@ -102,7 +102,7 @@ func TestViaTellsTheHostBeforeEachAttempt(t *testing.T) {
 		var chosen []string
 		x := get()
 		via := &Via{Cluster: c, Chosen: func(x *protocol.Exchange, h *Host) {
-			if x.Record.Host() != protocol.Place(h) {
+			if x.Record.Host() != protocol.Named(h) {
 				t.Errorf("chosen %s is not the last attempt", h.Name())
 			}
 			chosen = append(chosen, h.Name())
@@ -392,9 +392,9 @@ func TestCallerThatLeavesWhileConnectingIsNotTheHostsFault(t *testing.T) {
 			time.AfterFunc(5*time.Second, cancel)
 			x := get()
 			switch err := c.Serve(ctx, x); protocol.ReasonOf(err) {
-			case protocol.None:
+			case protocol.ReasonNone:
 				finish(x)
-			case protocol.DownstreamGone:
+			case protocol.ReasonDownstreamDisconnect:
 			default:
 				t.Errorf("Serve = %v", err)
 			}

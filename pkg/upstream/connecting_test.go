@@ -150,7 +150,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 				k.drop(a)
 			}
 			for _, a := range list {
-				if why := <-a.done; why != protocol.DownstreamGone {
+				if why := <-a.done; why != protocol.ReasonDownstreamDisconnect {
 					t.Fatalf("a canceled exchange ended with %v", why)
 				}
 			}
@@ -177,7 +177,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 		}
 		for range 10 {
 			for _, a := range k.begin(t, c, 1) {
-				if why := <-a.done; why != protocol.None {
+				if why := <-a.done; why != protocol.ReasonNone {
 					t.Fatalf("the next exchange ended with %v", why)
 				}
 				finish(a.x)
@@ -201,12 +201,12 @@ func TestCanceledBeforeItCameDoesNotDial(t *testing.T) {
 		defer down.end()
 		x := get()
 		x.Caller = &gonePeer{}
-		if why := <-k.start(c, down, x).done; why != protocol.DownstreamGone {
+		if why := <-k.start(c, down, x).done; why != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("an exchange of a caller that is gone ended with %v", why)
 		}
 		over := newDownstream()
 		over.end()
-		if why := <-k.start(c, over, get()).done; why != protocol.DownstreamGone {
+		if why := <-k.start(c, over, get()).done; why != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("an exchange whose context has ended ended with %v", why)
 		}
 		synctest.Wait()
@@ -231,7 +231,7 @@ func TestConnectsAreBounded(t *testing.T) {
 		}
 		open()
 		for i, a := range list {
-			if why := <-a.done; why != protocol.None {
+			if why := <-a.done; why != protocol.ReasonNone {
 				t.Fatalf("exchange %d ended with %v", i, why)
 			}
 			finish(a.x)
@@ -268,7 +268,7 @@ func TestWaitersOfAPoolAreServedInOrder(t *testing.T) {
 			for i, a := range list {
 				select {
 				case why := <-a.done:
-					if why != protocol.None {
+					if why != protocol.ReasonNone {
 						t.Errorf("exchange %d ended with %v", i, why)
 					}
 					now = append(now, i)
@@ -326,7 +326,7 @@ func TestAFailedConnectStallsNobody(t *testing.T) {
 		n.set(n.refuse, k.host(), false)
 		pass(lastPause)
 		for _, a := range k.begin(t, c, 5) {
-			if why := <-a.done; why != protocol.None {
+			if why := <-a.done; why != protocol.ReasonNone {
 				t.Fatalf("when the host is back: %v", why)
 			}
 			finish(a.x)
@@ -373,7 +373,7 @@ func TestAFailedConnectBesideOthersFailsOnlyThoseBeforeIt(t *testing.T) {
 			t.Errorf("the one before ended with %v", got)
 		}
 		y := <-after
-		if y.Record.Reason != protocol.None {
+		if y.Record.Reason != protocol.ReasonNone {
 			t.Fatalf("the one after ended with %v", y.Record.Reason)
 		}
 		finish(x)
@@ -402,7 +402,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 					case <-open:
 						return func() error { return nil }, nil
 					case <-ctx.Done():
-						return nil, protocol.NewFault(protocol.DownstreamGone, ctx.Err())
+						return nil, protocol.NewFault(protocol.ReasonDownstreamDisconnect, ctx.Err())
 					}
 				})
 			}()
@@ -425,7 +425,7 @@ func TestConnectsOfCarriedBytesAreBounded(t *testing.T) {
 		}
 		cancel()
 		for _, done := range first {
-			if err := <-done; protocol.ReasonOf(err) != protocol.DownstreamGone {
+			if err := <-done; protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("a canceled one: %v", err)
 			}
 		}

@@ -40,7 +40,7 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	place := d.queue.PushBack(ready)
 	d.mu.Unlock()
 	_, why := await(ctx, deadline, nil, ready)
-	if why == protocol.None {
+	if why == protocol.ReasonNone {
 		return nil
 	}
 	d.mu.Lock()

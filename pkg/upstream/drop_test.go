@@ -32,7 +32,7 @@ func TestAShareIsDropped(t *testing.T) {
 				switch why {
 				case protocol.Dropped:
 					refused++
-				case protocol.None:
+				case protocol.ReasonNone:
 					finish(x)
 				default:
 					t.Fatal(why)

@@ -38,7 +38,9 @@ type member struct {
 }
 
 // Start is pool's: it may have to wait for a connection.
-func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error { return x.Fork(ctx, p) }
+func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error {
+	return x.RunBlocking(ctx, p)
+}
 
 // Serve is pool's.
 //
@@ -57,7 +59,7 @@ func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
 		p.host.answered()
 		return nil
 	}
-	if !reused || !resendable(&x.Request, err) || expired(x.Until()) {
+	if !reused || !resendable(&x.Request, err) || expired(x.EffectiveDeadline()) {
 		return err
 	}
 	p.breaker.again(p.host)
@@ -113,7 +115,7 @@ func isIdempotent(method string) bool {
 // take returns a connection that x is counted on: an idle one that is usable, or one that
 // x has waited for. A panic is an error, and nothing is counted then.
 func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	for {
 		m := p.pop()
 		if m == nil {
@@ -133,7 +135,7 @@ func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (m *member, 
 
 // takeNew is take for an exchange that does not want a connection that was idle.
 func (p *exclusive) takeNew(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	return p.await(ctx, x, true)
 }
 

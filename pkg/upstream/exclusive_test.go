@@ -88,14 +88,14 @@ func TestDeadIdleConnectionsAreNotUsed(t *testing.T) {
 
 // body is a request body that may be sent again only while whole is true.
 type body struct {
-	protocol.TextBody
+	protocol.StringBody
 	whole bool
 }
 
-func (b *body) Rewind() bool { return b.whole && b.TextBody.Rewind() }
+func (b *body) Rewind() bool { return b.whole && b.StringBody.Rewind() }
 
 // once is a body that cannot start again.
-type once struct{ b protocol.TextBody }
+type once struct{ b protocol.StringBody }
 
 func (b *once) Read(p []byte) (int, error) { return b.b.Read(p) }
 func (b *once) Buffered() int              { return b.b.Buffered() }
@@ -114,7 +114,7 @@ func TestStaleConnection(t *testing.T) {
 		{"OPTIONS", "OPTIONS", nil, true},
 		{"TRACE", "TRACE", nil, true},
 		{"DELETE", "DELETE", nil, true},
-		{"PUT with a body that is held", "PUT", protocol.NewTextBody("held"), true},
+		{"PUT with a body that is held", "PUT", protocol.NewStringBody("held"), true},
 		{"PUT with a body that is not whole any more", "PUT", &body{whole: false}, false},
 		{"PUT with a body that streams", "PUT", &once{}, false},
 		{"POST", "POST", nil, false},

@@ -271,7 +271,7 @@ func attempts(x *protocol.Exchange) []string {
 	var list []string
 	for _, a := range x.Record.Attempts {
 		outcome := a.Reason.String()
-		if a.Reason == protocol.None {
+		if a.Reason == protocol.ReasonNone {
 			outcome = fmt.Sprint(a.Status)
 		}
 		list = append(list, a.Host.Name()+":"+outcome)
@@ -334,10 +334,10 @@ type narrow struct {
 	room int64
 }
 
-func (k narrow) Limit() int64 { return k.room }
+func (k narrow) MaxConcurrentStreams() int64 { return k.room }
 
-// RoundTrip is as many ms as the host takes exchanges.
-func (k narrow) RoundTrip() time.Duration { return time.Duration(k.room) * time.Millisecond }
+// RTT is as many ms as the host takes exchanges.
+func (k narrow) RTT() time.Duration { return time.Duration(k.room) * time.Millisecond }
 
 func newTrunks() *trunks {
 	return &trunks{

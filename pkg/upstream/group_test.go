@@ -452,7 +452,7 @@ func TestPeakEWMAAvoidsWhoAnswersSlowly(t *testing.T) {
 			if wire.host == "0" {
 				time.Sleep(time.Second)
 			}
-			x.Record.UpstreamFirst = time.Now()
+			x.Record.UpstreamFirstByte = time.Now()
 			return nil
 		}
 		cfg := crowd(2, config.PeakEWMA, nil)

@@ -17,17 +17,17 @@ func (h *Host) observe(x *protocol.Exchange, err error) {
 	if c.settings().Policy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
 		return
 	}
-	until, reason := x.Record.UpstreamFirst, protocol.ReasonOf(err)
+	until, reason := x.Record.UpstreamFirstByte, protocol.ReasonOf(err)
 	switch {
 	case err == nil && until.IsZero():
 		return
-	case err != nil && reason != protocol.UpstreamTimeout && reason != protocol.StreamIdle && reason != protocol.DownstreamGone:
+	case err != nil && reason != protocol.UpstreamTimeout && reason != protocol.StreamIdle && reason != protocol.ReasonDownstreamDisconnect:
 		return
 	case err != nil:
 		until = time.Now()
 	}
 	now, waited := c.env.now(), until.Sub(x.Record.UpstreamStart)
-	if reason == protocol.DownstreamGone && waited < h.load.Latency(now) {
+	if reason == protocol.ReasonDownstreamDisconnect && waited < h.load.Latency(now) {
 		return
 	}
 	c.observed.Store(int64(now))

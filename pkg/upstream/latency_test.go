@@ -20,13 +20,13 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 		known  time.Duration   // a moment ago
 		want   time.Duration
 	}{
-		{"an answer", config.PeakEWMA, protocol.None, 0, took},
+		{"an answer", config.PeakEWMA, protocol.ReasonNone, 0, took},
 		{"no answer in time", config.PeakEWMA, protocol.UpstreamTimeout, 0, took},
-		{"a caller that has left, or got the answer of another host", config.PeakEWMA, protocol.DownstreamGone, 0, took},
-		{"a caller that has left later than most are answered", config.PeakEWMA, protocol.DownstreamGone, took / 2, took},
-		{"a caller that has left sooner", config.PeakEWMA, protocol.DownstreamGone, 2 * took, 2 * took},
+		{"a caller that has left, or got the answer of another host", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 0, took},
+		{"a caller that has left later than most are answered", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, took / 2, took},
+		{"a caller that has left sooner", config.PeakEWMA, protocol.ReasonDownstreamDisconnect, 2 * took, 2 * took},
 		{"a connection that was lost", config.PeakEWMA, protocol.UpstreamReset, 0, 0},
-		{"another policy", config.LeastRequest, protocol.None, 0, 0},
+		{"another policy", config.LeastRequest, protocol.ReasonNone, 0, 0},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -39,10 +39,10 @@ func TestLatenciesThatAreObserved(t *testing.T) {
 						h := x.Record.Host().(*Host)
 						h.load.Observe(h.cluster.env.now(), tt.known)
 					}
-					if tt.fault != protocol.None {
+					if tt.fault != protocol.ReasonNone {
 						return protocol.Faultf(tt.fault, "so it was asked")
 					}
-					x.Record.UpstreamFirst = time.Now()
+					x.Record.UpstreamFirstByte = time.Now()
 					return nil
 				}
 				_, c := one(t, w, crowd(1, tt.policy, nil))

@@ -11,9 +11,9 @@ import (
 type line struct {
 	pool    *shared
 	conn    Connection
-	start   protocol.Starter // conn, or what makes two halves of it
-	limited Limited          // conn; nil: its host has no limit of exchanges
-	most    int64            // how many exchanges may begin on it; 0: any number
+	start   protocol.AsyncService // conn, or what makes two halves of it
+	limited Limited               // conn; nil: its host has no limit of exchanges
+	most    int64                 // how many exchanges may begin on it; 0: any number
 
 	// load is how many exchanges it carries, less gone once it has left: then it takes
 	// no more, and who makes it carry nothing discards it.
@@ -69,7 +69,7 @@ func (l *line) limit() int64 {
 	if l.limited == nil {
 		return 0
 	}
-	return max(l.limited.Limit(), 1)
+	return max(l.limited.MaxConcurrentStreams(), 1)
 }
 
 // full reports whether l carries as many exchanges as its host takes.

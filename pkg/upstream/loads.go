@@ -147,7 +147,7 @@ func (e *ending) isBad() bool {
 	if e.answer == 0 || e.answer >= serverFailed {
 		return false
 	}
-	if e.reason == protocol.None {
+	if e.reason == protocol.ReasonNone {
 		return e.code > 0 && e.protocol == string(config.HTTP2) && statusOfGRPC(e.code) >= serverFailed
 	}
 	return isLocal(e.reason)

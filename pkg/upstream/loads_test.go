@@ -204,7 +204,7 @@ func TestTheEndOfAnAnswerMayShowThatItsHostHasFailed(t *testing.T) {
 		{"bad by its head", metrics.Outcome{Protocol: string(config.HTTP2), Answer: 503, Code: 14}, 0},
 		{"no answer", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset)}, 0},
 		{"cut short", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.UpstreamReset), Answer: 200}, 1},
-		{"the caller left", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.DownstreamGone), Answer: 200}, 0},
+		{"the caller left", metrics.Outcome{Protocol: string(config.HTTP1), Reason: uint8(protocol.ReasonDownstreamDisconnect), Answer: 200}, 0},
 	} {
 		_, cell := one(t, newWorld(), cluster("web", "a"))
 		h := cell.state.Load().hosts[0]

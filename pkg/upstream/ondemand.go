@@ -66,7 +66,7 @@ type latecomer struct{ *Via }
 // Serve is protocol.Service's.
 func (l latecomer) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
-	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.Until(), x.Caller); err != nil {
+	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Caller); err != nil {
 		return err
 	}
 	return l.Via.Serve(ctx, x)
@@ -75,7 +75,7 @@ func (l latecomer) Serve(ctx context.Context, x *protocol.Exchange) error {
 // awaitHosts asks for the hosts of the cluster and waits until they are there, as one of
 // those who wait for a connection. Errors are Faults: Overflow, NotSupplied,
 // UpstreamTimeout at the deadline (zero: there is none), or DownstreamGone.
-func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller protocol.Caller) error {
+func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller protocol.Downstream) error {
 	if err := b.enterPending(); err != nil {
 		return err
 	}
@@ -87,12 +87,12 @@ func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller pro
 		return nil
 	}
 	c.env.desk.Ask(c.name)
-	until, late := time.Now().Add(s.config.OnDemand.Wait), protocol.NotSupplied
+	until, late := time.Now().Add(s.config.OnDemand.Wait), protocol.ReasonOnDemandTimeout
 	if !deadline.IsZero() && deadline.Before(until) {
 		until, late = deadline, protocol.UpstreamTimeout
 	}
 	switch _, why := await(ctx, until, caller, come); why {
-	case protocol.None:
+	case protocol.ReasonNone:
 		return nil
 	case protocol.UpstreamTimeout:
 		return protocol.Faultf(late, "cluster %s: its hosts were asked for, and have not come", c.name)

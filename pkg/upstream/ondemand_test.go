@@ -71,9 +71,9 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 		want     protocol.Reason
 		after    time.Duration
 	}{
-		{"the configured time", 0, false, false, protocol.NotSupplied, hostsWait},
+		{"the configured time", 0, false, false, protocol.ReasonOnDemandTimeout, hostsWait},
 		{"the deadline of the exchange, if that is sooner", 2 * time.Second, false, false, protocol.UpstreamTimeout, 2 * time.Second},
-		{"a caller that leaves", 0, true, false, protocol.DownstreamGone, time.Second},
+		{"a caller that leaves", 0, true, false, protocol.ReasonDownstreamDisconnect, time.Second},
 		{"a cluster that is removed", 0, false, true, protocol.NoCluster, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -119,7 +119,7 @@ func TestWhoWaitsForHostsWaitsForAConnection(t *testing.T) {
 		s, c := one(t, newWorld(), cfg)
 		defer s.Close()
 		var first sync.WaitGroup
-		first.Go(func() { fails(t, c, protocol.NotSupplied) })
+		first.Go(func() { fails(t, c, protocol.ReasonOnDemandTimeout) })
 		synctest.Wait()
 		fails(t, c, protocol.Overflow)
 		first.Wait()
@@ -138,7 +138,7 @@ func TestConnectionsWaitForHosts(t *testing.T) {
 				return func() error { return nil }, nil
 			})
 		}
-		if err := carry(t.Context()); protocol.ReasonOf(err) != protocol.NotSupplied {
+		if err := carry(t.Context()); protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 			t.Errorf("CarryOn = %v, want not supplied", err)
 		}
 		var serving sync.WaitGroup
@@ -156,7 +156,7 @@ func TestConnectionsWaitForHosts(t *testing.T) {
 func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
 	s, c := one(t, newWorld(), asleep("web"))
 	_, err := c.Assign(0, nil)
-	if protocol.ReasonOf(err) != protocol.NotSupplied {
+	if protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 		t.Errorf("Assign = %v, want not supplied", err)
 	}
 	if got := s.Demand().Take(); !slices.Equal(got, []string{"web"}) {

@@ -40,9 +40,9 @@ func (p *shared) await(ctx context.Context, x *protocol.Exchange, o *opening) (l
 		}
 	}()
 	x.Detach()
-	_, why := await(ctx, x.Until(), x.Caller, o.done)
+	_, why := await(ctx, x.EffectiveDeadline(), x.Caller, o.done)
 	waited = true
-	if why != protocol.None && p.desert(o) {
+	if why != protocol.ReasonNone && p.desert(o) {
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
 	}
 	switch { // it is open, if at the last moment
@@ -170,7 +170,7 @@ func (p *shared) settle(o *opening, l *line, limit int64, err error) (over bool)
 // as long, or until ctx ends. It returns how many exchanges its host takes on it, 0 for any
 // number. A panic is an error, and gives the slot back.
 func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	c := p.host.cluster
 	s, b := c.state.Load(), p.breaker
 	var conn Connection
@@ -201,7 +201,7 @@ func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, er
 	}
 	l.limited, _ = conn.(Limited)
 	limit = l.limit()
-	l.conn, l.start = conn, protocol.Halves(conn)
+	l.conn, l.start = conn, protocol.Async(conn)
 	return limit, nil
 }
 

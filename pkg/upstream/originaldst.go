@@ -24,7 +24,7 @@ type Arrival struct {
 // arrivalOf returns the Arrival of an exchange's connection.
 func arrivalOf(x *protocol.Exchange) Arrival {
 	if m := x.Meta.Conn; m != nil {
-		return Arrival{From: m.Direct(), To: m.Local, Redirected: m.Redirected}
+		return Arrival{From: m.DirectRemote(), To: m.Local, Redirected: m.Redirected}
 	}
 	return Arrival{}
 }
@@ -112,7 +112,7 @@ func (o *ownConnections) add(e ends, n int) {
 // loops returns a Fault of Loop if a connection that has come in is one of Weft's own.
 func (c *Cluster) loops(at Arrival) error {
 	if c.env.own.has(at) {
-		return protocol.Faultf(protocol.Loop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
+		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
 	}
 	return nil
 }

@@ -352,17 +352,17 @@ func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
 	at := Arrival{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
 	x := meant(at.To.String())
 	x.Meta.Conn.Remote = at.From
-	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.Loop {
+	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Serve = %v, want a loop", err)
 	}
-	if err := h.Loops(at); protocol.ReasonOf(err) != protocol.Loop {
+	if err := h.Loops(at); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Loops = %v, want a loop", err)
 	}
 	err = c.CarryOn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		t.Error("connect was called")
 		return func() error { return nil }, nil
 	})
-	if protocol.ReasonOf(err) != protocol.Loop {
+	if protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("CarryOn = %v, want a loop", err)
 	}
 	if err := conn.Close(); err != nil {

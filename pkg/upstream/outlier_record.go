@@ -58,9 +58,9 @@ type ending struct {
 func (r *record) observe(e ending, n int) {
 	switch {
 	case e.answer == 0 || r.isBad(e.answer): // judge has counted it
-	case e.reason == protocol.None && e.protocol == string(config.HTTP2) && e.code > 0:
+	case e.reason == protocol.ReasonNone && e.protocol == string(config.HTTP2) && e.code > 0:
 		r.answered(statusOfGRPC(e.code), n)
-	case e.reason == protocol.None:
+	case e.reason == protocol.ReasonNone:
 		r.passed(n)
 	case isLocal(e.reason): // the answer was cut short
 		for range n {
@@ -75,7 +75,7 @@ func (h *Host) Dropped(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return
 	}
-	e := ending{x.Meta.Protocol, protocol.None, x.Response.Status, protocol.GRPCStatus(&x.Response)}
+	e := ending{x.Meta.Protocol, protocol.ReasonNone, x.Response.Status, protocol.GRPCStatus(&x.Response)}
 	if e.isBad() {
 		h.bad.Add(1)
 	}
@@ -108,7 +108,7 @@ func (r *record) failed(err error) {
 func isLocal(r protocol.Reason) bool {
 	switch r { //nolint:exhaustive // all others say nothing about the host
 	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
-		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.TryTimeout, protocol.StreamIdle:
+		protocol.UpstreamMalformed, protocol.UpstreamTimeout, protocol.ReasonPerTryTimeout, protocol.StreamIdle:
 		return true
 	}
 	return false

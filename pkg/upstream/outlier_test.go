@@ -72,7 +72,7 @@ func (*moody) Close() error              { return nil }
 
 // moodyBody is the body of its answers; closing it gives the connection back.
 type moodyBody struct {
-	protocol.TextBody
+	protocol.StringBody
 	c *moody
 }
 
@@ -105,7 +105,7 @@ func attempt(h *Host, n int, status int, reason protocol.Reason) {
 		x := get()
 		x.Response.Status = status
 		var err error
-		if reason != protocol.None {
+		if reason != protocol.ReasonNone {
 			err = protocol.Faultf(reason, "a test")
 		}
 		h.judge(x, err)
@@ -130,7 +130,7 @@ func withOutliers(o *config.Outlier, hosts ...string) *config.Cluster {
 }
 
 func TestFailuresInARowEject(t *testing.T) {
-	const ok, r = 200, protocol.None
+	const ok, r = 200, protocol.ReasonNone
 	type step struct {
 		n      int
 		status int
@@ -155,9 +155,9 @@ func TestFailuresInARowEject(t *testing.T) {
 		{"a 404 is a good answer", five, []step{{4, 500, r}, {1, 404, r}, {4, 500, r}}, false},
 		{"failures on this side are 5xx, too", five, []step{{3, 503, r}, {1, 0, protocol.UpstreamReset}, {1, 0, protocol.UpstreamTimeout}}, true},
 		{"what is not the host's fault counts for nothing", five, []step{
-			{4, 500, r}, {9, 0, protocol.DownstreamGone}, {9, 0, protocol.Overflow}, {9, 0, protocol.Draining},
+			{4, 500, r}, {9, 0, protocol.ReasonDownstreamDisconnect}, {9, 0, protocol.Overflow}, {9, 0, protocol.Draining},
 		}, false},
-		{"what is not the host's fault is no good answer, either", five, []step{{4, 500, r}, {9, 0, protocol.DownstreamGone}, {1, 500, r}}, true},
+		{"what is not the host's fault is no good answer, either", five, []step{{4, 500, r}, {9, 0, protocol.ReasonDownstreamDisconnect}, {1, 500, r}}, true},
 		{"three of 502, 503 and 504", gateway, []step{{1, 502, r}, {1, 503, r}, {1, 504, r}}, true},
 		{"a 500 is no gateway failure, and ends a row of them", gateway, []step{{2, 502, r}, {9, 500, r}, {2, 502, r}}, false},
 		{"a refused connect is a gateway failure", gateway, []step{{3, 0, protocol.ConnectFailure}}, true},
@@ -218,7 +218,7 @@ func TestEjectionsGrowAndShrink(t *testing.T) {
 		h := hostNamed(t, c, "a")
 		// out ejects the host and returns after how many intervals it is back.
 		out := func() (intervals int) {
-			attempt(h, 1, 500, protocol.None)
+			attempt(h, 1, 500, protocol.ReasonNone)
 			for h.health.has(ejected) {
 				pass(10 * time.Second)
 				if intervals++; intervals > 100 {
@@ -271,7 +271,7 @@ func TestMaxEjectionPercent(t *testing.T) {
 			_, c := newMoodySet(t, newMoods(), withOutliers(o, tt.hosts...))
 			var work sync.WaitGroup
 			for _, h := range c.state.Load().hosts {
-				work.Go(func() { attempt(h, 3, 500, protocol.None) })
+				work.Go(func() { attempt(h, 3, 500, protocol.ReasonNone) })
 			}
 			work.Wait()
 			out := 0
@@ -333,8 +333,8 @@ func TestRatesEject(t *testing.T) {
 				}), names...))
 				for i, of := range tt.traffic {
 					h := hostNamed(t, c, names[i])
-					attempt(h, of.good, 200, protocol.None)
-					attempt(h, of.bad, 500, protocol.None)
+					attempt(h, of.good, 200, protocol.ReasonNone)
+					attempt(h, of.bad, 500, protocol.ReasonNone)
 					attempt(h, of.lost, 0, protocol.UpstreamReset)
 				}
 				pass(10 * time.Second)
@@ -359,16 +359,16 @@ func TestEndingsCount(t *testing.T) {
 		ending ending
 		out    bool
 	}{
-		{"good", ending{string(config.HTTP1), protocol.None, 200, protocol.NoCode}, false},
-		{"gRPC that is unavailable", ending{string(config.HTTP2), protocol.None, 200, 14}, true},
-		{"gRPC that failed within", ending{string(config.HTTP2), protocol.None, 200, 13}, true},
-		{"gRPC that did not find what was asked for", ending{string(config.HTTP2), protocol.None, 200, 5}, false},
-		{"gRPC that is well", ending{string(config.HTTP2), protocol.None, 200, 0}, false},
+		{"good", ending{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, false},
+		{"gRPC that is unavailable", ending{string(config.HTTP2), protocol.ReasonNone, 200, 14}, true},
+		{"gRPC that failed within", ending{string(config.HTTP2), protocol.ReasonNone, 200, 13}, true},
+		{"gRPC that did not find what was asked for", ending{string(config.HTTP2), protocol.ReasonNone, 200, 5}, false},
+		{"gRPC that is well", ending{string(config.HTTP2), protocol.ReasonNone, 200, 0}, false},
 		{"no answer, which counted when the attempt ended", ending{string(config.HTTP2), protocol.UpstreamReset, 0, 14}, false},
 		{"cut short by the host", ending{string(config.HTTP1), protocol.UpstreamReset, 200, protocol.NoCode}, true},
-		{"cut short by the caller", ending{string(config.HTTP1), protocol.DownstreamGone, 200, protocol.NoCode}, false},
-		{"a status that was counted with its head", ending{string(config.HTTP1), protocol.None, 503, protocol.NoCode}, false},
-		{"a native status of RPC", ending{string(config.Dubbo), protocol.None, 200, 20}, false},
+		{"cut short by the caller", ending{string(config.HTTP1), protocol.ReasonDownstreamDisconnect, 200, protocol.NoCode}, false},
+		{"a status that was counted with its head", ending{string(config.HTTP1), protocol.ReasonNone, 503, protocol.NoCode}, false},
+		{"a native status of RPC", ending{string(config.Dubbo), protocol.ReasonNone, 200, 20}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -417,7 +417,7 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 				x := get()
 				x.Meta.Protocol, x.Record.Listener, x.Response.Status = string(config.HTTP2), h, tt.answer
 				x.Response.Header.Add("grpc-status", tt.field)
-				if tt.reason != protocol.None {
+				if tt.reason != protocol.ReasonNone {
 					h.judge(x, protocol.Faultf(tt.reason, "a test"))
 				} else {
 					h.judge(x, nil)
@@ -448,7 +448,7 @@ func TestEjectionsSurviveWhatDoesNotConcernThem(t *testing.T) {
 		o := outliers(func(o *config.Outlier) { o.Consecutive5xx = config.Consecutive{Failures: 1, Enforce: 100} })
 		s, c := newMoodySet(t, newMoods(), withOutliers(o, "a", "b"))
 		a := hostNamed(t, c, "a")
-		attempt(a, 1, 500, protocol.None)
+		attempt(a, 1, 500, protocol.ReasonNone)
 		same := *o
 		apply(t, s, withOutliers(&same, "a", "b", "c"))
 		if !a.health.has(ejected) || c.outlier.out != 1 {
@@ -459,7 +459,7 @@ func TestEjectionsSurviveWhatDoesNotConcernThem(t *testing.T) {
 			t.Errorf("the host has left: record %v, %d out, want none", a.record.Load(), c.outlier.out)
 		}
 		b := hostNamed(t, c, "b")
-		attempt(b, 1, 500, protocol.None)
+		attempt(b, 1, 500, protocol.ReasonNone)
 		apply(t, s, withOutliers(nil, "b", "c"))
 		if b.health.has(ejected) || b.record.Load() != nil {
 			t.Error("detection is off: the host is out yet")
@@ -479,7 +479,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	x.Response.Status = 200
 	if n := testing.AllocsPerRun(100, func() {
 		h.judge(x, nil)
-		h.record.Load().observe(ending{string(config.HTTP1), protocol.None, 200, protocol.NoCode}, 1)
+		h.record.Load().observe(ending{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations for a good answer, want 0", n)
 	}

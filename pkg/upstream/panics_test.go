@@ -52,7 +52,7 @@ func (c *faultyConn) Usable(idle time.Duration) bool {
 	return c.Connection.Usable(idle)
 }
 
-func (c *faultyConn) Limit() int64 {
+func (c *faultyConn) MaxConcurrentStreams() int64 {
 	c.f.pass("Limit")
 	return 100
 }
@@ -103,9 +103,9 @@ type faultyCaller struct {
 	f *faulty
 }
 
-func (c *faultyCaller) Watch(gone func()) (stop func()) {
+func (c *faultyCaller) OnDisconnect(gone func()) (stop func()) {
 	c.f.pass("Watch")
-	return c.caller.Watch(gone)
+	return c.caller.OnDisconnect(gone)
 }
 
 func (c *faultyCaller) Detach() { c.f.pass("Detach") }
@@ -180,7 +180,7 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						f.at.Store(&point)
 						err := f.serve(c, down)
 						f.at.Store(nil)
-						var p *protocol.Panic
+						var p *protocol.PanicError
 						if hit := f.hits.Load() > 0; hit != errors.As(err, &p) {
 							t.Errorf("Serve = %v; a panic: %v", err, hit)
 						} else if !hit && called(point, mode, warm) {
@@ -220,7 +220,7 @@ func TestPanicsOfCarriedBytesAndSessionsLeaveNoCountBehind(t *testing.T) {
 				s, c := f.cluster(t, config.PingPong)
 				defer s.Close()
 				use := func() (err error) {
-					defer protocol.Recover(&err)
+					defer protocol.RecoverPanic(&err)
 					if kind == "session" {
 						a, err := c.Assign(0, nil)
 						if err == nil {

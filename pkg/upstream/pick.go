@@ -204,7 +204,7 @@ func (d *division) trialTime() time.Duration {
 
 func tried(attempts []protocol.Attempt, h *Host) bool {
 	for i := range attempts {
-		if attempts[i].Host == protocol.Place(h) {
+		if attempts[i].Host == protocol.Named(h) {
 			return true
 		}
 	}

@@ -22,7 +22,7 @@ type pool interface {
 	// Serve and Start send x on a connection to the host. The counts of exchanges in
 	// flight are taken back when the Connection that was given x releases it. With
 	// a notSent error none was: that is left to the caller.
-	protocol.Starter
+	protocol.AsyncService
 
 	// giveWay takes a connection that carries nothing out of the pool, nil if there
 	// is none. The caller ends it, and has its slot.
@@ -122,7 +122,7 @@ func (b *base) ended(conn Connection) {
 
 // await waits for ready until the deadline passes (UpstreamTimeout), or the
 // caller or ctx is gone (DownstreamGone). With None it has received v.
-func await[T any](ctx context.Context, deadline time.Time, caller protocol.Caller, ready <-chan T) (v T, why protocol.Reason) {
+func await[T any](ctx context.Context, deadline time.Time, caller protocol.Downstream, ready <-chan T) (v T, why protocol.Reason) {
 	var timeout <-chan time.Time
 	if !deadline.IsZero() {
 		timer := time.NewTimer(time.Until(deadline))
@@ -131,17 +131,17 @@ func await[T any](ctx context.Context, deadline time.Time, caller protocol.Calle
 	}
 	gone := make(chan struct{})
 	if caller != nil {
-		stop := caller.Watch(func() { close(gone) })
+		stop := caller.OnDisconnect(func() { close(gone) })
 		defer stop()
 	}
 	select {
 	case v = <-ready:
-		return v, protocol.None
+		return v, protocol.ReasonNone
 	case <-timeout:
 		return v, protocol.UpstreamTimeout
 	case <-gone:
-		return v, protocol.DownstreamGone
+		return v, protocol.ReasonDownstreamDisconnect
 	case <-ctx.Done():
-		return v, protocol.DownstreamGone
+		return v, protocol.ReasonDownstreamDisconnect
 	}
 }

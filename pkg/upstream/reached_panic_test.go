@@ -97,7 +97,7 @@ func TestAPanicOfReachedRefusesARetry(t *testing.T) {
 	f.at.Store(&point)
 	var err error
 	func() {
-		defer protocol.Recover(&err)
+		defer protocol.RecoverPanic(&err)
 		b.BeginRetry()
 	}()
 	if protocol.PanicIn(err) == nil {

@@ -20,7 +20,7 @@ func TestARequestIsSentAgainOnlyIfTheHostHasNotReadIt(t *testing.T) {
 		"GET, not received":                  {"GET", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), true},
 		"POST, not received":                 {"POST", nil, protocol.NewFault(protocol.UpstreamClosed, protocol.ErrNotReceived), false},
 		"POST, nothing was sent":             {"POST", nil, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
-		"POST with a body, nothing was sent": {"POST", protocol.NewTextBody("held"), protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
+		"POST with a body, nothing was sent": {"POST", protocol.NewStringBody("held"), protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), true},
 		"POST that streams":                  {"POST", &once{}, protocol.NewFault(protocol.UpstreamReset, protocol.ErrNotSent), false},
 		"POST, ended before":                 {"POST", &once{}, protocol.NewFault(protocol.ConnectFailure, nil), true},
 	} {

@@ -581,7 +581,7 @@ func (b *book) Reached(_ config.Priority, e Event) { b.Count(e) }
 func account(x *protocol.Exchange) {
 	var one metrics.Sum
 	one.Count(metrics.Request{})
-	for _, p := range [...]protocol.Place{x.Record.Cluster, x.Record.Host()} {
+	for _, p := range [...]protocol.Named{x.Record.Cluster, x.Record.Host()} {
 		p.(metrics.Account).Add(one)
 	}
 }

@@ -55,16 +55,16 @@ func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
 	case err != nil:
 		return &notSent{err}
 	case l == nil:
-		return x.Fork(ctx, p)
+		return x.RunBlocking(ctx, p)
 	}
-	x.Then(p)
+	x.PushFinisher(p)
 	return l.start.Start(ctx, x)
 }
 
 // Finish is protocol.Finisher's.
 func (p *shared) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	if p.lost(x, err) {
-		return x.Fork(ctx, protocol.ServiceFunc(p.again))
+		return x.RunBlocking(ctx, protocol.ServiceFunc(p.again))
 	}
 	return err
 }
@@ -99,7 +99,7 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 	case err == nil:
 		p.host.answered()
 		return false
-	case !unsent(err) || expired(x.Until()):
+	case !unsent(err) || expired(x.EffectiveDeadline()):
 		return false
 	}
 	p.breaker.again(p.host)
@@ -109,7 +109,7 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 // take returns a connection that x is counted on. A panic is an error, and nothing is
 // counted then.
 func (p *shared) take(ctx context.Context, x *protocol.Exchange) (l *line, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	for {
 		if l, err := p.attach(); l != nil || err != nil {
 			return l, err
@@ -169,7 +169,7 @@ func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *openin
 // attach returns a connection that an exchange more is counted on, nil if there is none
 // or all are full. A panic is an error, and nothing is counted then.
 func (p *shared) attach() (l *line, err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	l = p.ready()
 	if l == nil {
 		return nil, nil
@@ -409,7 +409,7 @@ func (p *shared) counts() (open int64, idle int) {
 func (p *shared) roundTrip() (longest time.Duration) {
 	for _, l := range p.all() {
 		if c, ok := l.conn.(Timed); ok {
-			longest = max(longest, c.RoundTrip())
+			longest = max(longest, c.RTT())
 		}
 	}
 	return longest

@@ -66,7 +66,7 @@ func TestSharedConnectionGivesWayWhenItBecomesIdle(t *testing.T) {
 		synctest.Wait()
 		select {
 		case z := <-waiting:
-			if z.Record.Reason != protocol.None || z.Record.Host() == x.Record.Host() {
+			if z.Record.Reason != protocol.ReasonNone || z.Record.Host() == x.Record.Host() {
 				t.Errorf("it ended at %s with %v", z.Record.Host().Name(), z.Record.Reason)
 			}
 			finish(z)
@@ -82,7 +82,7 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 		x := begin(t, c)
 		start := time.Now()
 		y := <-queue(c, time.Hour)
-		if got := time.Since(start); y.Record.Reason != protocol.None || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
+		if got := time.Since(start); y.Record.Reason != protocol.ReasonNone || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
 			t.Errorf("it ended with %v after %v: %v; want an answer of the host that has a connection, after connect_timeout (10s)",
 				y.Record.Reason, got, attempts(y))
 		}

@@ -87,7 +87,7 @@ func TestAsManyConnectsAsExchangesNeed(t *testing.T) {
 		for _, came := range waiting {
 			select {
 			case x := <-came:
-				if x.Record.Reason != protocol.None {
+				if x.Record.Reason != protocol.ReasonNone {
 					t.Errorf("it ended with %v", x.Record.Reason)
 				}
 				defer finish(x)
@@ -150,7 +150,7 @@ func TestSpentConnectionsStayWithinMaxConnections(t *testing.T) {
 		finishAll(list)
 		for _, came := range waiting {
 			x := <-came
-			if x.Record.Reason != protocol.None {
+			if x.Record.Reason != protocol.ReasonNone {
 				t.Errorf("it ended with %v", x.Record.Reason)
 			}
 			finish(x)

@@ -127,7 +127,7 @@ func (s *storm) exchange(d *downstream, random *rand.Rand) {
 		}
 	}
 	switch reason := protocol.ReasonOf(s.cluster.Serve(ctx, x)); reason {
-	case protocol.None:
+	case protocol.ReasonNone:
 		yield(random.IntN(3))
 		finish(x)
 	case protocol.UpstreamReset, protocol.ConnectFailure, protocol.ConnectTimeout, protocol.NoCluster:
@@ -135,7 +135,7 @@ func (s *storm) exchange(d *downstream, random *rand.Rand) {
 		if !hasty {
 			s.t.Error("an exchange without a deadline ended with upstream_timeout")
 		}
-	case protocol.DownstreamGone:
+	case protocol.ReasonDownstreamDisconnect:
 		if !leaves {
 			s.t.Error("an exchange whose caller stays ended with downstream_gone")
 		}

@@ -299,7 +299,7 @@ func TestExchangesWaitForTheOneConnect(t *testing.T) {
 		open()
 		for _, done := range waiting {
 			x := <-done
-			if x.Record.Reason != protocol.None {
+			if x.Record.Reason != protocol.ReasonNone {
 				t.Fatalf("it ended with %v", x.Record.Reason)
 			}
 			defer finish(x)
@@ -335,11 +335,11 @@ func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
 		synctest.Wait()
 
 		watched.leave()
-		if got := <-left; got != protocol.DownstreamGone {
+		if got := <-left; got != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("whose caller left ended with %v, want downstream_gone", got)
 		}
 		cancel()
-		if got := <-ended; got != protocol.DownstreamGone {
+		if got := <-ended; got != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("whose connection ended ended with %v, want downstream_gone", got)
 		}
 		for i, done := range []<-chan *protocol.Exchange{first, second} {
@@ -352,7 +352,7 @@ func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
 		wantCounts(t, s, 1, 1, 0)
 		open()
 		x := <-patient
-		if x.Record.Reason != protocol.None {
+		if x.Record.Reason != protocol.ReasonNone {
 			t.Errorf("the one that could wait ended with %v", x.Record.Reason)
 		}
 		finish(x)
@@ -384,7 +384,7 @@ func TestFailureOfAConnectSendsAllWhoWaitToTheNextHost(t *testing.T) {
 		viaA := 0
 		for _, done := range waiting {
 			x := <-done
-			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.None {
+			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.ReasonNone {
 				t.Errorf("it ended at %s with %v, want an answer of b", got, x.Record.Reason)
 			}
 			if len(x.Record.Attempts) == 2 {

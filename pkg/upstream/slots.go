@@ -134,9 +134,9 @@ func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error
 	}
 	slot, why := await(ctx, deadline, nil, w.grant)
 	switch {
-	case why == protocol.None && slot:
+	case why == protocol.ReasonNone && slot:
 		return nil
-	case why == protocol.None:
+	case why == protocol.ReasonNone:
 		return errUnwanted
 	case !b.leave(w) && <-w.grant:
 		b.freeSlot() // it was granted at the same moment: pass it on

@@ -147,9 +147,9 @@ type caller struct {
 	gone func()
 }
 
-func (*caller) Inform(int, *protocol.Header) error { return nil }
+func (*caller) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *caller) Watch(gone func()) (stop func()) {
+func (c *caller) OnDisconnect(gone func()) (stop func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gone = gone
@@ -184,7 +184,7 @@ func TestWaitEndsWhenTheCallerLeaves(t *testing.T) {
 		watched.leave()
 		cancel()
 		for range 2 {
-			if got := <-reasons; got != protocol.DownstreamGone {
+			if got := <-reasons; got != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("it ended with %v, want downstream_gone", got)
 			}
 		}
@@ -227,7 +227,7 @@ func TestSlotOfAFailedConnectGoesToAWaiter(t *testing.T) {
 			t.Errorf("the first ended with %v", got)
 		}
 		x := <-waited
-		if x.Record.Reason != protocol.None || x.Record.Host() == failed.Record.Host() {
+		if x.Record.Reason != protocol.ReasonNone || x.Record.Host() == failed.Record.Host() {
 			t.Errorf("the other one ended at %s with %v", x.Record.Host().Name(), x.Record.Reason)
 		}
 		finish(x)
@@ -271,7 +271,7 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 		served := map[string]int{}
 		for _, done := range waiting {
 			z := <-done
-			if z.Record.Reason != protocol.None {
+			if z.Record.Reason != protocol.ReasonNone {
 				t.Errorf("ended with %v", z.Record.Reason)
 				continue
 			}
@@ -351,7 +351,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 					x.Deadline = time.Now().Add(time.Duration(1+rand.IntN(200)) * time.Millisecond)
 					err := c.Serve(context.Background(), x)
 					switch protocol.ReasonOf(err) {
-					case protocol.None:
+					case protocol.ReasonNone:
 						if worker%2 == 0 {
 							<-time.After(time.Duration(rand.IntN(3)) * time.Millisecond)
 						}

@@ -34,7 +34,7 @@ import (
 
 // Connection is a connection to a host. It carries one exchange at a time, or
 // many if its Connector is Multiplexed; then Serve and Usable are called from
-// many goroutines. stream.Client is one.
+// many goroutines. stream.UpstreamConn is one.
 type Connection interface {
 	// Serve sends x.Request and returns once the head of the answer is in
 	// x.Response, or with a Fault: of ConnectFailure if it had ended before
@@ -52,20 +52,20 @@ type Connection interface {
 }
 
 // Timed is a Connection that asks its host for a sign of life now and then.
-// stream.Timed is one.
+// stream.RTTReporter is one.
 type Timed interface {
 	Connection
-	// RoundTrip is how long the last took to come; 0: there was none.
-	RoundTrip() time.Duration
+	// RTT is how long the last took to come; 0: there was none.
+	RTT() time.Duration
 }
 
 // Limited is a Connection whose host says how many exchanges it takes at once.
-// stream.Limited is one.
+// stream.StreamLimitReporter is one.
 type Limited interface {
 	Connection
-	// Limit is how many; what is more than that waits on the connection until others
+	// MaxConcurrentStreams is how many; what is more than that waits on the connection until others
 	// have ended.
-	Limit() int64
+	MaxConcurrentStreams() int64
 }
 
 // Connector opens connections that speak one protocol.

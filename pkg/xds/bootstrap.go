@@ -162,7 +162,7 @@ func (t target) secure(store *credential.Reloader) (secured *credential.Client, 
 	if t.tls == nil {
 		return nil, func() {}, nil
 	}
-	c, err := streams.Credentials(t.tls, []string{"h2"})
+	c, err := streams.NewTLSContext(t.tls, []string{"h2"})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -168,7 +168,7 @@ func serve(t testing.TB, c *config.Snapshot) string {
 }
 
 func metricsOptions() metrics.Options {
-	o := metrics.Options{Reasons: []string{protocol.None.String()}}
+	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
 		o.Reasons = append(o.Reasons, r.String())
 	}

@@ -128,16 +128,16 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 		reason protocol.Reason
 		want   [2]bool // whether the first and the second of two requests are let in
 	}{
-		"rbac":            {denying, "bad", protocol.Denied, [2]bool{false, false}},
+		"rbac":            {denying, "bad", protocol.ReasonDenied, [2]bool{false, false}},
 		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
-		"ip_access":       {nobody, "other", protocol.Denied, [2]bool{false, false}},
+		"ip_access":       {nobody, "other", protocol.ReasonDenied, [2]bool{false, false}},
 	}
 	for name, c := range cases {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			t.Run("Http1", func(t *testing.T) {
 				url := filtered(t, list{c.filter})
-				refused := map[protocol.Reason]int{protocol.Denied: 403, protocol.RateLimited: 429}[c.reason]
+				refused := map[protocol.Reason]int{protocol.ReasonDenied: 403, protocol.RateLimited: 429}[c.reason]
 				for i, in := range c.want {
 					got := ask(t, client(t), "GET", url, "", c.field+": 1")
 					if got.status != map[bool]int{true: 200, false: refused}[in] {
@@ -149,7 +149,7 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 				app := serveGRPC(t, "")
 				_, front, h2 := carriesGRPC(t, object{"stream_filters": list{c.filter}}, list{cluster("app", nil, app.address)}, to("/", "app"))
 				h2.Transport = adding{h2.Transport, c.field}
-				refused := map[protocol.Reason]string{protocol.Denied: "7", protocol.RateLimited: "14"}[c.reason]
+				refused := map[protocol.Reason]string{protocol.ReasonDenied: "7", protocol.RateLimited: "14"}[c.reason]
 				for i, in := range c.want {
 					if got := callGRPC(t, h2, front, "/shop.Items/List"); got != map[bool]string{true: "0", false: refused}[in] {
 						t.Errorf("call %d: %s, want it let in: %t", i, got, in)

@@ -229,7 +229,7 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 				}
 				rest = append(rest, b[:n]...)
 				for {
-					f, err := r.codec.Next(rest)
+					f, err := r.codec.ParseFrame(rest)
 					if err != nil {
 						t.Error(err)
 						return
@@ -237,11 +237,11 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 					if f.Size == 0 || f.Size > len(rest) {
 						break
 					}
-					if f.Kind != xprotocol.Ping {
+					if f.Kind != xprotocol.Heartbeat {
 						t.Errorf("a frame of kind %d for a host that hangs", f.Kind)
 					}
 					if !hung.Load() {
-						_, _ = c.Write(r.codec.AppendPong(nil, rest[:f.Size])) // the check may have gone
+						_, _ = c.Write(r.codec.AppendHeartbeatAck(nil, rest[:f.Size])) // the check may have gone
 					}
 					rest = rest[f.Size:]
 				}

@@ -53,7 +53,7 @@ func TestLesson06HeaderChangesReachTheWire(t *testing.T) {
 		}
 		arrived := <-got
 		var q protocol.Request
-		var v xprotocol.View
+		var v xprotocol.FrameView
 		if err := r.codec.ReadRequest(arrived.bytes, &q, &v); err != nil {
 			t.Fatal(err)
 		}
@@ -176,7 +176,7 @@ func TestLesson06ADeclaredSizeIsNotWaitedFor(t *testing.T) {
 			if declared > 1<<30 {
 				continue
 			}
-			f, err := r.codec.Next(large)
+			f, err := r.codec.ParseFrame(large)
 			if err != nil {
 				t.Fatal(err)
 			}

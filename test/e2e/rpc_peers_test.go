@@ -58,7 +58,7 @@ func (r *rpc) request(id uint64) []byte { return r.AppendRequest(nil, id, frame.
 func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 	t.Helper()
 	var q protocol.Request
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if err := r.codec.ReadRequest(request, &q, &v); err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	head, err := r.codec.Next(out)
+	head, err := r.codec.ParseFrame(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +79,7 @@ func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 func (r *rpc) patched(t *testing.T, request []byte, at int, b byte) []byte {
 	t.Helper()
 	out := bytes.Clone(request)
-	head, err := r.codec.Next(out)
+	head, err := r.codec.ParseFrame(out)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,17 +97,17 @@ type whole struct {
 // next reads a frame that is no heartbeat.
 func (r *rpc) next(c net.Conn, rest *[]byte) (whole, error) {
 	for {
-		f, err := r.codec.Next(*rest)
+		f, err := r.codec.ParseFrame(*rest)
 		if err != nil {
 			return whole{}, err
 		}
 		if f.Size > 0 && len(*rest) >= f.Size {
 			got := whole{f, bytes.Clone((*rest)[:f.Size])}
 			*rest = (*rest)[f.Size:]
-			if f.Kind != xprotocol.Ping {
+			if f.Kind != xprotocol.Heartbeat {
 				return got, nil
 			}
-			if _, err := c.Write(r.codec.AppendPong(nil, got.bytes)); err != nil {
+			if _, err := c.Write(r.codec.AppendHeartbeatAck(nil, got.bytes)); err != nil {
 				return whole{}, err
 			}
 			continue
@@ -201,7 +201,7 @@ func (c *rpcCaller) answer() replied {
 		c.t.Fatalf("a frame of kind %d, %v; want an answer", f.Kind, err)
 	}
 	var a protocol.Response
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if err := c.codec.ReadResponse(f.bytes, &a, &v); err != nil {
 		c.t.Fatal(err)
 	}

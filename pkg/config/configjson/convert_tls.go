@@ -268,7 +268,7 @@ func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
 
 // checkCredentials reads the files that t names, to tell now what cannot be used.
 func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
-	c, err := stream.Credentials(t, nil)
+	c, err := stream.NewTLSContext(t, nil)
 	if err == nil {
 		err = c.Check(side == listenerTLS, func(p credential.PEM) ([]byte, error) {
 			if p.Path == "" {

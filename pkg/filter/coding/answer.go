@@ -38,7 +38,7 @@ type Policy struct {
 // says so in Vary, compressed or not (RFC 9110 12.5.5).
 func Compress(p Policy) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
-		c := &compressor{policy: p, next: protocol.Halves(next)}
+		c := &compressor{policy: p, next: protocol.Async(next)}
 		for i, e := range p.Encoders {
 			c.offered = append(c.offered, e.Coding())
 			c.answers[e.Coding()] = &answer{compressor: c, encoders: p.Encoders[i]}
@@ -53,20 +53,20 @@ type compressor struct {
 	policy  Policy
 	offered []Coding
 	answers [codings]*answer
-	next    protocol.Starter
+	next    protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (c *compressor) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, c, x)
+	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.Starter's: it looks what the caller accepts, before anybody
+// Start is protocol.AsyncService's: it looks what the caller accepts, before anybody
 // changes that.
 func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method != "" && !listed(h, "Cache-Control", "no-transform") && !protocol.IsGRPC(h) {
-		x.Then(c.answers[Choose(h, c.offered)])
+		x.PushFinisher(c.answers[Choose(h, c.offered)])
 		if c.policy.HideRequest {
 			h.Del("Accept-Encoding")
 		}

@@ -23,7 +23,7 @@ func exchanged(t *testing.T, p Policy, ask func(*protocol.Exchange), change func
 	}
 	p.Encoders = []*Encoders{encodersOf(t, Gzip, 1)}
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "text/html; charset=utf-8", text(1<<10))
+		x.LocalReply(200, "text/html; charset=utf-8", text(1<<10))
 		if change != nil {
 			change(x)
 		}
@@ -164,7 +164,7 @@ func TestAnswersThatAreLeftAloneCostNothing(t *testing.T) {
 	p := html()
 	p.Encoders = []*Encoders{encodersOf(t, Gzip, 1)}
 	s := Compress(p)(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "image/png", "picture")
+		x.LocalReply(200, "image/png", "picture")
 		return nil
 	}))
 	x := new(protocol.Exchange)

@@ -94,7 +94,7 @@ func TestCompressedContentIsTheSame(t *testing.T) {
 			} {
 				t.Run(fmt.Sprintf("%v %d %s", c, level, name), func(t *testing.T) {
 					for _, length := range []int64{int64(len(content)), -1} {
-						body := e.Compress(protocol.NewTextBody(content), length)
+						body := e.Compress(protocol.NewStringBody(content), length)
 						got, err := io.ReadAll(plain(t, c, body))
 						if err != nil || string(got) != content {
 							t.Errorf("%d bytes came back as %d, %v", len(content), len(got), err)
@@ -152,7 +152,7 @@ func (o oneByOne) ReadByte() (byte, error) {
 // TestMemoryIsBounded: nothing is held of content but the piece that is under way.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
-		body := encodersOf(t, c, 6).Compress(protocol.NewTextBody(noise(8<<20)), 8<<20)
+		body := encodersOf(t, c, 6).Compress(protocol.NewStringBody(noise(8<<20)), 8<<20)
 		most := 0
 		for p := make([]byte, 1<<10); ; {
 			if _, err := body.Read(p); err == io.EOF {
@@ -211,7 +211,7 @@ func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
 	if _, err := body.Read(make([]byte, 100)); err != nil {
 		t.Error(err)
 	}
-	other := e.Compress(protocol.NewTextBody("b"), 1)
+	other := e.Compress(protocol.NewStringBody("b"), 1)
 	if other.(*compressed).work == held { //nolint:forcetypeassert // what Compress returns
 		t.Error("another body has the encoder of the one that was closed while it was read")
 	}
@@ -227,7 +227,7 @@ func TestEncodersHaveNoMemoryOfOthers(t *testing.T) {
 		first := e.Compress(&pieces{list: []string{"secret of another caller", "more"}}, -1)
 		_, _ = first.Read(make([]byte, 5))
 		_ = first.Close()
-		second := e.Compress(protocol.NewTextBody("mine"), 4)
+		second := e.Compress(protocol.NewStringBody("mine"), 4)
 		if got, err := io.ReadAll(plain(t, c, second)); err != nil || string(got) != "mine" {
 			t.Errorf("%v: %q, %v", c, got, err)
 		}
@@ -257,7 +257,7 @@ func BenchmarkCompress(b *testing.B) {
 				b.SetBytes(int64(len(content)))
 				b.ReportAllocs()
 				for b.Loop() {
-					body := e.Compress(protocol.NewTextBody(content), int64(len(content)))
+					body := e.Compress(protocol.NewStringBody(content), int64(len(content)))
 					for {
 						if _, err := body.Read(p); err == io.EOF {
 							break

@@ -57,7 +57,7 @@ func TestContentIsDecompressed(t *testing.T) {
 			"of nothing":     {packed(t, c, ""), ""},
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
-				body := d.Decompress(protocol.NewTextBody(test.sent))
+				body := d.Decompress(protocol.NewStringBody(test.sent))
 				for range 2 {
 					if got, err := io.ReadAll(body); err != nil || string(got) != test.want {
 						t.Errorf("%d bytes, %v; want %d", len(got), err, len(test.want))
@@ -81,7 +81,7 @@ func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
 			"damaged": string(damaged), "with something behind": good + "garbage garbage",
 		} {
 			t.Run(c.String()+" "+name, func(t *testing.T) {
-				body := decodersOf(t, c, Limits{}).Decompress(protocol.NewTextBody(sent))
+				body := decodersOf(t, c, Limits{}).Decompress(protocol.NewStringBody(sent))
 				_, err := io.ReadAll(body)
 				if protocol.ReasonOf(err) != protocol.MalformedRequest {
 					t.Errorf("it ends in %v, want %v", err, protocol.MalformedRequest)
@@ -113,7 +113,7 @@ func TestBombsAreNotUnpacked(t *testing.T) {
 			{"without limits", Limits{}, bomb, -1},
 		} {
 			t.Run(fmt.Sprintf("%v %s", c, test.name), func(t *testing.T) {
-				n, err := io.Copy(io.Discard, decodersOf(t, c, test.limits).Decompress(protocol.NewTextBody(test.sent)))
+				n, err := io.Copy(io.Discard, decodersOf(t, c, test.limits).Decompress(protocol.NewStringBody(test.sent)))
 				if test.most < 0 {
 					if err != nil {
 						t.Errorf("refused after %d bytes: %v", n, err)
@@ -132,7 +132,7 @@ func TestBombsAreNotUnpacked(t *testing.T) {
 // as much.
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
-	_, err := io.ReadAll(decodersOf(t, Zstd, Limits{}).Decompress(protocol.NewTextBody(string(frame))))
+	_, err := io.ReadAll(decodersOf(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))
 	if protocol.ReasonOf(err) != protocol.MalformedRequest {
 		t.Errorf("it ends in %v", err)
 	}
@@ -161,7 +161,7 @@ func FuzzDecompress(f *testing.F) {
 		if isGzip {
 			d = gzip
 		}
-		n, err := io.Copy(io.Discard, d.Decompress(protocol.NewTextBody(string(sent))))
+		n, err := io.Copy(io.Discard, d.Decompress(protocol.NewStringBody(string(sent))))
 		if n > 1<<20 {
 			t.Errorf("%d bytes were unpacked", n)
 		}

@@ -55,7 +55,7 @@ func TestEncodersAreGivenBackAfterPanics(t *testing.T) {
 func contained(f func()) bool {
 	var err error
 	func() {
-		defer protocol.Recover(&err)
+		defer protocol.RecoverPanic(&err)
 		f()
 	}()
 	return err != nil

@@ -15,7 +15,7 @@ import (
 // refused those.
 func Decompress(decoders []*Decoders, decompressed, refused *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
-		return &decompressor{decoders, decompressed, refused, protocol.Halves(next)}
+		return &decompressor{decoders, decompressed, refused, protocol.Async(next)}
 	}
 }
 
@@ -24,15 +24,15 @@ type decompressor struct {
 	decoders []*Decoders
 	begun    *metrics.Counter
 	refused  *metrics.Counter
-	next     protocol.Starter
+	next     protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (d *decompressor) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, d, x)
+	return protocol.ServeSync(ctx, d, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	if r.Body != nil && r.Method != "" && !listed(&r.Header, "Cache-Control", "no-transform") {
@@ -40,7 +40,7 @@ func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 			d.begun.Add(1)
 			r.Header.Del("Content-Encoding")
 			r.Body, r.ContentLength = of.Decompress(r.Body), -1
-			x.Then(d)
+			x.PushFinisher(d)
 		}
 	}
 	return d.next.Start(ctx, x)

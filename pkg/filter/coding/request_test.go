@@ -54,7 +54,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 				x.Request.Header.Add(f[0], f[1])
 			}
 			sent := x.Request.Header.Get("Content-Encoding")
-			x.Request.Body, x.Request.ContentLength = protocol.NewTextBody(test.sent), int64(len(test.sent))
+			x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(test.sent), int64(len(test.sent))
 			var begun, refused metrics.Counter
 			app := new(received)
 			limits := Limits{Size: 1000}
@@ -64,7 +64,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)
 			}
 			switch {
-			case test.reason != protocol.None:
+			case test.reason != protocol.ReasonNone:
 			case test.want == "":
 				if app.content != test.sent || app.encoding != sent || app.length != int64(len(test.sent)) || begun.Value() != 0 {
 					t.Errorf("the application got %+v, want what was sent", *app)

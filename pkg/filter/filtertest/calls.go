@@ -24,7 +24,7 @@ func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange
 	if s == nil {
 		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
 	}
-	if err := protocol.Contain(ctx, s, x); err != nil {
+	if err := protocol.ServeRecovered(ctx, s, x); err != nil {
 		return err
 	}
 	defer x.ResetResponse()

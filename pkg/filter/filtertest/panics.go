@@ -30,7 +30,7 @@ func Moments() []Moment {
 }
 
 // Panicking returns an application that panics at a moment, having read the request's
-// content unless it panics in Start. It is a protocol.Starter. For InContent, the request
+// content unless it panics in Start. It is a protocol.AsyncService. For InContent, the request
 // must have the body that Content returns.
 func Panicking(at Moment) protocol.Service { return &panicking{at} }
 
@@ -50,10 +50,10 @@ func (p *panicking) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.Finish(ctx, x, nil)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (p *panicking) Start(ctx context.Context, x *protocol.Exchange) error {
 	if p.at == InFinish || p.at == LaterRead {
-		x.Then(p)
+		x.PushFinisher(p)
 		return protocol.ErrPending
 	}
 	return p.Serve(ctx, x)
@@ -69,7 +69,7 @@ func (p *panicking) Finish(_ context.Context, x *protocol.Exchange, _ error) err
 			return err
 		}
 	}
-	x.Reply(200, "text/plain", "from the application")
+	x.LocalReply(200, "text/plain", "from the application")
 	x.Response.Header.Add("grpc-status", "0")
 	switch p.at {
 	case InRead, LaterRead:
@@ -105,8 +105,8 @@ func (b *trap) Close() error {
 	return nil
 }
 
-// Whole is protocol.Whole's.
-func (b *trap) Whole() (whole, empty bool) {
+// Complete is protocol.CompleteBody's.
+func (b *trap) Complete() (whole, empty bool) {
 	if b.inWhole {
 		panic(panicked)
 	}
@@ -119,7 +119,7 @@ func (b *trap) Whole() (whole, empty bool) {
 func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
 	t.Helper()
 	ctx := t.Context()
-	err := x.Begin(ctx, protocol.Halves(f(app)))
+	err := x.StartAsync(ctx, protocol.Async(f(app)))
 	if errors.Is(err, protocol.ErrPending) {
 		err = x.Resume(ctx, nil)
 	}
@@ -140,6 +140,6 @@ func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Excha
 
 // contained calls f, whose panic becomes an error.
 func contained(f func() error) (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	return f()
 }

@@ -43,7 +43,7 @@ func List(h *protocol.Header) string {
 // Application answers with 200 and a text.
 func Application() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "text/plain", "from the application")
+		x.LocalReply(200, "text/plain", "from the application")
 		return nil
 	})
 }

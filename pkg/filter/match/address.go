@@ -137,7 +137,7 @@ func Direct(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
 	}
-	return x.Meta.Conn.Direct().Addr()
+	return x.Meta.Conn.DirectRemote().Addr()
 }
 
 // Client finds the address that a request came from at first, before it passed

@@ -7,7 +7,7 @@ import (
 
 // HidesCall reports whether x is a call of RPC whose fields and path do not tell what
 // it calls: it cannot be read because its serialization is foreign, it names no
-// service, or its provider may take it for another (xprotocol.View.Disputed). Who lets
+// service, or its provider may take it for another (xprotocol.FrameView.Disputed). Who lets
 // calls in by what they call does not know, then.
 func HidesCall(x *protocol.Exchange) bool {
 	if x.Request.Method != "" {
@@ -17,7 +17,7 @@ func HidesCall(x *protocol.Exchange) bool {
 		return true
 	}
 	m := xprotocol.MessageOf(x.Request.Body)
-	return m != nil && m.View.Disputed
+	return m != nil && m.View.Ambiguous
 }
 
 // HidesFields reports whether x is a call of RPC of which nothing could be read: what

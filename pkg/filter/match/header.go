@@ -184,14 +184,14 @@ func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	case method:
 		return r.Method, true, false
 	case authority:
-		return x.AskedAuthority(), true, false
+		return x.OriginalAuthority(), true, false
 	case target:
-		return x.AskedPath(), true, false
+		return x.OriginalPath(), true, false
 	case scheme:
 		return r.Scheme, true, false
 	case host:
 		if r.Method != "" { // no call of RPC
-			return x.AskedAuthority(), true, false
+			return x.OriginalAuthority(), true, false
 		}
 	case routing:
 		if r.Method == "" {

@@ -169,7 +169,7 @@ func TestCallsThatDoNotTellWhatTheyCall(t *testing.T) {
 		return x
 	}
 	disputed := call("service: a")
-	disputed.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: true}}
+	disputed.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
 	agreed := call("service: a")
 	agreed.Request.Body = new(xprotocol.Message)
 	for _, test := range []struct {

@@ -40,7 +40,7 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 	if req.Method == "CONNECT" {
 		target = req.Authority
 	}
-	if what := unfitLine(req, target); what != "" {
+	if what := invalidRequestPart(req, target); what != "" {
 		return dst, protocol.Faultf(protocol.Internal, "request %s holds bytes that it must not", what)
 	}
 	dst = slices.Grow(dst, len(req.Method)+len(target)+len(req.Authority)+len("  HTTP/1.1\r\nHost: \r\n"))
@@ -83,9 +83,9 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 	return append(dst, '\r', '\n'), nil
 }
 
-// unfitLine names the part of the request outside Header that cannot be written,
+// invalidRequestPart names the part of the request outside Header that cannot be written,
 // "" if all can.
-func unfitLine(req *protocol.Request, target string) string {
+func invalidRequestPart(req *protocol.Request, target string) string {
 	switch {
 	case !isToken(req.Method):
 		return "method"

@@ -44,7 +44,7 @@ type ChunkReader struct {
 	// response's content. The zero value, None, is for a request's:
 	// MalformedRequest, or HeaderTooLarge when a limit is passed.
 	Reason protocol.Reason
-	// Nominated is Framing.Nominated of the content's head: Next leaves fields
+	// Nominated is Framing.ConnectionOptions of the content's head: Next leaves fields
 	// of these names out of the trailer section.
 	Nominated []string
 
@@ -75,13 +75,13 @@ func (c *ChunkReader) Next(b []byte, lim Limits, trailer *protocol.Header) (n in
 	if v == nil {
 		return n, data, c.state == chunkEnd, nil
 	}
-	if c.Reason != protocol.None {
+	if c.Reason != protocol.ReasonNone {
 		return n, nil, false, protocol.Faultf(c.Reason, "chunked content, at byte %d: %s", v.offset, v.rule)
 	}
 	return n, nil, false, protocol.Faultf(v.reason, "chunked content, at byte %d: %s", v.offset, v.rule)
 }
 
-func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, v *violation) {
+func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, v *syntaxError) {
 	for n < len(b) {
 		switch c.state {
 		case chunkData:
@@ -101,7 +101,7 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 				return n, nil, malformed(c.read+n, rule)
 			}
 			if lim.Head > 0 && c.excess > int64(lim.Head) {
-				return n, nil, &violation{protocol.HeaderTooLarge, c.read + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
+				return n, nil, &syntaxError{protocol.HeaderTooLarge, c.read + n, "chunk extensions exceed their limit (RFC 9112 7.1.1)"}
 			}
 			n++
 		}
@@ -216,7 +216,7 @@ func hexValue(c byte) byte {
 
 // trailers consumes the trailer section at the start of b, if all of it is there
 // (RFC 9112 7.1.2).
-func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *violation) {
+func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
 	window, cut := clip(b, 0, lim.Head, lim.Head)
 	response := c.Reason == protocol.UpstreamMalformed
 	end := 0
@@ -226,7 +226,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		case v != nil:
 			return 0, v
 		case l.next == 0 && cut, lim.Fields > 0 && l.name != "" && count == lim.Fields:
-			return 0, &violation{protocol.HeaderTooLarge, end, "trailer section exceeds its limit"}
+			return 0, &syntaxError{protocol.HeaderTooLarge, end, "trailer section exceeds its limit"}
 		case l.next == 0:
 			return 0, nil
 		}

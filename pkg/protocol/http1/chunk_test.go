@@ -84,7 +84,7 @@ func TestFieldsThatConnectionNamesAreNoTrailerFields(t *testing.T) {
 	if n, err := ParseRequest(head, wide, &req, &f); n != len(head) || err != nil {
 		t.Fatalf("ParseRequest = %d, %v", n, err)
 	}
-	c := ChunkReader{Nominated: f.Nominated}
+	c := ChunkReader{Nominated: f.ConnectionOptions}
 	coded := []byte("0\r\nX-SUM: 1\r\nA: 1\r\nb: 1\r\n\r\n")
 	for n := 0; n < len(coded); {
 		m, _, _, err := c.Next(coded[n:], wide, &req.Trailer)

@@ -72,7 +72,7 @@ func kindOf(name string) fieldKind {
 // readFields reads the field lines from b[i] to the empty line: ordinary ones
 // into h, the others into m. It returns where the content starts; 0 without a
 // violation: the section is incomplete.
-func readFields(b []byte, i, limit int, h *protocol.Header, m *meaning) (int, *violation) {
+func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *syntaxError) {
 	for count := 1; ; count++ {
 		l, v := fieldLine(b, i, m.response)
 		if v != nil || l.next == 0 {
@@ -82,7 +82,7 @@ func readFields(b []byte, i, limit int, h *protocol.Header, m *meaning) (int, *v
 			return l.next, nil
 		}
 		if limit > 0 && count > limit {
-			return 0, &violation{protocol.HeaderTooLarge, i, "too many field lines"}
+			return 0, &syntaxError{protocol.HeaderTooLarge, i, "too many field lines"}
 		}
 		keep := true
 		if kind := kindOf(l.name); kind != ordinary {
@@ -107,7 +107,7 @@ type line struct {
 // violation: it is incomplete. At the empty line that ends the section name is
 // empty. lenient: whitespace between name and colon is left out, as a proxy has to do in a
 // response; a request with it is refused (RFC 9112 5.1).
-func fieldLine(b []byte, i int, lenient bool) (l line, v *violation) {
+func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	named := i + tokenLen(b[i:])
 	colon := named
 	if lenient && named > i {
@@ -138,7 +138,7 @@ func fieldLine(b []byte, i int, lenient bool) (l line, v *violation) {
 
 // sectionEnd reads the line that starts at b[i] and, because of b[at], is no
 // field line.
-func sectionEnd(b []byte, i, at int) (line, *violation) {
+func sectionEnd(b []byte, i, at int) (line, *syntaxError) {
 	switch c := b[at]; {
 	case c == '\r' && at == i:
 		if at+1 == len(b) {
@@ -165,7 +165,7 @@ func sectionEnd(b []byte, i, at int) (line, *violation) {
 
 // badValue says why the field value that stops before b[i] cannot be taken: nil
 // if it only is incomplete.
-func badValue(b []byte, i int) *violation {
+func badValue(b []byte, i int) *syntaxError {
 	switch {
 	case i == len(b), b[i] == '\r' && i+1 == len(b):
 		return nil

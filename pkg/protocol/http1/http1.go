@@ -50,10 +50,10 @@ type Framing struct {
 	// Upgrade: a response after which the connection is a tunnel: 101, or 2xx to
 	// CONNECT.
 	Upgrade bool
-	// Nominated lists, if Body is Chunked, the fields that Connection names and
+	// ConnectionOptions lists, if Body is Chunked, the fields that Connection names and
 	// that could be end to end: views of the head. Header lacks them, and so must
 	// the trailer section (RFC 9110 7.6.1): see ChunkReader. Almost always nil.
-	Nominated []string
+	ConnectionOptions []string
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool
@@ -63,25 +63,25 @@ type Framing struct {
 	HTTP2Settings string
 }
 
-// violation is a rule that the bytes break. Its text is the rule's, never the
+// syntaxError is a rule that the bytes break. Its text is the rule's, never the
 // bytes': field values may be secrets.
-type violation struct {
+type syntaxError struct {
 	reason protocol.Reason
 	offset int // bytes from the start of the head or trailer section
 	rule   string
 }
 
-func malformed(offset int, rule string) *violation {
-	return &violation{protocol.MalformedRequest, offset, rule}
+func malformed(offset int, rule string) *syntaxError {
+	return &syntaxError{protocol.MalformedRequest, offset, rule}
 }
 
 // requestFault is the violation as a request's reader reports it.
-func (v *violation) requestFault() error {
+func (v *syntaxError) requestFault() error {
 	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
 }
 
 // responseFault is the violation as a response's reader reports it: whatever is
 // wrong with it, the upstream is to blame.
-func (v *violation) responseFault() error {
+func (v *syntaxError) responseFault() error {
 	return protocol.Faultf(protocol.UpstreamMalformed, "at byte %d: %s", v.offset, v.rule)
 }

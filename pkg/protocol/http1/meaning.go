@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// said is a set of what a head's fields have said.
-type said uint32
+// seen is a set of what a head's fields have said.
+type seen uint32
 
 const (
-	saidHost said = 1 << iota
+	saidHost seen = 1 << iota
 	saidLength
 	saidCoding       // Transfer-Encoding
 	saidChunked      // chunked is among the codings
@@ -31,23 +31,23 @@ const (
 	saidTrailers
 )
 
-// meaning gathers what the fields that are not ordinary say.
-type meaning struct {
+// head gathers what the fields that are not ordinary say.
+type head struct {
 	response bool
 	minor    int
 	status   int // of a response
-	said     said
+	said     seen
 	length   int64 // valid with saidLength
 	host     string
 	upgrade  string
 	settings string // valid with saidSettings
 }
 
-func (m *meaning) says(s said) bool { return m.said&s != 0 }
+func (m *head) has(s seen) bool { return m.said&s != 0 }
 
 // take notes a field of the given kind. keep: it belongs into the header all
 // the same. at is where its line starts.
-func (m *meaning) take(kind fieldKind, value string, at int) (keep bool, v *violation) {
+func (m *head) take(kind fieldKind, value string, at int) (keep bool, v *syntaxError) {
 	switch kind {
 	case contentLengthField:
 		return false, m.takeLength(value, at)
@@ -88,8 +88,8 @@ func keepsUpgrade(status int) bool { return status == 101 || status == 426 }
 // takeLength reads a Content-Length (RFC 9110 8.6). A second one is refused even
 // if it says the same: RFC 9112 6.3 allows either, and only a broken or hostile
 // peer sends two.
-func (m *meaning) takeLength(value string, at int) *violation {
-	if m.says(saidLength) {
+func (m *head) takeLength(value string, at int) *syntaxError {
+	if m.has(saidLength) {
 		return malformed(at, "more than one Content-Length (RFC 9112 6.3)")
 	}
 	m.said |= saidLength
@@ -115,7 +115,7 @@ func (m *meaning) takeLength(value string, at int) *violation {
 // takeCodings reads a Transfer-Encoding (RFC 9112 6.1). Several fields are one
 // list. Empty members are refused, which RFC 9110 5.6.1.2 would have ignored:
 // peers disagree on them.
-func (m *meaning) takeCodings(value string, at int) *violation {
+func (m *head) takeCodings(value string, at int) *syntaxError {
 	m.said |= saidCoding
 	for more := true; more; {
 		var coding string
@@ -130,7 +130,7 @@ func (m *meaning) takeCodings(value string, at int) *violation {
 			m.said &^= saidChunkedFinal
 			continue
 		}
-		if m.says(saidChunked) {
+		if m.has(saidChunked) {
 			return malformed(at, "chunked is applied twice (RFC 9112 6.1)")
 		}
 		m.said |= saidChunked | saidChunkedFinal
@@ -140,7 +140,7 @@ func (m *meaning) takeCodings(value string, at int) *violation {
 
 // takeConnection reads a Connection field (RFC 9110 7.6.1). Naming a framing or
 // routing field changes nothing of what that says.
-func (m *meaning) takeConnection(value string, at int) *violation {
+func (m *head) takeConnection(value string, at int) *syntaxError {
 	for more := true; more; {
 		var option string
 		option, value, more = strings.Cut(value, ",")
@@ -167,11 +167,11 @@ func (m *meaning) takeConnection(value string, at int) *violation {
 // maxNominated bounds the work that one head can ask for.
 const maxNominated = 32
 
-// dropNominated removes the fields that the Connection fields of head name, and
+// dropConnectionOptions removes the fields that the Connection fields of head name, and
 // notes in f those that a trailer section may hold as well. It reads the fields, which
 // begin at start, a
 // second time, which hardly ever is necessary.
-func dropNominated(head []byte, start int, h *protocol.Header, f *Framing) *violation {
+func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framing) *syntaxError {
 	count := 0
 	for i := start; ; {
 		l, _ := fieldLine(head, i, true) // was read before without a violation
@@ -189,7 +189,7 @@ func dropNominated(head []byte, start int, h *protocol.Header, f *Framing) *viol
 				}
 				h.Del(option)
 				if f.Body == Chunked {
-					f.Nominated = append(f.Nominated, option)
+					f.ConnectionOptions = append(f.ConnectionOptions, option)
 				}
 			}
 		}
@@ -200,9 +200,9 @@ func dropNominated(head []byte, start int, h *protocol.Header, f *Framing) *viol
 // takeUpgrade reads a request's Upgrade (RFC 9110 7.8). Protocols that carry
 // HTTP requests are no tunnels: the requests would pass by routing and filters. Of
 // them h2c is noted, if it is all that the request asks for.
-func (m *meaning) takeUpgrade(value string, at int) *violation {
+func (m *head) takeUpgrade(value string, at int) *syntaxError {
 	switch {
-	case m.says(saidUpgrade):
+	case m.has(saidUpgrade):
 		m.said |= saidUpgradeUnfit
 		m.said &^= saidH2C
 	case protocol.EqualFold(value, "h2c"):
@@ -226,8 +226,8 @@ func (m *meaning) takeUpgrade(value string, at int) *violation {
 
 // takeSettings reads HTTP2-Settings (RFC 7540 3.2.1), of which there must be one.
 // What it says is for HTTP/2 to judge.
-func (m *meaning) takeSettings(value string) {
-	if m.says(saidSettings) || value == "" {
+func (m *head) takeSettings(value string) {
+	if m.has(saidSettings) || value == "" {
 		m.said |= saidSettingsUnfit
 	}
 	m.said |= saidSettings
@@ -236,17 +236,17 @@ func (m *meaning) takeSettings(value string) {
 
 // switchesToHTTP2 reports whether a request asks to go on in HTTP/2 as RFC 7540 3.2
 // wants it done: one that does not is served as if it had not asked (RFC 9110 7.8).
-func (m *meaning) switchesToHTTP2() bool {
+func (m *head) switchesToHTTP2() bool {
 	const asked = saidH2C | saidConnectionUpgrade | saidSettings | saidConnectionSettings
 	return m.said&(asked|saidSettingsUnfit) == asked && m.minor == 1
 }
 
 // takeHost reads a request's Host (RFC 9112 3.2). A response's means nothing.
-func (m *meaning) takeHost(value string, at int) *violation {
+func (m *head) takeHost(value string, at int) *syntaxError {
 	if m.response {
 		return nil
 	}
-	if m.says(saidHost) {
+	if m.has(saidHost) {
 		return malformed(at, "more than one Host (RFC 9112 3.2)")
 	}
 	m.said |= saidHost
@@ -262,7 +262,7 @@ func (m *meaning) takeHost(value string, at int) *violation {
 
 // takeExpect reads a request's Expect (RFC 9110 10.1.1); HTTP/1.0 knows none, and a
 // response's means nothing.
-func (m *meaning) takeExpect(value string, at int) *violation {
+func (m *head) takeExpect(value string, at int) *syntaxError {
 	if m.minor == 0 || m.response {
 		return nil
 	}
@@ -271,7 +271,7 @@ func (m *meaning) takeExpect(value string, at int) *violation {
 		case protocol.EqualFold(member, "100-continue"):
 			m.said |= saidContinue
 		case member != "":
-			return &violation{protocol.ExpectationFailed, at, "expectation other than 100-continue (RFC 9110 10.1.1)"}
+			return &syntaxError{protocol.ExpectationFailed, at, "expectation other than 100-continue (RFC 9110 10.1.1)"}
 		}
 	}
 	return nil
@@ -279,25 +279,25 @@ func (m *meaning) takeExpect(value string, at int) *violation {
 
 // chunked reports whether the content is chunked, or why its end cannot be told
 // (RFC 9112 6.1, 6.3).
-func (m *meaning) chunked() (bool, *violation) {
+func (m *head) chunked() (bool, *syntaxError) {
 	switch {
-	case !m.says(saidCoding):
+	case !m.has(saidCoding):
 		return false, nil
-	case m.says(saidLength):
+	case m.has(saidLength):
 		return false, malformed(0, "both Transfer-Encoding and Content-Length (RFC 9112 6.3)")
 	case m.minor == 0:
 		return false, malformed(0, "Transfer-Encoding in HTTP/1.0 (RFC 9112 6.1)")
-	case !m.says(saidChunkedFinal):
+	case !m.has(saidChunkedFinal):
 		return false, malformed(0, "chunked is not the final transfer coding (RFC 9112 6.3)")
-	case m.says(saidOtherCoding):
-		return false, &violation{protocol.NotImplemented, 0, "transfer coding other than chunked (RFC 9112 6.1)"}
+	case m.has(saidOtherCoding):
+		return false, &syntaxError{protocol.NotImplemented, 0, "transfer coding other than chunked (RFC 9112 6.1)"}
 	}
 	return true, nil
 }
 
 // persists reports whether the sender keeps the connection (RFC 9112 9.3).
-func (m *meaning) persists() bool {
-	return !m.says(saidClose) && (m.minor == 1 || m.says(saidKeepAlive))
+func (m *head) persists() bool {
+	return !m.has(saidClose) && (m.minor == 1 || m.has(saidKeepAlive))
 }
 
 // hasMember reports whether a comma-separated list has the member name, whose

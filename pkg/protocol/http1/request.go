@@ -43,7 +43,7 @@ func ParseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (n in
 	return n, nil
 }
 
-func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int, *violation) {
+func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int, *syntaxError) {
 	start, v := skipEmptyLines(b)
 	if v != nil {
 		return 0, v
@@ -61,7 +61,7 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	}
 	window, cut = clip(b, 0, lim.Head, lim.Head)
 	req.Header.Reset()
-	m := meaning{minor: l.minor}
+	m := head{minor: l.minor}
 	n := 0
 	if l.next <= len(window) {
 		if n, v = readFields(window, l.next, lim.Fields, &req.Header, &m); v != nil {
@@ -81,8 +81,8 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	if v := frameRequest(req, &m, f); v != nil {
 		return 0, v
 	}
-	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], l.next, &req.Header, f); v != nil {
+	if m.has(saidNominated) {
+		if v := dropConnectionOptions(b[:n], l.next, &req.Header, f); v != nil {
 			return 0, v
 		}
 	}
@@ -99,7 +99,7 @@ const maxEmptyLines = 16
 // skipEmptyLines returns where the request line starts: behind the CRLFs that some clients
 // send after the request before (RFC 9112 2.2). Half a CRLF counts for a whole one, whose
 // rest is still to come.
-func skipEmptyLines(b []byte) (int, *violation) {
+func skipEmptyLines(b []byte) (int, *syntaxError) {
 	for i := 0; ; i += 2 {
 		switch {
 		case len(b) == i || b[i] != '\r' && b[i] != '\n':
@@ -125,23 +125,23 @@ func clip(b []byte, start, size, limit int) (window []byte, cut bool) {
 	return b[:start+size], true
 }
 
-func headLimit(b []byte, lim Limits) *violation {
+func headLimit(b []byte, lim Limits) *syntaxError {
 	if lim.Head > 0 && len(b) >= lim.Head {
 		return tooLarge(lim.Head)
 	}
 	return nil
 }
 
-func tooLarge(at int) *violation {
-	return &violation{protocol.HeaderTooLarge, at, "head exceeds its limit"}
+func tooLarge(at int) *syntaxError {
+	return &syntaxError{protocol.HeaderTooLarge, at, "head exceeds its limit"}
 }
 
 // longLine says what is too long of a request line (RFC 9112 3).
-func longLine(window []byte, start int) *violation {
+func longLine(window []byte, start int) *syntaxError {
 	if bytes.IndexByte(window[start:], ' ') < 0 {
-		return &violation{protocol.NotImplemented, start, "method longer than any (RFC 9112 3)"}
+		return &syntaxError{protocol.NotImplemented, start, "method longer than any (RFC 9112 3)"}
 	}
-	return &violation{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
+	return &syntaxError{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
 }
 
 // requestLine is what the first line says.
@@ -154,7 +154,7 @@ type requestLine struct {
 
 // readRequestLine reads the line that starts at b[i] (RFC 9112 3): exactly one
 // space between its parts and none around them.
-func readRequestLine(b []byte, i int) (l requestLine, v *violation) {
+func readRequestLine(b []byte, i int) (l requestLine, v *syntaxError) {
 	space := i + tokenLen(b[i:])
 	if space == len(b) {
 		return l, nil
@@ -180,7 +180,7 @@ func readRequestLine(b []byte, i int) (l requestLine, v *violation) {
 	return requestLine{view(b[i:space]), view(b[target:end]), target, minor, next}, nil
 }
 
-func badTarget(b []byte, start, i int) *violation {
+func badTarget(b []byte, start, i int) *syntaxError {
 	switch c := b[i]; {
 	case c == '\n':
 		return malformed(i, "bare LF (RFC 9112 2.2)")
@@ -200,7 +200,7 @@ const versionLen = len("HTTP/1.1")
 // readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is where it ends,
 // 0 if it is incomplete. A minor version above 1 is read as 1, the highest that there is
 // (RFC 9110 2.5); another major version is refused.
-func readVersion(b []byte, i int) (minor, next int, v *violation) {
+func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && isDigit(b[i+versionLen-1]) {
 		return min(int(b[i+versionLen-1]-'0'), 1), i + versionLen, nil
 	}
@@ -213,12 +213,12 @@ func readVersion(b []byte, i int) (minor, next int, v *violation) {
 			return 0, 0, malformed(i+k, "not an HTTP version (RFC 9112 2.3)")
 		}
 	}
-	return 0, 0, &violation{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
+	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
 // lineEnd reads CRLF at b[i]. next is where the line after it starts, 0 if it is
 // incomplete.
-func lineEnd(b []byte, i int) (next int, v *violation) {
+func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 	switch {
 	case i < len(b) && b[i] == '\n':
 		return 0, malformed(i, "bare LF (RFC 9112 2.2)")
@@ -234,8 +234,8 @@ func lineEnd(b []byte, i int) (next int, v *violation) {
 
 // readTarget sets what the request target and Host say of whom the request is
 // for (RFC 9112 3.2, 3.3).
-func readTarget(req *protocol.Request, m *meaning, l *requestLine) *violation {
-	if m.minor == 1 && !m.says(saidHost) {
+func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
+	if m.minor == 1 && !m.has(saidHost) {
 		return malformed(0, "no Host (RFC 9112 3.2)")
 	}
 	target := l.target
@@ -258,7 +258,7 @@ func readTarget(req *protocol.Request, m *meaning, l *requestLine) *violation {
 }
 
 // readAbsolute reads a target in absolute-form (RFC 9112 3.2.2).
-func readAbsolute(req *protocol.Request, l *requestLine) *violation {
+func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 	scheme, rest, ok := strings.Cut(l.target, "://")
 	switch {
 	case ok && protocol.EqualFold(scheme, "http"):
@@ -289,8 +289,8 @@ func readAbsolute(req *protocol.Request, l *requestLine) *violation {
 
 // frameRequest tells where the content ends and what becomes of the connection
 // (RFC 9112 6.3, 9.3).
-func frameRequest(req *protocol.Request, m *meaning, f *Framing) *violation {
-	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.says(saidTrailers)}
+func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
+	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.has(saidTrailers)}
 	chunked, v := m.chunked()
 	if v != nil {
 		return v
@@ -299,7 +299,7 @@ func frameRequest(req *protocol.Request, m *meaning, f *Framing) *violation {
 	switch {
 	case chunked:
 		f.Body = Chunked
-	case m.says(saidLength):
+	case m.has(saidLength):
 		req.ContentLength = m.length
 		if m.length > 0 {
 			f.Body, f.Length = Length, m.length
@@ -308,7 +308,7 @@ func frameRequest(req *protocol.Request, m *meaning, f *Framing) *violation {
 	if req.Method == "CONNECT" && f.Body != NoBody {
 		return malformed(0, "content of a CONNECT (RFC 9110 9.3.6)")
 	}
-	req.ExpectContinue = m.says(saidContinue) && f.Body != NoBody
+	req.ExpectContinue = m.has(saidContinue) && f.Body != NoBody
 	req.Upgrade = ""
 	const asked = saidUpgrade | saidConnectionUpgrade
 	if m.said&(asked|saidUpgradeUnfit) == asked && m.minor == 1 && f.Body == NoBody && req.Method != "CONNECT" {

@@ -395,24 +395,24 @@ func TestParseRequestLimits(t *testing.T) {
 		reason protocol.Reason // None: parsed whole, or incomplete
 		n      int
 	}{
-		{"line at its limit", Limits{Line: len(line)}, head, protocol.None, len(head)},
+		{"line at its limit", Limits{Line: len(line)}, head, protocol.ReasonNone, len(head)},
 		{"line past its limit", Limits{Line: len(line) - 1}, head, protocol.TargetTooLong, 0},
-		{"line at its limit behind an empty one", Limits{Line: len(line)}, "\r\n" + head, protocol.None, len(head) + 2},
+		{"line at its limit behind an empty one", Limits{Line: len(line)}, "\r\n" + head, protocol.ReasonNone, len(head) + 2},
 		{"line past its limit behind an empty one", Limits{Line: len(line) - 1}, "\r\n" + head, protocol.TargetTooLong, 0},
-		{"line of 8,000 octets (RFC 9112 3)", wide, lines("GET /"+strings.Repeat("a", 8000-len("GET / HTTP/1.1"))+" HTTP/1.1", "Host: a"), protocol.None, 8000 + len("\r\nHost: a\r\n\r\n")},
+		{"line of 8,000 octets (RFC 9112 3)", wide, lines("GET /"+strings.Repeat("a", 8000-len("GET / HTTP/1.1"))+" HTTP/1.1", "Host: a"), protocol.ReasonNone, 8000 + len("\r\nHost: a\r\n\r\n")},
 		{"target too long, not whole", Limits{Line: 20}, line[:22], protocol.TargetTooLong, 0},
-		{"target that may still fit", Limits{Line: 20}, line[:21], protocol.None, 0},
+		{"target that may still fit", Limits{Line: 20}, line[:21], protocol.ReasonNone, 0},
 		{"method longer than the line may be (RFC 9112 3)", Limits{Line: 20}, strings.Repeat("G", 22), protocol.NotImplemented, 0},
-		{"head at its limit", Limits{Head: len(head)}, head, protocol.None, len(head)},
+		{"head at its limit", Limits{Head: len(head)}, head, protocol.ReasonNone, len(head)},
 		{"head past its limit", Limits{Head: len(head) - 1}, head, protocol.HeaderTooLarge, 0},
 		{"head too large, not whole", Limits{Head: len(line) + 6}, line + "\r\nHost", protocol.HeaderTooLarge, 0},
-		{"head that may still fit", Limits{Head: len(line) + 7}, line + "\r\nHost", protocol.None, 0},
+		{"head that may still fit", Limits{Head: len(line) + 7}, line + "\r\nHost", protocol.ReasonNone, 0},
 		{"head of which the line alone is too large", Limits{Head: 20}, line[:20], protocol.HeaderTooLarge, 0},
 		{"head of which the whole line is too large", Limits{Head: 20}, head, protocol.HeaderTooLarge, 0},
-		{"fields at their limit", Limits{Fields: 2}, head, protocol.None, len(head)},
+		{"fields at their limit", Limits{Fields: 2}, head, protocol.ReasonNone, len(head)},
 		{"fields past their limit", Limits{Fields: 1}, head, protocol.HeaderTooLarge, 0},
 		{"fields that are removed count", Limits{Fields: 2}, get("TE: x", "TE: x"), protocol.HeaderTooLarge, 0},
-		{"no limits", Limits{}, head, protocol.None, len(head)},
+		{"no limits", Limits{}, head, protocol.ReasonNone, len(head)},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

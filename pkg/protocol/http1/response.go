@@ -32,9 +32,9 @@ func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 	return n, nil
 }
 
-func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (int, *violation) {
+func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (int, *syntaxError) {
 	window, cut := clip(b, 0, lim.Line+2, lim.Line)
-	m := meaning{response: true}
+	m := head{response: true}
 	start, v := readStatusLine(window, &m)
 	if v != nil {
 		return 0, v
@@ -63,8 +63,8 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 	if v := frameResponse(resp, &m, method, f); v != nil {
 		return 0, v
 	}
-	if m.says(saidNominated) {
-		if v := dropNominated(b[:n], start, &resp.Header, f); v != nil {
+	if m.has(saidNominated) {
+		if v := dropConnectionOptions(b[:n], start, &resp.Header, f); v != nil {
 			return 0, v
 		}
 	}
@@ -74,7 +74,7 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 // readStatusLine reads the first line of b (RFC 9112 4). next is where the
 // fields start, 0 if the line is incomplete. The space behind the status may be
 // missing together with the phrase, as some servers have it.
-func readStatusLine(b []byte, m *meaning) (next int, v *violation) {
+func readStatusLine(b []byte, m *head) (next int, v *syntaxError) {
 	minor, i, v := readVersion(b, 0)
 	if v != nil || i == 0 {
 		return 0, v
@@ -112,7 +112,7 @@ func readStatusLine(b []byte, m *meaning) (next int, v *violation) {
 
 // frameResponse tells where the content ends and what becomes of the connection
 // (RFC 9112 6.3, 9.3).
-func frameResponse(resp *protocol.Response, m *meaning, method string, f *Framing) *violation {
+func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) *syntaxError {
 	*f = Framing{KeepAlive: m.persists(), Minor: m.minor}
 	resp.ContentLength = -1
 	status := m.status
@@ -124,7 +124,7 @@ func frameResponse(resp *protocol.Response, m *meaning, method string, f *Framin
 	if v != nil {
 		return v
 	}
-	if m.says(saidLength) {
+	if m.has(saidLength) {
 		resp.ContentLength = m.length
 	}
 	switch {
@@ -148,8 +148,8 @@ func frameResponse(resp *protocol.Response, m *meaning, method string, f *Framin
 
 // frameInterim is frameResponse for 1xx, which has no content and no framing
 // fields (RFC 9110 8.6, RFC 9112 6.1).
-func frameInterim(resp *protocol.Response, m *meaning, f *Framing) *violation {
-	if m.says(saidCoding) || resp.ContentLength > 0 {
+func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
+	if m.has(saidCoding) || resp.ContentLength > 0 {
 		return malformed(0, "content announced by an interim response (RFC 9112 6.3)")
 	}
 	resp.ContentLength = -1
@@ -157,7 +157,7 @@ func frameInterim(resp *protocol.Response, m *meaning, f *Framing) *violation {
 		f.Interim = true
 		return nil
 	}
-	if !m.says(saidUpgrade) {
+	if !m.has(saidUpgrade) {
 		return malformed(0, "101 without Upgrade (RFC 9110 15.2.2)")
 	}
 	f.Upgrade = true

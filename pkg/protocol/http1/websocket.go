@@ -12,8 +12,8 @@ import (
 // 11.3). Later versions of HTTP have neither (RFC 8441 5): who translates makes what
 // the one side lacks, and keeps from the other what it does not know.
 const (
-	WebSocketKey   = "Sec-WebSocket-Key"
-	WebSocketProof = "Sec-WebSocket-Accept"
+	WebSocketKey         = "Sec-WebSocket-Key"
+	WebSocketAcceptField = "Sec-WebSocket-Accept"
 )
 
 // webSocketKeyLen is how long a key is, in bytes, before it is written in base64.
@@ -40,9 +40,9 @@ func NewWebSocketKey(chance [webSocketKeyLen]byte) string {
 	return base64.StdEncoding.EncodeToString(chance[:])
 }
 
-// ProveWebSocket returns the Sec-WebSocket-Accept that answers a key (RFC 6455
+// WebSocketAccept returns the Sec-WebSocket-Accept that answers a key (RFC 6455
 // 4.2.2).
-func ProveWebSocket(key string) string {
+func WebSocketAccept(key string) string {
 	const fixed = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 	sum := sha1.Sum([]byte(key + fixed))
 	return base64.StdEncoding.EncodeToString(sum[:])

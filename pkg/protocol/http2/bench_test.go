@@ -92,7 +92,7 @@ func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 	var last *Stream
 	rest := *in
 	for len(rest) > 0 {
-		f, n, err := Next(rest, s.MaxFrameSize())
+		f, n, err := ParseFrame(rest, s.MaxFrameSize())
 		if n == 0 || err != nil {
 			u.tb.Fatalf("Next = %d, %v", n, err)
 		}
@@ -196,7 +196,7 @@ func BenchmarkFrames(b *testing.B) {
 		for b.Loop() {
 			frames := 0
 			for rest := read; len(rest) > 0; frames++ {
-				_, n, err := Next(rest, MinFrameSize)
+				_, n, err := ParseFrame(rest, MinFrameSize)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -11,8 +11,8 @@ type Flood uint8
 // The floods.
 const (
 	NoFlood           Flood = iota
-	FloodReset              // streams opened and reset by the peer at once (CVE-2023-44487)
-	FloodMadeReset          // streams that the peer makes us reset (CVE-2025-8671)
+	FloodRapidReset         // streams opened and reset by the peer at once (CVE-2023-44487)
+	FloodMadeYouReset       // streams that the peer makes us reset (CVE-2025-8671)
 	FloodContinuation       // a header block of many or large CONTINUATION frames
 	FloodSettings           // SETTINGS, each to be acknowledged
 	FloodPing               // PING frames, and acknowledgements of PING frames that were not sent
@@ -28,8 +28,8 @@ const (
 //nolint:gochecknoglobals // a constant table
 var floodNames = [floodCount]string{
 	NoFlood:           "none",
-	FloodReset:        "rapid_reset",
-	FloodMadeReset:    "made_reset",
+	FloodRapidReset:   "rapid_reset",
+	FloodMadeYouReset: "made_reset",
 	FloodContinuation: "continuation",
 	FloodSettings:     "settings",
 	FloodPing:         "ping",
@@ -43,40 +43,40 @@ var floodNames = [floodCount]string{
 // String returns the flood's name as it is in metrics.
 func (f Flood) String() string { return floodNames[f] }
 
-// Budget bounds how often something may happen on a connection: Burst times at
+// RateLimit bounds how often something may happen on a connection: Burst times at
 // once, and PerSecond times a second in the long run. The zero value is replaced
 // by the default; a negative Burst means no bound.
-type Budget struct {
+type RateLimit struct {
 	Burst     int
 	PerSecond int
 }
 
-// Budgets bound what a peer may cost. Work earns: what is common in honest
+// FloodLimits bound what a peer may cost. Work earns: what is common in honest
 // traffic beside requests and contents is paid back by them, as the fields say.
-type Budgets struct {
+type FloodLimits struct {
 	// Reset: RST_STREAM frames of the peer within 50 ms of the head of the stream, or
 	// when it is closed; later ones cost nothing, and neither do those of streams that
 	// the session opened. Each stream that was answered in full pays for one. Default
 	// 500, 50 a second.
-	Reset Budget
-	// MadeReset: StreamErrors given to Fail, with the same exception. Each stream that
+	Reset RateLimit
+	// MadeYouReset: StreamErrors given to Fail, with the same exception. Each stream that
 	// was answered in full pays for one. Default 200, 20 a second.
-	MadeReset Budget
+	MadeYouReset RateLimit
 	// Settings: SETTINGS frames. Default 32, 2 a second.
-	Settings Budget
+	Settings RateLimit
 	// Ping: PING frames, except acknowledgements of PING frames that the session sent. Each header block received, and each DATA
 	// frame with content either way, pays for one. Default 100, 10 a second.
-	Ping Budget
+	Ping RateLimit
 	// EmptyData: DATA frames without content or END_STREAM. Each DATA frame with
 	// content pays for one. Default 100, 10 a second.
-	EmptyData Budget
+	EmptyData RateLimit
 	// WindowUpdate: WINDOW_UPDATE frames by less than 256 bytes. Each DATA frame sent
 	// that the windows did not make tiny pays for two; each header block for two.
 	// Default 1000, 100 a second.
-	WindowUpdate Budget
+	WindowUpdate RateLimit
 	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block
 	// pays for two. Default 500, 50 a second.
-	Priority Budget
+	Priority RateLimit
 	// ContinuationFrames bounds the frames of one header block. Default 64.
 	ContinuationFrames int
 	// BlockBytes bounds a header block as it is on the wire. What is above
@@ -85,26 +85,26 @@ type Budgets struct {
 	BlockBytes int
 }
 
-// atOnce is how long a stream has to be open for its reset to be no attack. Streams
+// rapidResetWindow is how long a stream has to be open for its reset to be no attack. Streams
 // that are open for so long are as many as MaxConcurrentStreams lets be, which is less
 // than a peer may have answered; and callers whose deadlines pass while a host hangs
 // reset all of theirs, on a connection that carries calls to other hosts.
-const atOnce = 50 * time.Millisecond
+const rapidResetWindow = 50 * time.Millisecond
 
-func (b *Budgets) setDefaults(maxHeaderList uint32) {
+func (b *FloodLimits) setDefaults(maxHeaderList uint32) {
 	for _, d := range [...]struct {
-		of *Budget
-		is Budget
+		of *RateLimit
+		is RateLimit
 	}{
-		{&b.Reset, Budget{500, 50}},
-		{&b.MadeReset, Budget{200, 20}},
-		{&b.Settings, Budget{32, 2}},
-		{&b.Ping, Budget{100, 10}},
-		{&b.EmptyData, Budget{100, 10}},
-		{&b.WindowUpdate, Budget{1000, 100}},
-		{&b.Priority, Budget{500, 50}},
+		{&b.Reset, RateLimit{500, 50}},
+		{&b.MadeYouReset, RateLimit{200, 20}},
+		{&b.Settings, RateLimit{32, 2}},
+		{&b.Ping, RateLimit{100, 10}},
+		{&b.EmptyData, RateLimit{100, 10}},
+		{&b.WindowUpdate, RateLimit{1000, 100}},
+		{&b.Priority, RateLimit{500, 50}},
 	} {
-		if *d.of == (Budget{}) {
+		if *d.of == (RateLimit{}) {
 			*d.of = d.is
 		}
 	}
@@ -117,12 +117,12 @@ func (b *Budgets) setDefaults(maxHeaderList uint32) {
 }
 
 // of returns the budget of a flood; those that are no rates have none.
-func (b *Budgets) of(f Flood) Budget {
+func (b *FloodLimits) of(f Flood) RateLimit {
 	switch f {
-	case FloodReset:
+	case FloodRapidReset:
 		return b.Reset
-	case FloodMadeReset:
-		return b.MadeReset
+	case FloodMadeYouReset:
+		return b.MadeYouReset
 	case FloodSettings:
 		return b.Settings
 	case FloodPing:
@@ -134,20 +134,20 @@ func (b *Budgets) of(f Flood) Budget {
 	case FloodPriority:
 		return b.Priority
 	default:
-		return Budget{Burst: -1}
+		return RateLimit{Burst: -1}
 	}
 }
 
-// meters count what was spent of the budgets. One is the time, since the first
+// floodBuckets count what was spent of the budgets. One is the time, since the first
 // that the session was told, at which everything spent is paid back: a token
 // bucket in one word.
-type meters struct {
+type floodBuckets struct {
 	start time.Time
 	paid  [floodCount]time.Duration
 }
 
 // spend takes one of f's budget. false: it is used up.
-func (m *meters) spend(f Flood, b Budget, now time.Time) bool {
+func (m *floodBuckets) spend(f Flood, b RateLimit, now time.Time) bool {
 	if b.Burst < 0 {
 		return true
 	}
@@ -166,47 +166,47 @@ func (m *meters) spend(f Flood, b Budget, now time.Time) bool {
 
 // earn gives n back of f's budget. Nothing is saved for later: a bucket that is
 // full stays full.
-func (m *meters) earn(f Flood, b Budget, n int) {
+func (m *floodBuckets) earn(f Flood, b RateLimit, n int) {
 	m.paid[f] = max(0, m.paid[f]-time.Duration(n)*interval(b))
 }
 
-// cancelled counts the streams that the peer reset before their answers were whole,
+// resetSlots counts the streams that the peer reset before their answers were whole,
 // as a token bucket like those of meters: until is the time at which none is held
 // any more.
-type cancelled struct {
+type resetSlots struct {
 	start time.Time
 	until time.Duration
 }
 
-// cancelHeld is how long a stream that was reset goes on holding a place, of as many
+// resetSlotHold is how long a stream that was reset goes on holding a place, of as many
 // as the peer may have open: whoever works on it, at the other end of the proxy, may
 // not have noticed, and nothing tells when it has. Callers whose deadlines pass have
 // as many streams at once at most, so that those who wait for longer are never
 // refused.
-const cancelHeld = 100 * time.Millisecond
+const resetSlotHold = 100 * time.Millisecond
 
 // add holds a place of most.
-func (c *cancelled) add(most uint32, now time.Time) {
+func (c *resetSlots) add(most uint32, now time.Time) {
 	if c.start.IsZero() {
 		c.start = now
 	}
-	one := cancelHeld / time.Duration(most)
-	c.until = min(max(c.until, now.Sub(c.start))+one, now.Sub(c.start)+cancelHeld)
+	one := resetSlotHold / time.Duration(most)
+	c.until = min(max(c.until, now.Sub(c.start))+one, now.Sub(c.start)+resetSlotHold)
 }
 
 // full reports whether all places of most are held.
-func (c *cancelled) full(most uint32, now time.Time) bool {
-	return c.until > 0 && c.until-now.Sub(c.start) > cancelHeld-cancelHeld/time.Duration(most)
+func (c *resetSlots) full(most uint32, now time.Time) bool {
+	return c.until > 0 && c.until-now.Sub(c.start) > resetSlotHold-resetSlotHold/time.Duration(most)
 }
 
 // earn gives a place back.
-func (c *cancelled) earn(most uint32) {
+func (c *resetSlots) earn(most uint32) {
 	if c.until > 0 {
-		c.until = max(0, c.until-cancelHeld/time.Duration(most))
+		c.until = max(0, c.until-resetSlotHold/time.Duration(most))
 	}
 }
 
-func interval(b Budget) time.Duration { return time.Second / time.Duration(max(1, b.PerSecond)) }
+func interval(b RateLimit) time.Duration { return time.Second / time.Duration(max(1, b.PerSecond)) }
 
 func flooded(f Flood, reason string) *ConnectionError {
 	return &ConnectionError{Code: EnhanceYourCalm, Reason: reason, Flood: f}

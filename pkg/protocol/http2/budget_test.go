@@ -29,7 +29,7 @@ func newStranger(t *testing.T) *stranger {
 func (p *stranger) send(frames ...[]byte) error {
 	p.t.Helper()
 	for _, b := range frames {
-		f, n, err := Next(b, MaxFrameSize)
+		f, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
 			p.t.Fatalf("Next(%x) = %d, %v", b, n, err)
 		}
@@ -87,13 +87,13 @@ func attacks() []struct {
 		less  int
 		once  func(p *stranger) error
 	}{
-		{"requests that are reset at once", FloodReset, 0, func(p *stranger) error {
+		{"requests that are reset at once", FloodRapidReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendRSTStream(nil, p.id, Cancel))
 		}},
-		{"requests that are reset just before it costs nothing", FloodReset, 0, func(p *stranger) error {
+		{"requests that are reset just before it costs nothing", FloodRapidReset, 0, func(p *stranger) error {
 			head := p.open(true)
 			now := p.now
-			p.now = now.Add(1 - atOnce)
+			p.now = now.Add(1 - rapidResetWindow)
 			err := p.send(head)
 			p.now = now
 			if err != nil {
@@ -101,26 +101,26 @@ func attacks() []struct {
 			}
 			return p.send(AppendRSTStream(nil, p.id, Cancel))
 		}},
-		{"resets of one stream again and again", FloodReset, 0, func(p *stranger) error {
+		{"resets of one stream again and again", FloodRapidReset, 0, func(p *stranger) error {
 			return p.send(AppendRSTStream(nil, p.id, Cancel))
 		}},
-		{"requests that break a rule", FloodMadeReset, 0, func(p *stranger) error {
+		{"requests that break a rule", FloodMadeYouReset, 0, func(p *stranger) error {
 			p.open(true)
 			return p.send(AppendHeaders(nil, p.id, []byte{0x83}, true, MinFrameSize))
 		}},
-		{"windows of nothing for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+		{"windows of nothing for requests that are open", FloodMadeYouReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendWindowUpdate(nil, p.id, 0))
 		}},
-		{"windows too large for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+		{"windows too large for requests that are open", FloodMadeYouReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendWindowUpdate(nil, p.id, MaxWindow))
 		}},
-		{"content behind the end of requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+		{"content behind the end of requests that are open", FloodMadeYouReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendData(nil, p.id, []byte("x"), true))
 		}},
-		{"heads behind the end of requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+		{"heads behind the end of requests that are open", FloodMadeYouReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), AppendHeaders(nil, p.id, []byte{0x83}, true, MinFrameSize))
 		}},
-		{"priorities of the wrong size for requests that are open", FloodMadeReset, 0, func(p *stranger) error {
+		{"priorities of the wrong size for requests that are open", FloodMadeYouReset, 0, func(p *stranger) error {
 			return p.send(p.open(true), append(AppendFrameHeader(nil, 1, FramePriority, 0, p.id), 0))
 		}},
 		{"settings", FloodSettings, 2, func(p *stranger) error { return p.send(AppendSettings(nil)) }},
@@ -378,7 +378,7 @@ func TestHostsMayReset(t *testing.T) {
 	s := NewSession(Config{Role: Client})
 	s.AppendStart(nil)
 	handle := func(b []byte) error {
-		f, _, err := Next(b, MinFrameSize)
+		f, _, err := ParseFrame(b, MinFrameSize)
 		if err == nil {
 			_, err = s.Handle(nil, f, epoch, new(Event))
 		}
@@ -413,14 +413,14 @@ func TestHostsMayReset(t *testing.T) {
 	for range 501 { // but those that are long gone are
 		err = handle(AppendRSTStream(nil, 1, RefusedStream))
 	}
-	if !errors.As(err, &c) || c.Flood != FloodReset {
+	if !errors.As(err, &c) || c.Flood != FloodRapidReset {
 		t.Fatalf("resets of a stream that is gone: %v, want a flood of them", err)
 	}
 }
 
 // TestBudgetsOff: a negative Burst is no bound.
 func TestBudgetsOff(t *testing.T) {
-	s := NewSession(Config{Role: Server, Budgets: Budgets{Ping: Budget{Burst: -1}}})
+	s := NewSession(Config{Role: Server, Budgets: FloodLimits{Ping: RateLimit{Burst: -1}}})
 	s.AppendStart(nil)
 	r := &rig{s: s, peer: newReader(), streams: map[uint32]*Stream{}, now: epoch}
 	r.do("> SETTINGS")
@@ -441,10 +441,10 @@ func TestStreamsThatAreResetKeepTheirPlacesForAMoment(t *testing.T) {
 	}
 	for name, steps := range map[string][]step{
 		"as many as may be open":                  {{open: most}, {open: most, refused: most}},
-		"they come back":                          {{open: most}, {wait: cancelHeld / 2, open: most / 2}, {open: 1, refused: 1}},
-		"all of them":                             {{open: most}, {wait: cancelHeld, open: most}, {open: 1, refused: 1}},
-		"one after the other, slower":             {{open: most}, {wait: cancelHeld / most, open: 1}, {wait: cancelHeld / most, open: 1}},
-		"those that were answered pay for others": {{open: most}, {wait: cancelHeld, open: most, answered: most / 2}, {open: most / 2, refused: 0}},
+		"they come back":                          {{open: most}, {wait: resetSlotHold / 2, open: most / 2}, {open: 1, refused: 1}},
+		"all of them":                             {{open: most}, {wait: resetSlotHold, open: most}, {open: 1, refused: 1}},
+		"one after the other, slower":             {{open: most}, {wait: resetSlotHold / most, open: 1}, {wait: resetSlotHold / most, open: 1}},
+		"those that were answered pay for others": {{open: most}, {wait: resetSlotHold, open: most, answered: most / 2}, {open: most / 2, refused: 0}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newStranger(t)
@@ -470,7 +470,7 @@ func TestStreamsThatAreResetKeepTheirPlacesForAMoment(t *testing.T) {
 						p.id = id
 						continue
 					}
-					p.s.Stream(id).opened = p.now.Add(-atOnce)
+					p.s.Stream(id).opened = p.now.Add(-rapidResetWindow)
 					if err := p.send(AppendRSTStream(nil, id, Cancel)); err != nil {
 						t.Fatal(err)
 					}

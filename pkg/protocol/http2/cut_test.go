@@ -11,12 +11,12 @@ func TestPartsOfADataFrameAreFramesThatMeanTheSame(t *testing.T) {
 		whole := AppendData(nil, 5, content, end)
 		for first := 16; first < len(content); first += 7 {
 			b := bytes.Clone(whole)
-			f, head := CutData(b[:FrameHeaderLen+first], 16)
+			f, head := ParsePartialData(b[:FrameHeaderLen+first], 16)
 			if f.Type != FrameData || f.Stream != 5 || f.Flags != 0 || !bytes.Equal(f.Payload, content[:first]) {
 				t.Fatalf("CutData of %d bytes = %+v", first, f)
 			}
 			b = append(head[:], b[FrameHeaderLen+first:]...)
-			rest, m, err := Next(b, MinFrameSize)
+			rest, m, err := ParseFrame(b, MinFrameSize)
 			if err != nil || m != len(b) || rest.Flags.Has(FlagEndStream) != end || rest.Stream != 5 || !bytes.Equal(rest.Payload, content[first:]) {
 				t.Fatalf("behind the first %d bytes: %+v, %d, %v", first, rest, m, err)
 			}
@@ -35,7 +35,7 @@ func TestWhatIsNotCut(t *testing.T) {
 		"nothing":                nil,
 		"a frame of other types": AppendGoAway(nil, 1, NoError, string(long)),
 	} {
-		if f, _ := CutData(b[:max(0, len(b)-1)], 16); len(f.Payload) > 0 {
+		if f, _ := ParsePartialData(b[:max(0, len(b)-1)], 16); len(f.Payload) > 0 {
 			t.Errorf("%s: %+v", name, f)
 		}
 	}

@@ -23,8 +23,8 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	if st.state != Open && st.state != HalfClosedLocal {
 		return dst // nothing more comes
 	}
-	st.freed += int64(n)
-	if st.freed < int64(s.cfg.StreamWindow+1)/2 {
+	st.pendingCredit += int64(n)
+	if st.pendingCredit < int64(s.cfg.StreamWindow+1)/2 {
 		return dst
 	}
 	return st.reopen(dst)
@@ -32,8 +32,8 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 
 // reopen tells the peer of all that was consumed.
 func (st *Stream) reopen(dst []byte) []byte {
-	freed := st.freed
-	st.freed = 0
+	freed := st.pendingCredit
+	st.pendingCredit = 0
 	st.recvWindow += freed
 	return AppendWindowUpdate(dst, st.ID, uint32(freed))
 }
@@ -53,10 +53,10 @@ func (s *Session) discard(dst []byte, n int64) []byte {
 // SendWindow returns how many bytes the peer lets all streams carry together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
-// fair is how many bytes a window has to open by to be no nuisance: peers that read
+// minWindowUpdate is how many bytes a window has to open by to be no nuisance: peers that read
 // large content in small pieces open it by these. A DATA frame of less, if there is
 // more to send, is the windows' doing.
-const fair = 1 << 8
+const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of content may be sent on st now.
 func (s *Session) Writable(st *Stream) int {
@@ -83,7 +83,7 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	if n == 0 && (want > 0 || !end) {
 		return dst, 0, nil
 	}
-	if n == want || n >= fair {
+	if n == want || n >= minWindowUpdate {
 		s.earn(FloodWindowUpdate, 2)
 	}
 	if n > 0 {
@@ -91,7 +91,7 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
-	if st.state == Open && st.freed > int64(s.cfg.StreamWindow)/5 { // less is not worth a frame
+	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 { // less is not worth a frame
 		dst = st.reopen(dst)
 	}
 	end = end && n == want
@@ -124,8 +124,8 @@ func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]b
 func (s *Session) finish(st *Stream) {
 	s.close(st)
 	s.cancelled.earn(s.cfg.MaxConcurrentStreams)
-	s.earn(FloodReset, 1)
-	s.earn(FloodMadeReset, 1)
+	s.earn(FloodRapidReset, 1)
+	s.earn(FloodMadeYouReset, 1)
 	s.charges = max(0, s.charges-1)
 	s.answered = true
 }

@@ -86,11 +86,11 @@ type Frame struct {
 	Payload []byte // a view of what Next was given, padding included
 }
 
-// Next cuts the frame that b starts with. n is its length in bytes, 0 if it is
+// ParseFrame cuts the frame that b starts with. n is its length in bytes, 0 if it is
 // not complete. limit is the SETTINGS_MAX_FRAME_SIZE that the peer was told: a
 // longer frame is a *ConnectionError as soon as its header is there (RFC 9113
 // 4.2).
-func Next(b []byte, limit uint32) (f Frame, n int, err error) {
+func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 	if len(b) < FrameHeaderLen {
 		return Frame{}, 0, nil
 	}
@@ -110,12 +110,12 @@ func Next(b []byte, limit uint32) (f Frame, n int, err error) {
 	}, end, nil
 }
 
-// CutData cuts off what has come of a DATA frame that b starts with and that is not
+// ParsePartialData cuts off what has come of a DATA frame that b starts with and that is not
 // whole, as a frame of its own: where frames end means nothing to content. rest is the
 // header of the frame that the rest of it is. f has no payload if that would be less than
 // least, or b starts with something else, or with padding. Next has found no error in b
 // before.
-func CutData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
+func ParsePartialData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
 	if len(b) < FrameHeaderLen+max(least, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
 		return Frame{}, rest
 	}

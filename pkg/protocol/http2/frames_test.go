@@ -208,7 +208,7 @@ func (r *reader) describe(b []byte) []string {
 		lines, b = append(lines, "preface"), rest
 	}
 	for len(b) > 0 {
-		f, n, err := Next(b, MaxFrameSize)
+		f, n, err := ParseFrame(b, MaxFrameSize)
 		if n == 0 || err != nil {
 			return append(lines, fmt.Sprintf("not a frame: %x %v", b, err))
 		}

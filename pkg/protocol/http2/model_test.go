@@ -204,7 +204,7 @@ func (m *model) end(id uint32, local, end bool) {
 func (m *model) sent(b []byte) {
 	m.t.Helper()
 	for len(b) > 0 {
-		f, n, err := Next(b, MinFrameSize)
+		f, n, err := ParseFrame(b, MinFrameSize)
 		if n == 0 || err != nil {
 			m.t.Fatalf("the session sends %x: %v", b, err)
 		}
@@ -284,7 +284,7 @@ func (m *model) checkStream(id uint32, st *Stream) {
 	if m.acked {
 		window = int64(m.s.cfg.StreamWindow)
 	}
-	if sum := st.recvWindow + st.freed + st.held; !model.remote && sum != window {
+	if sum := st.recvWindow + st.pendingCredit + st.held; !model.remote && sum != window {
 		m.t.Fatalf("window, bytes freed and bytes held of stream %d are %d, want %d", id, sum, window)
 	}
 }

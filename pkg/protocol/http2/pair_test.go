@@ -37,7 +37,7 @@ func newPair(t *testing.T, client, server Config) *pair {
 func (p *pair) serve() []Event {
 	p.t.Helper()
 	if !p.prefaced {
-		n, err := CutPreface(p.toServer)
+		n, err := ParsePreface(p.toServer)
 		if n == 0 || err != nil {
 			p.t.Fatalf("CutPreface = %d, %v", n, err)
 		}
@@ -70,7 +70,7 @@ func (p *pair) settle() {
 func drain(t *testing.T, s *Session, in, out []byte) (rest, replies []byte, events []Event) {
 	t.Helper()
 	for {
-		f, n, err := Next(in, s.MaxFrameSize())
+		f, n, err := ParseFrame(in, s.MaxFrameSize())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -211,7 +211,7 @@ func TestSmallestTableIsTold(t *testing.T) {
 		p.open(get("/"), true)
 	}
 	sizes := AppendSettings(nil, Setting{SettingHeaderTableSize, 0}, Setting{SettingHeaderTableSize, 4096})
-	f, _, _ := Next(sizes, MinFrameSize)
+	f, _, _ := ParseFrame(sizes, MinFrameSize)
 	if _, err := p.client.Handle(nil, f, epoch, new(Event)); err != nil {
 		t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func TestASessionGoesOnAfterItsRest(t *testing.T) {
 		if p.toClient, err = p.server.AppendResponse(p.toClient, server, resp, ResponseOptions{End: true}); err != nil {
 			t.Fatal(err)
 		}
-		p.server.Rest() // too early: the stream is the engine's
+		p.server.Shrink() // too early: the stream is the engine's
 		var back protocol.Response
 		one(t, p.receive(), HeadersArrived)
 		p.client.TakeResponse(client, &back, nil)
@@ -268,8 +268,8 @@ func TestASessionGoesOnAfterItsRest(t *testing.T) {
 		p.toClient = p.server.Release(p.toClient, server, NoError)
 		p.toServer = p.client.Release(p.toServer, client, NoError)
 		p.settle()
-		p.server.Rest()
-		p.client.Rest()
+		p.server.Shrink()
+		p.client.Shrink()
 		if p.server.Len() != 0 || p.client.Len() != 0 {
 			t.Fatalf("%d and %d streams are left", p.server.Len(), p.client.Len())
 		}

@@ -12,8 +12,8 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, role := range []Role{Server, Client} {
 		s := NewSession(Config{Role: role})
-		s.gotFirst = true
-		ack, _, err := Next(AppendPing(nil, true, [8]byte{7}), MinFrameSize)
+		s.settingsReceived = true
+		ack, _, err := ParseFrame(AppendPing(nil, true, [8]byte{7}), MinFrameSize)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -38,9 +38,9 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 func TestPingAcksThatWereAskedForAreFree(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := NewSession(Config{Role: Server})
-	s.gotFirst = true
+	s.settingsReceived = true
 	for i := range 1000 {
-		ping, _, err := Next(s.AppendPing(nil, uint64(i)), MinFrameSize)
+		ping, _, err := ParseFrame(s.AppendPing(nil, uint64(i)), MinFrameSize)
 		if err != nil {
 			t.Fatal(err)
 		}

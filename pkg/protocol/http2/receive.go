@@ -23,7 +23,7 @@ type block struct {
 // is empty.
 func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	*e = Event{}
-	if !s.gotFirst && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
+	if !s.settingsReceived && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
 		return dst, connectionError(ProtocolError, "the first frame is not SETTINGS (RFC 9113 3.4)")
 	}
 	if s.block.stream != 0 && (f.Type != FrameContinuation || f.Stream != s.block.stream) {
@@ -57,7 +57,7 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, 
 
 // spend takes one of f's budget; the error is nil or a *ConnectionError.
 func (s *Session) spend(f Flood, now time.Time, reason string) error {
-	if f == FloodReset || f == FloodMadeReset {
+	if f == FloodRapidReset || f == FloodMadeYouReset {
 		s.charges++
 	}
 	if !s.meters.spend(f, s.cfg.Budgets.of(f), now) {
@@ -158,7 +158,7 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 // closedError says what DATA or HEADERS on a stream mean that was closed: nil to
 // ignore them (RFC 9113 5.1).
 func (s *Session) closedError(id uint32) error {
-	if s.cfg.Role == Server && id > s.sentLast {
+	if s.cfg.Role == Server && id > s.goAwaySentID {
 		return nil // RFC 9113 6.8
 	}
 	switch s.resets.of(id) {
@@ -179,8 +179,8 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	if st == nil || !st.local && now.Sub(st.opened) < atOnce { // those that we open are as many as we like
-		if err := s.spend(FloodReset, now, "too many streams reset"); err != nil {
+	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow { // those that we open are as many as we like
+		if err := s.spend(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
 		}
 	}
@@ -213,7 +213,7 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) (
 	if err := s.takeSettings(f.Payload); err != nil {
 		return dst, err
 	}
-	s.gotFirst = true
+	s.settingsReceived = true
 	e.Kind = SettingsArrived
 	return AppendSettingsAck(dst), nil
 }
@@ -311,11 +311,11 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 		return dst, err
 	}
 	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
-	if last > s.gotLast {
+	if last > s.goAwayReceivedID {
 		return dst, connectionError(ProtocolError, "GOAWAY takes back that a stream was not processed (RFC 9113 6.8)")
 	}
-	s.gotLast = last
-	s.leaving = true
+	s.goAwayReceivedID = last
+	s.goingAway = true
 	e.Kind, e.Last, e.Code = GoAwayArrived, last, Code(binary.BigEndian.Uint32(f.Payload[4:]))
 	e.Data = f.Payload[8:]
 	return dst, nil
@@ -329,7 +329,7 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 		return dst, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
 	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
-	if more < fair {
+	if more < minWindowUpdate {
 		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE that open hardly anything"); err != nil {
 			return dst, err
 		}
@@ -395,7 +395,7 @@ func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
 	st := s.streams[e.ID]
 	if st == nil || !st.local {
-		if err := s.spend(FloodMadeReset, now, "too many streams had to be reset"); err != nil {
+		if err := s.spend(FloodMadeYouReset, now, "too many streams had to be reset"); err != nil {
 			return dst, err
 		}
 	}

@@ -108,7 +108,7 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]
 func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]byte, error) {
 	s.skips.add(s.lastPeer, bl.stream)
 	s.lastPeer = bl.stream
-	if bl.stream > s.sentLast {
+	if bl.stream > s.goAwaySentID {
 		return dst, nil // RFC 9113 6.8
 	}
 	if bl.selfDep {

@@ -330,7 +330,7 @@ func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (ou
 	case "goaway":
 		return r.s.AppendGoAway(nil, code(args[0]), ""), nil
 	case "shutdown":
-		return r.s.AppendShutdown(nil), nil
+		return r.s.AppendShutdownNotice(nil), nil
 	case "ping":
 		return r.s.AppendPing(nil, uint64(number(args[0]))), nil
 	case "wait":

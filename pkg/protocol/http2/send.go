@@ -23,8 +23,8 @@ type RequestOptions struct {
 // Connection and framing fields in Header are left out, Host too: they are not the
 // filters'. What a filter wrote never becomes anything else: a part that holds bytes
 // which it must not is a Fault of reason Internal that names it; a header that is
-// larger than the peer takes is HeaderTooLarge. Other errors are ErrBusy,
-// ErrGoingAway, ErrExhausted and ErrNoConnect. With any error dst is returned as it
+// larger than the peer takes is HeaderTooLarge. Other errors are ErrTooManyStreams,
+// ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error dst is returned as it
 // was, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
 	if err := s.mayOpen(req); err != nil {
@@ -93,14 +93,14 @@ func (s *Session) mayOpen(req *protocol.Request) error {
 	switch {
 	case s.cfg.Role == Server:
 		panic("http2: a server opens no streams")
-	case s.leaving:
+	case s.goingAway:
 		return ErrGoingAway
 	case s.nextID > MaxStreamID:
-		return ErrExhausted
+		return ErrStreamIDsExhausted
 	case s.opened >= s.peer.MaxConcurrentStreams:
-		return ErrBusy
+		return ErrTooManyStreams
 	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)): // one that names several is not for HTTP/2
-		return ErrNoConnect
+		return ErrNoExtendedConnect
 	}
 	return nil
 }

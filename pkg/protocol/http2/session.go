@@ -51,7 +51,7 @@ type Config struct {
 	// runs out of identifiers sooner.
 	FirstStream uint32
 
-	Budgets Budgets
+	Budgets FloodLimits
 }
 
 func (c *Config) setDefaults() {
@@ -82,17 +82,17 @@ func (c *Config) setDefaults() {
 
 // Errors of opening a stream. They cost nothing: the request was not sent.
 var (
-	// ErrBusy: the peer's SETTINGS_MAX_CONCURRENT_STREAMS is reached.
-	ErrBusy = errors.New("http2: the peer allows no more streams at once")
+	// ErrTooManyStreams: the peer's SETTINGS_MAX_CONCURRENT_STREAMS is reached.
+	ErrTooManyStreams = errors.New("http2: the peer allows no more streams at once")
 	// ErrGoingAway: a GOAWAY was sent or received.
 	ErrGoingAway = errors.New("http2: the connection is going away")
-	// ErrExhausted: the stream identifiers are used up (RFC 9113 5.1.1).
-	ErrExhausted = errors.New("http2: the connection has no stream identifiers left")
+	// ErrStreamIDsExhausted: the stream identifiers are used up (RFC 9113 5.1.1).
+	ErrStreamIDsExhausted = errors.New("http2: the connection has no stream identifiers left")
 	// ErrNotOpen: the stream's state does not let this be sent: it was reset, or
 	// ended, or its head is missing.
 	ErrNotOpen = errors.New("http2: the stream is not open for sending")
-	// ErrNoConnect: the peer does not know extended CONNECT (RFC 8441 3).
-	ErrNoConnect = errors.New("http2: the peer does not take extended CONNECT")
+	// ErrNoExtendedConnect: the peer does not know extended CONNECT (RFC 8441 3).
+	ErrNoExtendedConnect = errors.New("http2: the peer does not take extended CONNECT")
 )
 
 // Session is one side of one connection. Make it with NewSession. It is not safe
@@ -100,18 +100,18 @@ var (
 type Session struct {
 	cfg Config // immutable
 
-	peer       Settings // what the peer told
-	gotFirst   bool     // the peer's first SETTINGS arrived
-	acked      bool     // the peer acknowledged ours
-	unacked    int      // SETTINGS sent and not acknowledged
-	pings      int      // PING frames sent and not acknowledged
-	dec        decoder
-	enc        encoder
-	block      block // the header block that is arriving
-	head       *head // what the last header block said; nil: there was none since Rest
-	sendWindow int64 // bytes we may send on all streams together
-	recvWindow int64 // bytes the peer may send
-	freed      int64 // bytes consumed that no WINDOW_UPDATE told of
+	peer             Settings // what the peer told
+	settingsReceived bool     // the peer's first SETTINGS arrived
+	acked            bool     // the peer acknowledged ours
+	unacked          int      // SETTINGS sent and not acknowledged
+	pings            int      // PING frames sent and not acknowledged
+	dec              decoder
+	enc              encoder
+	block            block // the header block that is arriving
+	head             *head // what the last header block said; nil: there was none since Rest
+	sendWindow       int64 // bytes we may send on all streams together
+	recvWindow       int64 // bytes the peer may send
+	freed            int64 // bytes consumed that no WINDOW_UPDATE told of
 
 	streams    map[uint32]*Stream // open and half-closed; nil: none, and none since Rest
 	free       []*Stream          // to be used again
@@ -122,12 +122,12 @@ type Session struct {
 	resets     resets             // streams closed by a reset, lately
 	skips      skips              // streams that the peer never opened, lately
 
-	sentLast uint32 // last stream of the GOAWAY sent; MaxStreamID before
-	gotLast  uint32 // last stream of the GOAWAY received; MaxStreamID before
-	leaving  bool   // a GOAWAY was sent or received
+	goAwaySentID     uint32 // last stream of the GOAWAY sent; MaxStreamID before
+	goAwayReceivedID uint32 // last stream of the GOAWAY received; MaxStreamID before
+	goingAway        bool   // a GOAWAY was sent or received
 
-	meters    meters
-	cancelled cancelled
+	meters    floodBuckets
+	cancelled resetSlots
 	// charges counts streams that were reset at once, on either side's account, or refused,
 	// and CONTINUATION frames. Streams that were answered in full pay for one each.
 	charges  int
@@ -146,13 +146,13 @@ type Session struct {
 func NewSession(cfg Config) *Session {
 	cfg.setDefaults()
 	s := &Session{
-		cfg:        cfg,
-		peer:       defaultSettings(),
-		sendWindow: DefaultWindow,
-		recvWindow: DefaultWindow,
-		nextID:     min(cfg.FirstStream, MaxStreamID) | 1,
-		sentLast:   MaxStreamID,
-		gotLast:    MaxStreamID,
+		cfg:              cfg,
+		peer:             defaultSettings(),
+		sendWindow:       DefaultWindow,
+		recvWindow:       DefaultWindow,
+		nextID:           min(cfg.FirstStream, MaxStreamID) | 1,
+		goAwaySentID:     MaxStreamID,
+		goAwayReceivedID: MaxStreamID,
 	}
 	s.dec = decoder{
 		limit:     cfg.MaxHeaderListSize,
@@ -195,10 +195,10 @@ func (s *Session) AppendStart(dst []byte) []byte {
 	return dst
 }
 
-// CutPreface returns the length of the client's preface that b starts with, 0 if
+// ParsePreface returns the length of the client's preface that b starts with, 0 if
 // it is not complete, and a *ConnectionError if b starts with something else.
 // Servers call it once, before the first frame.
-func CutPreface(b []byte) (int, error) {
+func ParsePreface(b []byte) (int, error) {
 	n := min(len(b), len(Preface))
 	if string(b[:n]) != Preface[:n] {
 		return 0, connectionError(ProtocolError, "no HTTP/2 preface (RFC 9113 3.4)")
@@ -269,11 +269,11 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 // Len returns the number of streams that are open or half-closed.
 func (s *Session) Len() int { return len(s.streams) }
 
-// Slots returns how many streams may be opened now: what the peer allows at once,
+// AvailableStreams returns how many streams may be opened now: what the peer allows at once,
 // less those that are open; 0 once the connection is going away or has no
 // identifiers left.
-func (s *Session) Slots() int {
-	if s.leaving || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
+func (s *Session) AvailableStreams() int {
+	if s.goingAway || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
 		return 0
 	}
 	left := (MaxStreamID-s.nextID)/2 + 1
@@ -282,11 +282,11 @@ func (s *Session) Slots() int {
 
 // Exhausted reports whether no stream will ever be opened again: the engine
 // replaces the connection.
-func (s *Session) Exhausted() bool { return s.leaving || s.nextID > MaxStreamID }
+func (s *Session) Exhausted() bool { return s.goingAway || s.nextID > MaxStreamID }
 
 // Unprocessed reports whether the peer's GOAWAY says that it never looked at a
 // stream of ours: its request may be sent elsewhere, whatever it is (RFC 9113 6.8).
-func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.gotLast }
+func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.goAwayReceivedID }
 
 // newStream makes a stream that the map knows.
 func (s *Session) newStream(id uint32) *Stream {
@@ -355,10 +355,10 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	return AppendRSTStream(dst, st.ID, code)
 }
 
-// Rest gives up the storage that only a busy connection needs. It is called when
+// Shrink gives up the storage that only a busy connection needs. It is called when
 // nothing is under way and nothing is expected soon; streams that have been released
 // are forgotten for good, and what an event showed is gone.
-func (s *Session) Rest() {
+func (s *Session) Shrink() {
 	if len(s.streams) > 0 || s.unreleased > 0 || s.block.stream != 0 {
 		return
 	}
@@ -367,20 +367,20 @@ func (s *Session) Rest() {
 	s.enc.seen = nil
 }
 
-// AppendShutdown announces that no more streams are taken soon, so that those on
+// AppendShutdownNotice announces that no more streams are taken soon, so that those on
 // their way still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
-func (s *Session) AppendShutdown(dst []byte) []byte {
-	s.leaving = s.leaving || s.cfg.Role == Client
-	return AppendGoAway(dst, s.sentLast, NoError, "")
+func (s *Session) AppendShutdownNotice(dst []byte) []byte {
+	s.goingAway = s.goingAway || s.cfg.Role == Client
+	return AppendGoAway(dst, s.goAwaySentID, NoError, "")
 }
 
 // AppendGoAway says that no stream behind the last one that arrived is taken.
 // NoError: those up to it are still answered. debug is for people; the peer sees
 // it.
 func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
-	s.leaving = true
-	s.sentLast = min(s.sentLast, s.lastPeer)
-	return AppendGoAway(dst, s.sentLast, code, debug)
+	s.goingAway = true
+	s.goAwaySentID = min(s.goAwaySentID, s.lastPeer)
+	return AppendGoAway(dst, s.goAwaySentID, code, debug)
 }
 
 // AppendPing asks for a sign of life; the answer is an event with the same data.

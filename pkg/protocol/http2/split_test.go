@@ -51,11 +51,11 @@ func (l *listener) take(b []byte) {
 // step reads the preface or one frame; 0 if it is not complete.
 func (l *listener) step() (int, error) {
 	if l.preface {
-		n, err := CutPreface(l.pending)
+		n, err := ParsePreface(l.pending)
 		l.preface, l.finished = n == 0, err != nil
 		return n, err
 	}
-	f, n, err := Next(l.pending, l.r.s.MaxFrameSize())
+	f, n, err := ParseFrame(l.pending, l.r.s.MaxFrameSize())
 	if n == 0 || err != nil {
 		l.finished = err != nil
 		return 0, err
@@ -166,7 +166,7 @@ func TestTruncations(t *testing.T) {
 			before = []byte(Preface)
 		}
 		for len(rest) > 0 {
-			f, n, err := Next(rest, MaxFrameSize)
+			f, n, err := ParseFrame(rest, MaxFrameSize)
 			if err != nil || n == 0 {
 				t.Fatalf("Next = %d, %v", n, err)
 			}
@@ -194,10 +194,10 @@ func TestOversize(t *testing.T) {
 	for ty := range FrameType(20) {
 		header := AppendFrameHeader(nil, MinFrameSize+1, ty, 0, 1)
 		var c *ConnectionError
-		if _, _, err := Next(header, MinFrameSize); !errors.As(err, &c) || c.Code != FrameSizeError {
+		if _, _, err := ParseFrame(header, MinFrameSize); !errors.As(err, &c) || c.Code != FrameSizeError {
 			t.Errorf("%v of %d bytes: %v, want FRAME_SIZE_ERROR", ty, MinFrameSize+1, err)
 		}
-		if _, n, err := Next(header, MinFrameSize+1); n != 0 || err != nil {
+		if _, n, err := ParseFrame(header, MinFrameSize+1); n != 0 || err != nil {
 			t.Errorf("%v of %d bytes within the limit: %d, %v, want more bytes to be waited for", ty, MinFrameSize+1, n, err)
 		}
 	}
@@ -262,7 +262,7 @@ func FuzzHeads(f *testing.F) {
 		if err != nil {
 			t.Fatalf("%q is read, and not written: %v", text, err)
 		}
-		frame, n, err := Next(b, MaxFrameSize)
+		frame, n, err := ParseFrame(b, MaxFrameSize)
 		if err != nil || n != len(b) {
 			t.Fatalf("Next = %d of %d, %v", n, len(b), err)
 		}
@@ -280,7 +280,7 @@ func FuzzHeads(f *testing.F) {
 func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trailers bool) {
 	t.Helper()
 	s := NewSession(Config{Role: Server, EnableConnect: true})
-	s.gotFirst = true
+	s.settingsReceived = true
 	var e Event
 	_, err := s.Handle(nil, Frame{Type: FrameHeaders, Flags: FlagEndHeaders | endFlag(end), Stream: 1, Payload: block}, epoch, &e)
 	if err != nil {

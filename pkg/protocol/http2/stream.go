@@ -45,10 +45,10 @@ type Stream struct {
 	declared int64 // content-length that the peer declared; -1: none
 	received int64 // bytes of content received
 
-	sendWindow int64 // bytes we may send; negative after SETTINGS took some back
-	recvWindow int64 // bytes the peer may send
-	held       int64 // bytes received that Consumed was not told of
-	freed      int64 // bytes consumed that no WINDOW_UPDATE told of
+	sendWindow    int64 // bytes we may send; negative after SETTINGS took some back
+	recvWindow    int64 // bytes the peer may send
+	held          int64 // bytes received that Consumed was not told of
+	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE told of
 }
 
 // part is what of the peer's message arrived.
@@ -81,7 +81,9 @@ func (st *Stream) CanSend() bool {
 
 // Young reports whether the peer opened the stream within the last 50 ms, so that its
 // end costs more than it has asked for.
-func (st *Stream) Young(now time.Time) bool { return !st.local && now.Sub(st.opened) < atOnce }
+func (st *Stream) Young(now time.Time) bool {
+	return !st.local && now.Sub(st.opened) < rapidResetWindow
+}
 
 // Answered reports whether the head of our final answer was sent, or of our request.
 func (st *Stream) Answered() bool { return st.sentFinal }
@@ -97,8 +99,8 @@ func (st *Stream) Tunnel() bool { return st.kind >= connectExchange }
 // 6.9.2).
 func (st *Stream) SendWindow() int64 { return st.sendWindow }
 
-// Held returns how many bytes of content were received and not yet consumed.
-func (st *Stream) Held() int64 { return st.held }
+// Unconsumed returns how many bytes of content were received and not yet consumed.
+func (st *Stream) Unconsumed() int64 { return st.held }
 
 // endLocal and endRemote are the END_STREAM of either side; they report whether
 // the stream closed.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Hello is what a ClientHello asks for (RFC 8446 4.1.2).
-type Hello struct {
+// ClientHello is what a ClientHello asks for (RFC 8446 4.1.2).
+type ClientHello struct {
 	ServerName string   // SNI (RFC 6066 3), in lower case; "" for none
 	Protocols  []string // ALPN (RFC 7301 3.1), the caller's favourite first
 }
@@ -41,19 +41,19 @@ const (
 	recordAlert     = 21
 )
 
-// Scan reads the ClientHello at the beginning of a connection, however it is split into
+// HelloParser reads the ClientHello at the beginning of a connection, however it is split into
 // records and reads. The zero value begins.
-type Scan struct {
+type HelloParser struct {
 	next   int    // where the next record begins
 	body   []byte // the message, out of the records before next, if there are several
 	length int    // of the message; 0: not known yet
 }
 
-// Next looks at b, which is all that the connection has brought so far, with what
+// Parse looks at b, which is all that the connection has brought so far, with what
 // earlier calls saw. done: the whole ClientHello is there. Otherwise, and without an
 // error, more bytes are needed. The work over all calls is proportional to the bytes.
 // Errors: ErrNotTLS, ErrMalformed, ErrTooLarge; they are final.
-func (s *Scan) Next(b []byte) (h Hello, done bool, err error) {
+func (s *HelloParser) Parse(b []byte) (h ClientHello, done bool, err error) {
 	if s.next == 0 {
 		if err := begins(b); err != nil || len(b) == 0 {
 			return h, false, err
@@ -110,7 +110,7 @@ func begins(b []byte) error {
 }
 
 // record returns the content of the record at s.next, nil if it is not all there.
-func (s *Scan) record(b []byte) ([]byte, error) {
+func (s *HelloParser) record(b []byte) ([]byte, error) {
 	b = b[s.next:]
 	if len(b) < recordHeader {
 		return nil, nil
@@ -127,7 +127,7 @@ func (s *Scan) record(b []byte) ([]byte, error) {
 
 // whole reports whether the message that begins with m is all there, and notes its
 // length once that is.
-func (s *Scan) whole(m []byte) bool {
+func (s *HelloParser) whole(m []byte) bool {
 	if s.length == 0 && len(m) >= messageHeader {
 		s.length = messageHeader + (int(m[1])<<16 | int(m[2])<<8 | int(m[3]))
 	}
@@ -135,7 +135,7 @@ func (s *Scan) whole(m []byte) bool {
 }
 
 // sized checks the length of a message of which m has been read.
-func (s *Scan) sized(m []byte) error {
+func (s *HelloParser) sized(m []byte) error {
 	switch {
 	case m[0] != messageHello:
 		return ErrMalformed
@@ -174,7 +174,7 @@ func (r *reader) number(size int) (n int) {
 func (r *reader) vector(size int) reader { return reader{b: r.take(r.number(size)), bad: r.bad} }
 
 // parse reads the body of a ClientHello (RFC 8446 4.1.2).
-func parse(body []byte) (h Hello, err error) {
+func parse(body []byte) (h ClientHello, err error) {
 	r := reader{b: body}
 	r.take(2 + 32) // version, random
 	r.vector(1)    // session
@@ -195,7 +195,7 @@ func parse(body []byte) (h Hello, err error) {
 		kind := extensions.number(2)
 		data := extensions.vector(2)
 		if extensions.bad || seen[kind] { // RFC 8446 4.2
-			return Hello{}, ErrMalformed
+			return ClientHello{}, ErrMalformed
 		}
 		seen[kind] = true
 		switch kind {
@@ -205,7 +205,7 @@ func parse(body []byte) (h Hello, err error) {
 			h.Protocols, err = protocols(data)
 		}
 		if err != nil {
-			return Hello{}, err
+			return ClientHello{}, err
 		}
 	}
 	return h, nil

@@ -13,8 +13,8 @@ const (
 	H2C    = "h2c"
 )
 
-// MaxLine is how long a request line may be to be known as one, in bytes.
-const MaxLine = 16 << 10
+// MaxRequestLine is how long a request line may be to be known as one, in bytes.
+const MaxRequestLine = 16 << 10
 
 // preface is how a connection of HTTP/2 begins (RFC 9113 3.4), as far as it takes to
 // tell it from a request of HTTP/1.
@@ -32,7 +32,7 @@ func HTTP(b []byte) (protocol string, sure bool) {
 	line := bytes.TrimLeft(b, "\r\n") // as a server should (RFC 9112 2.2)
 	end := bytes.IndexByte(line, '\n')
 	if end < 0 {
-		return "", len(b) > MaxLine || !mayBeRequest(line)
+		return "", len(b) > MaxRequestLine || !mayBeRequest(line)
 	}
 	line = bytes.TrimSuffix(line[:end], []byte("\r"))
 	if !mayBeRequest(line) {

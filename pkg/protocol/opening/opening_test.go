@@ -37,10 +37,10 @@ func golden(t testing.TB, name string) []byte {
 }
 
 // scan gives Next what has come after each of the reads.
-func scan(b []byte, reads ...int) (h Hello, done bool, err error) {
-	var s Scan
+func scan(b []byte, reads ...int) (h ClientHello, done bool, err error) {
+	var s HelloParser
 	for _, n := range append(reads, len(b)) {
-		if h, done, err = s.Next(b[:n]); done || err != nil {
+		if h, done, err = s.Parse(b[:n]); done || err != nil {
 			return h, done, err
 		}
 	}
@@ -57,12 +57,12 @@ func records(hello []byte, size int) []byte {
 	return out
 }
 
-func equal(a, b Hello) bool {
+func equal(a, b ClientHello) bool {
 	return a.ServerName == b.ServerName && slices.Equal(a.Protocols, b.Protocols)
 }
 
-func hellos() map[string]Hello {
-	return map[string]Hello{
+func hellos() map[string]ClientHello {
+	return map[string]ClientHello{
 		"names":         {ServerName: "shop.example", Protocols: []string{"h2", "http/1.1"}},
 		"no_extensions": {},
 		"no_name":       {Protocols: []string{"http/1.1"}},
@@ -155,11 +155,11 @@ func TestWhatIsNoHelloIsToldFromOneThatIsBroken(t *testing.T) {
 func TestLargeHellosTakeTimeInProportion(t *testing.T) {
 	message := append([]byte{messageHello, 0, 0x28, 0}, make([]byte, 10<<10)...)
 	b := records(append(make([]byte, recordHeader), message...), 1)
-	var s Scan
+	var s HelloParser
 	last := 0
 	for n := range len(b) {
 		before := s.next
-		_, done, err := s.Next(b[:n])
+		_, done, err := s.Parse(b[:n])
 		if done || err != nil {
 			break
 		}
@@ -195,7 +195,7 @@ func hello(t testing.TB, c *tls.Config) []byte {
 }
 
 func TestHellosOfCryptoTLSAreRead(t *testing.T) {
-	for _, want := range []Hello{
+	for _, want := range []ClientHello{
 		{}, {ServerName: "a.example"}, {ServerName: "b.example", Protocols: []string{"h2", "http/1.1"}}, {Protocols: []string{"x"}},
 	} {
 		c := &tls.Config{ServerName: want.ServerName, NextProtos: want.Protocols, InsecureSkipVerify: true} //nolint:gosec // it verifies nobody
@@ -207,9 +207,9 @@ func TestHellosOfCryptoTLSAreRead(t *testing.T) {
 
 // served is what crypto/tls understands of a connection that begins with b; ok is false
 // if it understands nothing.
-func served(b []byte) (h Hello, ok bool) {
+func served(b []byte) (h ClientHello, ok bool) {
 	config := &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
-		h, ok = Hello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
+		h, ok = ClientHello{strings.ToLower(info.ServerName), info.SupportedProtos}, true
 		return nil, errors.New("that is all")
 	}}
 	_ = tls.Server(&canned{Reader: bytes.NewReader(b)}, config).HandshakeContext(context.Background())
@@ -255,23 +255,23 @@ func FuzzHello(f *testing.F) {
 
 func TestHTTPIsToldByItsFirstLine(t *testing.T) {
 	for text, want := range map[string]string{
-		"GET / HTTP/1.1\r\n":                   HTTP11,
-		"GET / HTTP/1.0\r\nHost: a\r\n\r\n":    HTTP10,
-		"GET / HTTP/1.9\n":                     HTTP11,
-		"\r\n\r\nPOST /a b HTTP/1.1\r\n":       HTTP11,
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":     H2C,
-		"PRI * HTTP/1.1\r\n":                   HTTP11,
-		"PRIVATE /a HTTP/1.1\r\n":              HTTP11,
-		"GET / HTTP/2.0\r\n":                   "",
-		"GET / HTTP/1.11\r\n":                  "",
-		"GET /\r\n":                            "",
-		"GET  HTTP/1.1\r\n":                    "",
-		"GET\r\n":                              "",
-		" / HTTP/1.1\r\n":                      "",
-		"SSH-2.0-OpenSSH_9\r\n":                "",
-		"\xda\xbb\xc2\x00":                     "",
-		"{\"a\":":                              "",
-		"GET /" + strings.Repeat("a", MaxLine): "",
+		"GET / HTTP/1.1\r\n":                          HTTP11,
+		"GET / HTTP/1.0\r\nHost: a\r\n\r\n":           HTTP10,
+		"GET / HTTP/1.9\n":                            HTTP11,
+		"\r\n\r\nPOST /a b HTTP/1.1\r\n":              HTTP11,
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n":            H2C,
+		"PRI * HTTP/1.1\r\n":                          HTTP11,
+		"PRIVATE /a HTTP/1.1\r\n":                     HTTP11,
+		"GET / HTTP/2.0\r\n":                          "",
+		"GET / HTTP/1.11\r\n":                         "",
+		"GET /\r\n":                                   "",
+		"GET  HTTP/1.1\r\n":                           "",
+		"GET\r\n":                                     "",
+		" / HTTP/1.1\r\n":                             "",
+		"SSH-2.0-OpenSSH_9\r\n":                       "",
+		"\xda\xbb\xc2\x00":                            "",
+		"{\"a\":":                                     "",
+		"GET /" + strings.Repeat("a", MaxRequestLine): "",
 	} {
 		if got, sure := HTTP([]byte(text)); got != want || !sure {
 			t.Errorf("HTTP(%.40q) = %q, %v; want %q, for sure", text, got, sure, want)
@@ -311,8 +311,8 @@ func BenchmarkHello(b *testing.B) {
 	whole := golden(b, "names")
 	b.ReportAllocs()
 	for b.Loop() {
-		var s Scan
-		if _, done, err := s.Next(whole); !done || err != nil {
+		var s HelloParser
+		if _, done, err := s.Parse(whole); !done || err != nil {
 			b.Fatal(done, err)
 		}
 	}

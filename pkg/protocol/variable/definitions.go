@@ -47,16 +47,16 @@ var definitions = []definition{
 	{name: "downstream_remote_ip", text: downstreamIP, doc: "The same without the port."},
 	{name: "downstream_direct_remote_address", write: downstreamDirect,
 		doc: "The other end of the downstream connection, where downstream_remote_address is of whom that speaks for (PROXY protocol, xff_num_trusted_hops)."},
-	{name: "downstream_tls_version", text: whose(callers).tells(tlsVersion), doc: "The version of the caller's TLS: TLSv1.3."},
-	{name: "downstream_tls_cipher", text: whose(callers).tells(tlsCipher), doc: "Its cipher suite, by IANA's name."},
-	{name: "downstream_tls_alpn", text: whose(callers).tells(tlsProtocol), doc: "The protocol that was agreed on with the caller by ALPN."},
-	{name: "requested_server_name", text: whose(callers).tells(serverName), doc: "The name that the caller's handshake asked for (SNI)."},
-	{name: "downstream_peer_subject", text: whose(callers).peer(peerSubject), doc: "The subject of the caller's certificate, if it was verified; so with the other values of it."},
-	{name: "downstream_peer_issuer", text: whose(callers).peer(peerIssuer), doc: "Its issuer."},
-	{name: "downstream_peer_serial", text: whose(callers).peer(peerSerial), doc: "Its serial number, hexadecimal."},
-	{name: "downstream_peer_fingerprint_256", text: whose(callers).peer(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
-	{name: "downstream_peer_uri_san", write: whose(callers).names(peerURIs), doc: "Its alternative names that are URIs, as SPIFFE identities, separated by commas."},
-	{name: "downstream_peer_dns_san", write: whose(callers).names(peerDNS), doc: "Its alternative names of DNS, separated by commas."},
+	{name: "downstream_tls_version", text: tlsSide(callers).stateVar(tlsVersion), doc: "The version of the caller's TLS: TLSv1.3."},
+	{name: "downstream_tls_cipher", text: tlsSide(callers).stateVar(tlsCipher), doc: "Its cipher suite, by IANA's name."},
+	{name: "downstream_tls_alpn", text: tlsSide(callers).stateVar(tlsProtocol), doc: "The protocol that was agreed on with the caller by ALPN."},
+	{name: "requested_server_name", text: tlsSide(callers).stateVar(serverName), doc: "The name that the caller's handshake asked for (SNI)."},
+	{name: "downstream_peer_subject", text: tlsSide(callers).certificateVar(peerSubject), doc: "The subject of the caller's certificate, if it was verified; so with the other values of it."},
+	{name: "downstream_peer_issuer", text: tlsSide(callers).certificateVar(peerIssuer), doc: "Its issuer."},
+	{name: "downstream_peer_serial", text: tlsSide(callers).certificateVar(peerSerial), doc: "Its serial number, hexadecimal."},
+	{name: "downstream_peer_fingerprint_256", text: tlsSide(callers).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
+	{name: "downstream_peer_uri_san", write: tlsSide(callers).sanVar(peerURIs), doc: "Its alternative names that are URIs, as SPIFFE identities, separated by commas."},
+	{name: "downstream_peer_dns_san", write: tlsSide(callers).sanVar(peerDNS), doc: "Its alternative names of DNS, separated by commas."},
 
 	{name: "method", text: method, doc: "The request's method. RPC protocols: see x-mosn-rpc-method."},
 	{name: "request_method", text: method, doc: "The same as method."},
@@ -98,15 +98,15 @@ var definitions = []definition{
 	{name: "upstream_cluster", text: cluster, doc: "The cluster that the request went to."},
 	{name: "upstream_host", text: host, doc: "The host of the last attempt."},
 	{name: "upstream_local_address", text: upstreamLocal, doc: "Our end of the last attempt's connection."},
-	{name: "upstream_tls_version", text: whose(hosts).tells(tlsVersion), doc: "The version of TLS on the last attempt's connection: TLSv1.3."},
-	{name: "upstream_tls_cipher", text: whose(hosts).tells(tlsCipher), doc: "Its cipher suite, by IANA's name."},
-	{name: "upstream_tls_alpn", text: whose(hosts).tells(tlsProtocol), doc: "The protocol that was agreed on with the host by ALPN."},
-	{name: "upstream_tls_resumed", text: whose(hosts).tells(tlsResumed), doc: "true if it goes on with a session of before, else false."},
-	{name: "upstream_peer_subject", text: whose(hosts).peer(peerSubject), doc: "The subject of the host's certificate, if it was verified with its name; so with the other values of it."},
-	{name: "upstream_peer_issuer", text: whose(hosts).peer(peerIssuer), doc: "Its issuer."},
-	{name: "upstream_peer_fingerprint_256", text: whose(hosts).peer(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
-	{name: "upstream_peer_uri_san", write: whose(hosts).names(peerURIs), doc: "Its alternative names that are URIs, separated by commas."},
-	{name: "upstream_peer_dns_san", write: whose(hosts).names(peerDNS), doc: "Its alternative names of DNS, separated by commas."},
+	{name: "upstream_tls_version", text: tlsSide(hosts).stateVar(tlsVersion), doc: "The version of TLS on the last attempt's connection: TLSv1.3."},
+	{name: "upstream_tls_cipher", text: tlsSide(hosts).stateVar(tlsCipher), doc: "Its cipher suite, by IANA's name."},
+	{name: "upstream_tls_alpn", text: tlsSide(hosts).stateVar(tlsProtocol), doc: "The protocol that was agreed on with the host by ALPN."},
+	{name: "upstream_tls_resumed", text: tlsSide(hosts).stateVar(tlsResumed), doc: "true if it goes on with a session of before, else false."},
+	{name: "upstream_peer_subject", text: tlsSide(hosts).certificateVar(peerSubject), doc: "The subject of the host's certificate, if it was verified with its name; so with the other values of it."},
+	{name: "upstream_peer_issuer", text: tlsSide(hosts).certificateVar(peerIssuer), doc: "Its issuer."},
+	{name: "upstream_peer_fingerprint_256", text: tlsSide(hosts).certificateVar(peerFingerprint), doc: "Its SHA-256, hexadecimal."},
+	{name: "upstream_peer_uri_san", write: tlsSide(hosts).sanVar(peerURIs), doc: "Its alternative names that are URIs, separated by commas."},
+	{name: "upstream_peer_dns_san", write: tlsSide(hosts).sanVar(peerDNS), doc: "Its alternative names of DNS, separated by commas."},
 	{name: "upstream_transport_failure_reason", text: attemptFailure, doc: "Why the last attempt failed."},
 	{name: "attempts", write: attempts, number: true, doc: "How many times a host was tried."},
 
@@ -162,15 +162,15 @@ func untilSent(x *protocol.Exchange) (time.Duration, bool) {
 }
 
 func untilAnswered(x *protocol.Exchange) (time.Duration, bool) {
-	return between(x.Meta.Start, x.Record.UpstreamFirst)
+	return between(x.Meta.Start, x.Record.UpstreamFirstByte)
 }
 
 func ownTime(x *protocol.Exchange) (time.Duration, bool) {
 	r := &x.Record
-	if r.UpstreamStart.IsZero() || r.UpstreamFirst.IsZero() {
+	if r.UpstreamStart.IsZero() || r.UpstreamFirstByte.IsZero() {
 		return duration(x)
 	}
-	waited := r.UpstreamFirst.Sub(r.UpstreamStart)
+	waited := r.UpstreamFirstByte.Sub(r.UpstreamStart)
 	return between(x.Meta.Start.Add(waited), r.End)
 }
 
@@ -216,7 +216,7 @@ func downstreamDirect(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	if x.Meta.Conn == nil {
 		return dst, false
 	}
-	direct := x.Meta.Conn.Direct()
+	direct := x.Meta.Conn.DirectRemote()
 	if !direct.IsValid() {
 		return dst, false
 	}
@@ -464,7 +464,7 @@ func upstreamLocal(x *protocol.Exchange, _ string) (string, bool) {
 
 func attemptFailure(x *protocol.Exchange, _ string) (string, bool) {
 	last := lastAttempt(x)
-	if last == nil || last.Reason == protocol.None {
+	if last == nil || last.Reason == protocol.ReasonNone {
 		return "", false
 	}
 	return last.Reason.Text(), true
@@ -478,7 +478,7 @@ func lastAttempt(x *protocol.Exchange) *protocol.Attempt {
 	return &x.Record.Attempts[n-1]
 }
 
-func placeName(p protocol.Place) (string, bool) {
+func placeName(p protocol.Named) (string, bool) {
 	if p == nil {
 		return "", false
 	}
@@ -488,14 +488,14 @@ func placeName(p protocol.Place) (string, bool) {
 // The answer.
 
 func responseFlag(x *protocol.Exchange, _ string) (string, bool) {
-	if flags := x.Record.Flags.With(x.Record.Reason); flags != protocol.None.Traits().Flag {
+	if flags := x.Record.Flags.With(x.Record.Reason); flags != protocol.ReasonNone.Traits().Flag {
 		return flags, true
 	}
 	return "", false
 }
 
 func responseReason(x *protocol.Exchange, _ string) (string, bool) {
-	if x.Record.Reason == protocol.None {
+	if x.Record.Reason == protocol.ReasonNone {
 		return "", false
 	}
 	return x.Record.Reason.String(), true

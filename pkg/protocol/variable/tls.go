@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// whose is the TLS of one side of an exchange; nil: plaintext.
-type whose func(*protocol.Exchange) *protocol.TLS
+// tlsSide is the TLS of one side of an exchange; nil: plaintext.
+type tlsSide func(*protocol.Exchange) *protocol.TLS
 
 // callers is that of the caller's connection.
 func callers(x *protocol.Exchange) *protocol.TLS {
@@ -25,8 +25,8 @@ func hosts(x *protocol.Exchange) *protocol.TLS {
 	return nil
 }
 
-// tells makes a variable of what is known of a side's TLS.
-func (w whose) tells(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
+// stateVar makes a variable of what is known of a side's TLS.
+func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
 		t := w(x)
 		if t == nil {
@@ -36,9 +36,9 @@ func (w whose) tells(value func(*protocol.TLS) string) func(*protocol.Exchange, 
 	}
 }
 
-// peer makes a variable of a side's certificate.
-func (w whose) peer(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
-	return w.tells(func(t *protocol.TLS) string {
+// certificateVar makes a variable of a side's certificate.
+func (w tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
+	return w.stateVar(func(t *protocol.TLS) string {
 		if t.Peer == nil {
 			return ""
 		}
@@ -46,8 +46,8 @@ func (w whose) peer(value func(*protocol.Certificate) string) func(*protocol.Exc
 	})
 }
 
-// names makes a variable of names in a side's certificate, with commas between them.
-func (w whose) names(of func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
+// sanVar makes a variable of names in a side's certificate, with commas between them.
+func (w tlsSide) sanVar(of func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		t := w(x)
 		if t == nil || t.Peer == nil {
@@ -82,6 +82,6 @@ func peerSerial(c *protocol.Certificate) string { return c.Serial }
 
 func peerFingerprint(c *protocol.Certificate) string { return c.Fingerprint }
 
-func peerURIs(c *protocol.Certificate) []string { return c.URIs }
+func peerURIs(c *protocol.Certificate) []string { return c.URISANs }
 
-func peerDNS(c *protocol.Certificate) []string { return c.DNS }
+func peerDNS(c *protocol.Certificate) []string { return c.DNSSANs }

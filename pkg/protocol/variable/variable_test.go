@@ -38,7 +38,7 @@ func finished() *protocol.Exchange {
 		Conn: &protocol.ConnMeta{Remote: netip.MustParseAddrPort("127.0.0.1:40000"), ID: math.MaxUint64, Listener: "egress", LocalText: "127.0.0.1:2045",
 			RemoteText: "127.0.0.1:40000", RemoteIP: "127.0.0.1",
 			TLS: &protocol.TLS{Version: "TLSv1.3", Cipher: "TLS_AES_128_GCM_SHA256", Protocol: "h2", ServerName: "a.example", Peer: &protocol.Certificate{
-				Subject: "CN=orders", Issuer: "CN=ca", Serial: "1f", Fingerprint: "ab", DNS: []string{"a", "b"}, URIs: []string{"spiffe://shop/orders"}}}},
+				Subject: "CN=orders", Issuer: "CN=ca", Serial: "1f", Fingerprint: "ab", DNSSANs: []string{"a", "b"}, URISANs: []string{"spiffe://shop/orders"}}}},
 		Protocol: "Http1", Version: "HTTP/1.1", Start: start, HeadSize: 300,
 	}
 	x.Record = protocol.Record{
@@ -46,13 +46,13 @@ func finished() *protocol.Exchange {
 		Route: place("items/0"), Cluster: place("items"),
 		Attempts: []protocol.Attempt{
 			{Host: place("10.0.0.1:80"), Reason: protocol.ConnectFailure},
-			{Host: place("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.TryTimeout, TLS: &protocol.TLS{
+			{Host: place("10.0.0.2:80"), Local: "10.0.0.9:5000", Reason: protocol.ReasonPerTryTimeout, TLS: &protocol.TLS{
 				Version: "TLSv1.2", Cipher: "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", Protocol: "http/1.1", Resumed: true,
-				Peer: &protocol.Certificate{Subject: "CN=items", Issuer: "CN=root", Fingerprint: "cd", DNS: []string{"items"}, URIs: []string{"spiffe://shop/items", "b"}},
+				Peer: &protocol.Certificate{Subject: "CN=items", Issuer: "CN=root", Fingerprint: "cd", DNSSANs: []string{"items"}, URISANs: []string{"spiffe://shop/items", "b"}},
 			}},
 		},
 		OriginalPath: "/v1/items?color=blue", RequestBytes: 12, ResponseBytes: 3400,
-		UpstreamStart: start.Add(time.Millisecond), UpstreamFirst: start.Add(4 * time.Millisecond),
+		UpstreamStart: start.Add(time.Millisecond), UpstreamFirstByte: start.Add(4 * time.Millisecond),
 		End: start.Add(5500 * time.Microsecond),
 	}
 	return x
@@ -358,7 +358,7 @@ func TestTemplateJSON(t *testing.T) {
 		{"a real replacement character", "%request_header_fffd%", "\"\ufffd\""},
 	}
 	x := finished()
-	x.Record.UpstreamFirst = time.Time{}
+	x.Record.UpstreamFirstByte = time.Time{}
 	x.Record.Attempts = nil
 	x.Request.Header.Add("evil", "\"}\r\n\\\x00é\xff\xc3z\x7f")
 	x.Request.Header.Add("fffd", "\ufffd")

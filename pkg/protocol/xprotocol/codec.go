@@ -11,7 +11,7 @@
 //	AppendRequest   the frame as it leaves, SetID the new id      forwarding
 //	ReadResponse    the answer's view                             answering
 //	AppendResponse  the answer as it leaves, SetID the old id
-//	AppendFault …   what Weft has to say itself
+//	AppendErrorResponse …   what Weft has to say itself
 package xprotocol
 
 import (
@@ -26,7 +26,7 @@ import (
 type Codec interface {
 	Framing
 	Messages
-	Signals
+	ControlFrames
 }
 
 // Framing finds frames in bytes and gives them ids.
@@ -37,13 +37,13 @@ type Framing interface {
 
 	// Match says whether a connection that begins with b speaks the protocol.
 	// The answer to a longer b is the same, unless it was Unsure.
-	Match(b []byte) Verdict
+	Match(b []byte) MatchResult
 
-	// Next says what frame b begins with. Size 0 means that b is too short to
+	// ParseFrame says what frame b begins with. Size 0 means that b is too short to
 	// tell; a Size beyond len(b), that the rest is still to come. The size is as
 	// declared, however large. An error means that b cannot be the protocol's:
 	// the connection is lost, because nobody knows where the next frame begins.
-	Next(b []byte) (Frame, error)
+	ParseFrame(b []byte) (Frame, error)
 
 	// SetID changes a whole frame's id in place, and its checksum if it has one.
 	SetID(frame []byte, id uint64)
@@ -58,7 +58,7 @@ type Messages interface {
 	// and ContentLength; it seals Header. Strings are views of the frame. Arguments are skipped.
 	// A body that cannot be read, because its serialization is foreign, is no
 	// error: r holds what the head tells. Errors are Faults of MalformedRequest.
-	ReadRequest(frame []byte, r *protocol.Request, v *View) error
+	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
 	// AppendRequest appends the request that r became: the frame byte for byte
 	// if r.Header was not changed (protocol.Header.Changed), else encoded anew
@@ -67,32 +67,32 @@ type Messages interface {
 	// caller's remaining time: the timeout that the frame declares is lowered to it.
 	// SetID is called next, and may be left a checksum to make. Errors are Faults: a change that the frame cannot
 	// carry, because its serialization is foreign or a length would overflow.
-	AppendRequest(dst, frame []byte, r *protocol.Request, v *View, left time.Duration) ([]byte, error)
+	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, left time.Duration) ([]byte, error)
 
 	// ReadResponse fills r, which is empty, from a whole frame of kind Response:
 	// Status (the HTTP view of the code), Code, Header with the attachments, sealed,
 	// and ContentLength. Strings are views of the frame. Attachments that cost
 	// something to find may be left to protocol.Header.Later. A body that cannot be
 	// read is no error, as for ReadRequest. Errors are Faults of UpstreamMalformed.
-	ReadResponse(frame []byte, r *protocol.Response, v *View) error
+	ReadResponse(frame []byte, r *protocol.Response, v *FrameView) error
 
 	// AppendResponse is AppendRequest for answers.
-	AppendResponse(dst, frame []byte, r *protocol.Response, v *View) ([]byte, error)
+	AppendResponse(dst, frame []byte, r *protocol.Response, v *FrameView) ([]byte, error)
 }
 
-// Signals makes the frames that Weft sends on its own account. A protocol that
+// ControlFrames makes the frames that Weft sends on its own account. A protocol that
 // lacks one returns dst as it is.
-type Signals interface {
-	// AppendFault appends the answer to a request that tells of reason in the
+type ControlFrames interface {
+	// AppendErrorResponse appends the answer to a request that tells of reason in the
 	// protocol's own terms. frame is the request's; its head is enough. text is
 	// for people.
-	AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte
+	AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte
 
-	// AppendPing appends a heartbeat request.
-	AppendPing(dst []byte, id uint64) []byte
+	// AppendHeartbeat appends a heartbeat request.
+	AppendHeartbeat(dst []byte, id uint64) []byte
 
-	// AppendPong appends the answer to a whole frame of kind Ping.
-	AppendPong(dst, ping []byte) []byte
+	// AppendHeartbeatAck appends the answer to a whole frame of kind Ping.
+	AppendHeartbeatAck(dst, ping []byte) []byte
 
 	// AppendGoAway appends the announcement that no new request should come.
 	AppendGoAway(dst []byte, id uint64) []byte
@@ -104,11 +104,11 @@ type Traits struct {
 	MaxID uint64 // the largest request id
 	// Version is the protocol and its version as in an access log: "dubbo/2".
 	Version string
-	// RareGoAway: many peers do not know the frame that AppendGoAway makes, so it is
+	// OptInGoAway: many peers do not know the frame that AppendGoAway makes, so it is
 	// sent only if the configuration asks for it.
-	RareGoAway bool
-	// MinHead is how many bytes Next needs at most to know a frame's size.
-	MinHead int
+	OptInGoAway bool
+	// FrameHeaderLen is how many bytes Next needs at most to know a frame's size.
+	FrameHeaderLen int
 }
 
 // Names of the fields of the routing view.
@@ -119,14 +119,14 @@ const (
 	FieldGroup   = "group"
 )
 
-// Verdict is what Match found.
-type Verdict uint8
+// MatchResult is what Match found.
+type MatchResult uint8
 
 // The verdicts.
 const (
-	Unsure Verdict = iota // more bytes are needed
-	Yes
-	No
+	MatchNeedMore MatchResult = iota // more bytes are needed
+	MatchYes
+	MatchNo
 )
 
 // Kind is what a frame is for.
@@ -134,13 +134,13 @@ type Kind uint8
 
 // The kinds.
 const (
-	Request  Kind = iota + 1 // wants an answer
-	OneWay                   // a request that wants none
-	Response                 // the answer to a request
-	Ping                     // a heartbeat that wants an answer
-	Pong                     // the answer to a heartbeat; also one that nobody asked for
-	GoAway                   // the sender takes no new requests
-	Ignored                  // well-formed and of no consequence to a proxy
+	Request      Kind = iota + 1 // wants an answer
+	OneWay                       // a request that wants none
+	Response                     // the answer to a request
+	Heartbeat                    // a heartbeat that wants an answer
+	HeartbeatAck                 // the answer to a heartbeat; also one that nobody asked for
+	GoAway                       // the sender takes no new requests
+	Ignored                      // well-formed and of no consequence to a proxy
 )
 
 // Frame is what a frame's head tells.
@@ -150,23 +150,23 @@ type Frame struct {
 	Size int // of the whole frame in bytes, as declared
 }
 
-// View is what reading a frame found beside the request: for the codec itself
+// FrameView is what reading a frame found beside the request: for the codec itself
 // when the frame is appended, and for the engine.
-type View struct {
+type FrameView struct {
 	// Timeout is how long the caller waits, by its own account; 0: not said.
 	Timeout time.Duration
-	// Content is where the frame's content begins.
-	Content int
-	// Marks are the codec's own: places in the frame.
-	Marks [6]int32
-	// Trailer is how many bytes are behind the content: a checksum.
-	Trailer int32
-	// Disputed: who serves the request may take it for a call of another service or
+	// ContentOffset is where the frame's content begins.
+	ContentOffset int
+	// Offsets are the codec's own: places in the frame.
+	Offsets [6]int32
+	// TrailerLen is how many bytes are behind the content: a checksum.
+	TrailerLen int32
+	// Ambiguous: who serves the request may take it for a call of another service or
 	// method than the fields say.
-	Disputed bool
-	// Unread is a part of the frame that the codec reads when it is asked for: see
+	Ambiguous bool
+	// LazyFields is a part of the frame that the codec reads when it is asked for: see
 	// protocol.Header.Later.
-	Unread []byte
+	LazyFields []byte
 	// Text is memory for strings that the frame has not in one piece, such as
 	// Path. Reading overwrites it; a View that is used again keeps it, so that this
 	// costs nothing.

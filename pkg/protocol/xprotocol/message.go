@@ -15,7 +15,7 @@ type Message struct {
 	Codec  Codec
 	Traits *Traits // Codec's
 	Frame  []byte
-	View   View
+	View   FrameView
 	read   int
 }
 
@@ -23,14 +23,14 @@ type Message struct {
 // the frame before is no longer valid.
 func (m *Message) Set(c Codec, frame []byte) {
 	text := m.View.Text[:0]
-	m.View = View{}
+	m.View = FrameView{}
 	m.View.Text = text
 	m.Codec, m.Traits, m.Frame, m.read = c, c.Traits(), frame, 0
 }
 
-// Drop makes m refer to nothing. What it is Set to next finds the memory that View
+// Reset makes m refer to nothing. What it is Set to next finds the memory that View
 // has.
-func (m *Message) Drop() { m.Codec, m.Traits, m.Frame, m.View.Unread = nil, nil, nil, nil }
+func (m *Message) Reset() { m.Codec, m.Traits, m.Frame, m.View.LazyFields = nil, nil, nil, nil }
 
 // MessageOf returns the message that body is, nil if it is something else.
 func MessageOf(body protocol.Body) *Message {
@@ -44,7 +44,7 @@ func (m *Message) message() *Message { return m }
 
 // Content returns the content, which stays unread: a part of Frame.
 func (m *Message) Content() []byte {
-	return m.Frame[m.View.Content : len(m.Frame)-int(m.View.Trailer)]
+	return m.Frame[m.View.ContentOffset : len(m.Frame)-int(m.View.TrailerLen)]
 }
 
 // Read is protocol.Body's.

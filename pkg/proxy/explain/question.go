@@ -205,6 +205,6 @@ func (q *Question) exchange(p config.Protocol, listener string) *protocol.Exchan
 	for _, f := range q.Fields {
 		x.Request.Header.Add(f.Name, f.Value)
 	}
-	x.Request.Header.Seal()
+	x.Request.Header.MarkUnchanged()
 	return x
 }

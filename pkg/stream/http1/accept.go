@@ -14,7 +14,7 @@ const statusUpgradeRequired = 426
 // acceptable decides about a request that is well formed and that the listener may not
 // serve. status is what it is answered with, 0 for what err's Reason says. It sets
 // c.unrouted for a request that is answered with 404 and leaves the connection open.
-func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error) {
+func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err error) {
 	req := &c.x.Request
 	old := c.framing.Minor == 0
 	switch {
@@ -34,9 +34,9 @@ func (c *session) acceptable(accept *config.HTTP1Accept) (status int, err error)
 }
 
 // respond has the service make the response, unless the listener does not serve the target.
-func (c *session) respond(ctx context.Context) error {
+func (c *downstreamConn) respond(ctx context.Context) error {
 	if c.unrouted {
-		return protocol.Faultf(protocol.NoRoute, "the listener does not serve targets in absolute form")
+		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form")
 	}
 	return c.s.o.Service.Serve(ctx, &c.x)
 }

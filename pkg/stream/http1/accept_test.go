@@ -43,7 +43,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 				o.HTTP1.Accept = test.accept
 				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 					served <- strings.Clone(x.Request.Authority)
-					x.Reply(200, "", "")
+					x.LocalReply(200, "", "")
 					return nil
 				})
 			})

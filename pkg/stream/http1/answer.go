@@ -19,7 +19,7 @@ const inlineContent = 32 << 10
 // answer writes x.Response. keep says whether the connection can take another
 // request, as far as the answer goes. An error is a Fault: the caller's
 // connection or the content failed midway, and the connection must end.
-func (c *session) answer() (keep bool, err error) {
+func (c *downstreamConn) answer() (keep bool, err error) {
 	x := &c.x
 	if x.Response.Tunnel != nil {
 		return false, c.tunnel()
@@ -31,7 +31,7 @@ func (c *session) answer() (keep bool, err error) {
 	if c.isOwn() {
 		c.dropChunks()
 	}
-	keep = c.keeps(kind)
+	keep = c.shouldKeepAlive(kind)
 	out := buffer.Get(firstRead)
 	defer out.Release()
 	o := syntax.ResponseOptions{
@@ -44,7 +44,7 @@ func (c *session) answer() (keep bool, err error) {
 		o.Server = c.s.o.HTTP1.ServerName
 		c.conn.SetWriteDeadline(time.Time{})
 	} else {
-		o.Date = c.s.clock.Date(x.Record.UpstreamFirst)
+		o.Date = c.s.clock.Date(x.Record.UpstreamFirstByte)
 		c.conn.SetWriteDeadline(x.Deadline) // a caller that takes its time holds an upstream
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
@@ -64,10 +64,10 @@ func (c *session) answer() (keep bool, err error) {
 }
 
 // isOwn reports whether the answer is a reply of our own.
-func (c *session) isOwn() bool { return c.x.Response.Source == protocol.LocalReply }
+func (c *downstreamConn) isOwn() bool { return c.x.Response.Source == protocol.LocalReply }
 
 // contentKind is how the answer's content is framed (RFC 9112 6.3).
-func (c *session) contentKind() syntax.BodyKind {
+func (c *downstreamConn) contentKind() syntax.BodyKind {
 	r := &c.x.Response
 	switch {
 	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
@@ -84,10 +84,10 @@ func (c *session) contentKind() syntax.BodyKind {
 	}
 }
 
-// keeps decides before the head is written whether the connection persists
+// shouldKeepAlive decides before the head is written whether the connection persists
 // (RFC 9112 9.3).
-func (c *session) keeps(kind syntax.BodyKind) bool {
-	if !c.framing.KeepAlive || kind == syntax.UntilClose || c.conn.Draining() || c.spent() {
+func (c *downstreamConn) shouldKeepAlive(kind syntax.BodyKind) bool {
+	if !c.framing.KeepAlive || kind == syntax.UntilClose || c.conn.Draining() || c.maxRequestsReached() {
 		return false
 	}
 	// Content that nobody has begun to read is dropped if it is little, and not
@@ -108,18 +108,18 @@ func (c *session) keeps(kind syntax.BodyKind) bool {
 	return true
 }
 
-// ending says why the connection ends behind the exchange; err is what answering
+// closeReason says why the connection ends behind the exchange; err is what answering
 // failed with.
-func (c *session) ending(err error) network.CloseReason {
+func (c *downstreamConn) closeReason(err error) network.CloseReason {
 	x := &c.x
 	reason := x.Record.Reason
 	if err != nil {
 		reason = protocol.ReasonOf(err)
 	}
 	switch {
-	case reason == protocol.DownstreamGone && errors.Is(err, os.ErrDeadlineExceeded):
+	case reason == protocol.ReasonDownstreamDisconnect && errors.Is(err, os.ErrDeadlineExceeded):
 		return network.CauseWriteTimeout
-	case reason == protocol.DownstreamGone:
+	case reason == protocol.ReasonDownstreamDisconnect:
 		return network.ClosedByPeer
 	case reason == protocol.RequestTimeout, reason == protocol.RequestIdle:
 		return network.CauseRequestTimeout
@@ -135,39 +135,39 @@ func (c *session) ending(err error) network.CloseReason {
 		return network.CauseDrained
 	case !c.framing.KeepAlive, c.framing.Minor == 0:
 		return network.ClosedOnRequest
-	case c.spent():
+	case c.maxRequestsReached():
 		return network.ClosedMaxRequests
 	}
 	return network.ClosedRequestUnread
 }
 
-// spent reports whether the connection has carried all the exchanges that it may.
-func (c *session) spent() bool {
+// maxRequestsReached reports whether the connection has carried all the exchanges that it may.
+func (c *downstreamConn) maxRequestsReached() bool {
 	most := c.s.o.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
 // write sends p, of which the last content bytes are content.
-func (c *session) write(p []byte, content int) error {
+func (c *downstreamConn) write(p []byte, content int) error {
 	c.answered = true
 	n, err := c.conn.Write(p)
 	c.move()
 	c.x.Record.ResponseBytes += int64(max(0, content-(len(p)-n)))
 	if err != nil {
-		return protocol.NewFault(protocol.DownstreamGone, err)
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 	}
 	return nil
 }
 
 // move tells a goroutine that reads the request's content that the exchange is not idle.
-func (c *session) move() {
+func (c *downstreamConn) move() {
 	if c.body.content.state.Load() != contentDone {
 		c.moved.Store(int64(time.Since(c.x.Meta.Start)))
 	}
 }
 
 // streamPlain sends content as it is, behind the head that out holds.
-func (c *session) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syntax.BodyKind) error {
+func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syntax.BodyKind) error {
 	left := c.x.Response.ContentLength
 	content := 0 // bytes of it in out
 	var err error
@@ -223,7 +223,7 @@ const chunkHeadRoom = 10
 
 // streamChunks sends content in the chunked coding (RFC 9112 7.1), behind the
 // head that out holds.
-func (c *session) streamChunks(out *buffer.IoBuffer, body protocol.Body) error {
+func (c *downstreamConn) streamChunks(out *buffer.IoBuffer, body protocol.Body) error {
 	content := 0
 	for {
 		if out.Len() > 0 && (body.Buffered() == 0 || content >= inlineContent) {

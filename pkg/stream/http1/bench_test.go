@@ -42,7 +42,7 @@ func newExchanger(t testing.TB, request, answer string) *exchanger {
 			}
 		}
 	}()
-	client := NewClient(near, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+	client := NewClient(near, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	l, err := network.Listen(context.Background(), network.ListenOptions{Network: "tcp", Address: "127.0.0.1:0"},
 		NewServer(stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: client}))
 	if err != nil {
@@ -161,7 +161,7 @@ func BenchmarkExchange(b *testing.B) {
 // BenchmarkUsable is what it costs to ask a pooled connection.
 func BenchmarkUsable(b *testing.B) {
 	near, _ := tcpPair(b)
-	c := NewClient(near, stream.ClientOptions{Released: func(bool) {}})
+	c := NewClient(near, stream.UpstreamConnOptions{OnRelease: func(bool) {}})
 	b.ReportAllocs()
 	for b.Loop() {
 		if !c.Usable(0) {

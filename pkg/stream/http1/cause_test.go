@@ -16,7 +16,7 @@ import (
 )
 
 // broken is content that fails behind its first bytes.
-type broken struct{ protocol.TextBody }
+type broken struct{ protocol.StringBody }
 
 func (*broken) Read(p []byte) (int, error) {
 	return copy(p, "hel"), protocol.NewFault(protocol.UpstreamReset, nil)
@@ -27,7 +27,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: "
 	answering := func(change func(x *protocol.Exchange)) protocol.Service {
 		return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			x.Reply(200, "text/plain", "ok")
+			x.LocalReply(200, "text/plain", "ok")
 			change(x)
 			return nil
 		})
@@ -47,8 +47,8 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 		{"closed within a head", echo, "GET / HT", leave, network.ClosedByPeer},
 		{"closed within content", echo, post + "5\r\n\r\nhe", leave, network.ClosedByPeer},
 		{"drained while idle", echo, ask, func(_ net.Conn, conn *network.Conn) { conn.Drain(true) }, network.CauseDrained},
-		{"drained within an exchange", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(true) }), ask, stay, network.CauseDrained},
-		{"retired", answering(func(x *protocol.Exchange) { x.Caller.(*session).conn.Drain(false) }), ask, stay, network.CauseDrained},
+		{"drained within an exchange", answering(func(x *protocol.Exchange) { x.Caller.(*downstreamConn).conn.Drain(true) }), ask, stay, network.CauseDrained},
+		{"retired", answering(func(x *protocol.Exchange) { x.Caller.(*downstreamConn).conn.Drain(false) }), ask, stay, network.CauseDrained},
 		{"close asked for", echo, "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", stay, network.ClosedOnRequest},
 		{"HTTP/1.0", echo, "GET / HTTP/1.0\r\n\r\n", stay, network.ClosedOnRequest},
 		{"content until the end", answering(func(x *protocol.Exchange) { x.Response.ContentLength = -1 }),

@@ -31,9 +31,9 @@ const watchAfter = 250 * time.Millisecond
 // upstreamRead is the buffer for an answer, in bytes: most answers fit whole.
 const upstreamRead = 16 << 10
 
-// Client is one upstream connection. It carries one exchange at a time, on the
+// UpstreamConn is one upstream connection. It carries one exchange at a time, on the
 // goroutine of the exchange.
-type Client struct {
+type UpstreamConn struct {
 	conn     *network.Conn // immutable
 	local    string        // immutable; our end's address
 	tls      *protocol.TLS // immutable; nil: plaintext
@@ -42,9 +42,9 @@ type Client struct {
 
 	// Of the exchange that the connection belongs to; nil and zero between.
 	x       *protocol.Exchange
-	in      input
+	in      connReader
 	framing syntax.Framing
-	answer  *answerBody // reused, but see newAnswer
+	answer  *responseBody // reused, but see newAnswer
 	upload  *upload
 	key     string // with which we shake hands for a caller of WebSocket that has none; almost always ""
 
@@ -53,26 +53,26 @@ type Client struct {
 }
 
 // NewClient makes conn an upstream connection.
-func NewClient(conn *network.Conn, o stream.ClientOptions) *Client {
-	c := &Client{conn: conn, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn), limits: limitsOf(&o.HTTP1), released: o.Released}
+func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
+	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), released: o.OnRelease}
 	c.in.conn = conn
 	c.answer = newAnswer(c)
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
 	return c
 }
 
-// Usable is stream.Client's. It always asks the socket, however short the time
+// Usable is stream.UpstreamConn's. It always asks the socket, however short the time
 // was: what a server sends behind its answer, in a packet of its own, must not
 // pass for the answer to another caller's request.
-func (c *Client) Usable(time.Duration) bool { return c.conn.IsReusable() }
+func (c *UpstreamConn) Usable(time.Duration) bool { return c.conn.IsReusable() }
 
-// Close is stream.Client's.
-func (c *Client) Close() error { return c.conn.Close() }
+// Close is stream.UpstreamConn's.
+func (c *UpstreamConn) Close() error { return c.conn.Close() }
 
-// Serve is stream.Client's. Errors are Faults.
-func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+// Serve is stream.UpstreamConn's. Errors are Faults.
+func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
-	x.Record.UpstreamStart, x.Record.UpstreamFirst = time.Now(), time.Time{}
+	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = time.Now(), time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = c.local, c.tls
 	}
@@ -91,7 +91,7 @@ func (c *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 }
 
 // abandon ends an exchange that got no answer.
-func (c *Client) abandon() {
+func (c *UpstreamConn) abandon() {
 	x := c.x
 	x.Response.Tunnel = nil
 	x.Response.SetBody(nil) // finish does what closing it does
@@ -102,18 +102,18 @@ func (c *Client) abandon() {
 // send writes the request: all of it if its content is at hand and small, else
 // the head, and the content on a goroutine of its own. When it returns nil there
 // may be bytes of the answer already.
-func (c *Client) send() error {
+func (c *UpstreamConn) send() error {
 	req := &c.x.Request
 	out := buffer.Get(firstRead)
 	defer out.Release()
 	chunked := req.Body != nil && req.ContentLength < 0
-	c.key = newKey(c.x)
+	c.key = newWebSocketKey(c.x)
 	head, err := syntax.AppendRequest(out.Storage(), req, syntax.RequestOptions{Chunked: chunked, WebSocketKey: c.key, Trailers: translatesGRPC(c.x)})
 	if err != nil {
 		return err
 	}
 	out.SetStorage(head)
-	c.conn.SetWriteDeadline(c.x.Until())
+	c.conn.SetWriteDeadline(c.x.EffectiveDeadline())
 	if req.Body != nil && !takeWhole(out, req) {
 		if sent, err := c.conn.Write(out.Bytes()); err != nil {
 			return c.notSent(sent, err, "sending the request head")
@@ -130,7 +130,7 @@ func (c *Client) send() error {
 	case sent < out.Len():
 		return c.unsent(sent, err)
 	}
-	return c.waited(err)
+	return c.retryHeadRead(err)
 }
 
 // translatesGRPC reports whether x is a call of gRPC that came in HTTP/2. Its status
@@ -141,7 +141,7 @@ func translatesGRPC(x *protocol.Exchange) bool {
 
 // unsent goes on after a write that failed. What is there to be read answers the
 // part that was sent; if nothing was, it answers nothing of ours.
-func (c *Client) unsent(sent int, err error) error {
+func (c *UpstreamConn) unsent(sent int, err error) error {
 	c.cut = true
 	if sent > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
@@ -154,7 +154,7 @@ func (c *Client) unsent(sent int, err error) error {
 
 // notSent is upstreamFault for a write of which the kernel took so many bytes. If it took
 // none, the connection had ended before; of TLS that is not known.
-func (c *Client) notSent(sent int, err error, doing string) error {
+func (c *UpstreamConn) notSent(sent int, err error, doing string) error {
 	if sent == 0 && c.tls == nil && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 		err = fmt.Errorf("%w: %w", protocol.ErrNotSent, err)
 	}
@@ -181,7 +181,7 @@ func takeWhole(out *buffer.IoBuffer, req *protocol.Request) bool {
 }
 
 // receive reads the head of the final answer.
-func (c *Client) receive() error {
+func (c *UpstreamConn) receive() error {
 	x := c.x
 	for {
 		if b := c.in.unread(); len(b) > 0 {
@@ -208,28 +208,28 @@ func (c *Client) receive() error {
 }
 
 // inform passes an interim answer on (RFC 9110 15.2).
-func (c *Client) inform() error {
+func (c *UpstreamConn) inform() error {
 	x := c.x
 	err := error(nil)
 	if x.Caller != nil {
-		err = x.Caller.Inform(x.Response.Status, &x.Response.Header)
+		err = x.Caller.SendInterim(x.Response.Status, &x.Response.Header)
 	}
 	x.ResetResponse()
 	return err
 }
 
 // accept makes the answer whose head was parsed x's.
-func (c *Client) accept() error {
+func (c *UpstreamConn) accept() error {
 	x := c.x
-	x.Record.UpstreamFirst = time.Now()
+	x.Record.UpstreamFirstByte = time.Now()
 	x.Response.Version, x.Response.Source = versionText(c.framing.Minor), protocol.UpstreamResponse
 	c.in.head = c.in.rest
 	if c.framing.Upgrade {
 		if x.Response.Status == 101 && !askedFor(x) {
 			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}
-		if c.key != "" && !proven(&x.Response.Header, c.key) {
-			return protocol.Faultf(protocol.UpstreamMalformed, "%s is not of our key (RFC 6455 4.1)", syntax.WebSocketProof)
+		if c.key != "" && !verifyWebSocketAccept(&x.Response.Header, c.key) {
+			return protocol.Faultf(protocol.UpstreamMalformed, "%s is not of our key (RFC 6455 4.1)", syntax.WebSocketAcceptField)
 		}
 		x.Response.SetTunnel(newTunnel(c))
 		return nil
@@ -262,23 +262,23 @@ func askedFor(x *protocol.Exchange) bool {
 }
 
 // until returns t or the exchange's deadline, whichever comes first.
-func (c *Client) until(t time.Time) time.Time {
-	if d := c.x.Until(); !d.IsZero() && d.Before(t) {
+func (c *UpstreamConn) until(t time.Time) time.Time {
+	if d := c.x.EffectiveDeadline(); !d.IsZero() && d.Before(t) {
 		return d
 	}
 	return t
 }
 
 // fill reads more of the head.
-func (c *Client) fill() error {
+func (c *UpstreamConn) fill() error {
 	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
-	return c.waited(c.in.more())
+	return c.retryHeadRead(c.in.more())
 }
 
-// waited goes on after a read of the head that failed.
-func (c *Client) waited(err error) error {
+// retryHeadRead goes on after a read of the head that failed.
+func (c *UpstreamConn) retryHeadRead(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		err = c.patiently(c.in.more)
+		err = c.readWatchingDownstream(c.in.more)
 	}
 	if err == nil {
 		return nil
@@ -289,26 +289,26 @@ func (c *Client) waited(err error) error {
 	return c.readFault(err)
 }
 
-// patiently reads until the exchange's deadline, watching the caller. While an
+// readWatchingDownstream reads until the exchange's deadline, watching the caller. While an
 // upload runs it is the upload that notices.
-func (c *Client) patiently(read func() error) error {
+func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	if u := c.upload; u != nil {
 		if u.await() {
-			c.conn.SetReadDeadline(c.x.Until())
+			c.conn.SetReadDeadline(c.x.EffectiveDeadline())
 			if err := read(); u.leave() || !c.resume(u) || !errors.Is(err, network.ErrInterrupted) {
 				return err
 			}
 		}
 		<-u.done
 	}
-	if c.refused() && c.x.Record.UpstreamFirst.IsZero() {
+	if c.refused() && c.x.Record.UpstreamFirstByte.IsZero() {
 		c.conn.SetReadDeadline(c.until(time.Now().Add(refusalTime)))
 		return read()
 	}
 	until, idle := c.idleUntil()
 	c.conn.SetReadDeadline(until)
 	if c.x.Caller != nil {
-		stop := c.x.Caller.Watch(func() {
+		stop := c.x.Caller.OnDisconnect(func() {
 			c.gone.Store(true)
 			c.conn.Interrupt()
 		})
@@ -316,7 +316,7 @@ func (c *Client) patiently(read func() error) error {
 	}
 	err := read()
 	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.x.TryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+		c.x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
 		return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
@@ -325,8 +325,8 @@ func (c *Client) patiently(read func() error) error {
 // idleUntil returns when the wait for the next byte of the answer ends, of which watchAfter
 // has passed: at the exchange's deadline, or, which idle reports, when it has been idle for
 // too long.
-func (c *Client) idleUntil() (until time.Time, idle bool) {
-	until = c.x.Until()
+func (c *UpstreamConn) idleUntil() (until time.Time, idle bool) {
+	until = c.x.EffectiveDeadline()
 	if c.x.IdleTimeout <= 0 {
 		return until, false
 	}
@@ -339,7 +339,7 @@ func (c *Client) idleUntil() (until time.Time, idle bool) {
 
 // resume takes back the interruption by which u told of its end. It reports false
 // if there is nothing left to wait for, because the request's content failed.
-func (c *Client) resume(u *upload) bool {
+func (c *UpstreamConn) resume(u *upload) bool {
 	if u.fault() != nil {
 		return false
 	}
@@ -348,18 +348,18 @@ func (c *Client) resume(u *upload) bool {
 }
 
 // refused reports whether the upstream takes no more of the content.
-func (c *Client) refused() bool {
+func (c *UpstreamConn) refused() bool {
 	return c.upload != nil && c.upload.ended() && c.upload.writeErr != nil
 }
 
 // readFault says what a failed read of the answer costs.
-func (c *Client) readFault(err error) error {
+func (c *UpstreamConn) readFault(err error) error {
 	var f *protocol.Fault
 	switch {
 	case err == nil || errors.As(err, &f):
 		return err
 	case c.gone.Load():
-		return protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection while the upstream was answering")
 	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
 		return c.upload.fault()
 	case c.refused():
@@ -381,8 +381,8 @@ func upstreamFault(err error, doing string) error {
 }
 
 // finish ends the exchange: the connection goes back to its pool, or ends.
-func (c *Client) finish(whole bool) {
-	var panicked *protocol.Panic
+func (c *UpstreamConn) finish(whole bool) {
+	var panicked *protocol.PanicError
 	if c.upload != nil {
 		whole = c.upload.stop() && whole
 		panicked = c.upload.panicked
@@ -397,10 +397,10 @@ func (c *Client) finish(whole bool) {
 	}
 }
 
-// answerBody is the content of an upstream's answer; closing it gives the
+// responseBody is the content of an upstream's answer; closing it gives the
 // connection back.
-type answerBody struct {
-	c       *Client
+type responseBody struct {
+	c       *UpstreamConn
 	content content
 	closed  bool
 }
@@ -408,14 +408,14 @@ type answerBody struct {
 // newAnswer returns the content of answers on c. One serves them all, so nothing
 // may touch it once it is closed; builds with invariants make one for each, which
 // knows what touches it.
-func newAnswer(c *Client) *answerBody {
-	b := &answerBody{c: c, closed: true}
+func newAnswer(c *UpstreamConn) *responseBody {
+	b := &responseBody{c: c, closed: true}
 	b.content.chunks.Reason = protocol.UpstreamMalformed
 	return b
 }
 
 // Read is protocol.Body's. Its errors are Faults.
-func (b *answerBody) Read(p []byte) (int, error) {
+func (b *responseBody) Read(p []byte) (int, error) {
 	if b.closed {
 		panic("http1: Read of an answer that is closed")
 	}
@@ -425,7 +425,7 @@ func (b *answerBody) Read(p []byte) (int, error) {
 	}
 	n, err := b.content.next(p)
 	if n == 0 && errors.Is(err, os.ErrDeadlineExceeded) {
-		err = c.patiently(func() error {
+		err = c.readWatchingDownstream(func() error {
 			var again error
 			n, again = b.content.next(p)
 			return again
@@ -438,11 +438,11 @@ func (b *answerBody) Read(p []byte) (int, error) {
 }
 
 // Buffered is protocol.Body's.
-func (b *answerBody) Buffered() int { return b.content.buffered() }
+func (b *responseBody) Buffered() int { return b.content.buffered() }
 
 // Close is protocol.Body's. It takes itself out of the exchange, so that the
 // engine does not close it again.
-func (b *answerBody) Close() error {
+func (b *responseBody) Close() error {
 	if b.closed {
 		if invariants.Enabled {
 			panic("http1: an answer is closed twice")

@@ -20,7 +20,7 @@ import (
 func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			x.Reply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))
+			x.LocalReply(200, "text/plain", strconv.FormatUint(x.Meta.Conn.ID, 10))
 			return nil
 		})}
 		seen := map[string]int{}

@@ -198,13 +198,13 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-			stop := x.Caller.Watch(func() {
+			stop := x.Caller.OnDisconnect(func() {
 				defer close(told)
 				panic("a defect of who watches")
 			})
 			<-told
 			stop()
-			return protocol.NewFault(protocol.DownstreamGone, nil)
+			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil)
 		})
 	})
 	c := b.dial()
@@ -212,7 +212,7 @@ func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	_ = c.Close()
 	select {
 	case r := <-b.records:
-		if r.Reason != protocol.DownstreamGone {
+		if r.Reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("recorded %v, want that the caller has left", r.Reason)
 		}
 	case <-time.After(20 * time.Second):

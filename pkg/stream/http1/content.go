@@ -16,18 +16,18 @@ import (
 // pieceSize is how much of a large body is in memory at a time, in bytes.
 const pieceSize = 64 << 10
 
-// input is the receiving half of a connection: the bytes read and not yet
+// connReader is the receiving half of a connection: the bytes read and not yet
 // consumed, and the buffer that the current message's head lies in. The head's
 // strings are views, so while a message lasts its buffer is neither moved nor
 // released; content beyond it goes to another.
-type input struct {
+type connReader struct {
 	conn *network.Conn
 	head *buffer.IoBuffer // holds the head; may be the same as rest; nil between messages
 	rest *buffer.IoBuffer // unconsumed bytes; nil for none
 }
 
 // more reads once behind the unconsumed bytes, which stay contiguous.
-func (in *input) more() error {
+func (in *connReader) more() error {
 	if in.rest == in.head && in.rest != nil {
 		old := in.rest
 		in.rest = nil
@@ -43,7 +43,7 @@ func (in *input) more() error {
 
 // await reads until there are n unconsumed bytes. Where the head's buffer has
 // room for them they go there, so that the head stays where it is.
-func (in *input) await(n int) error {
+func (in *connReader) await(n int) error {
 	for have := len(in.unread()); have < n; have = len(in.unread()) {
 		if in.rest == nil || len(in.rest.Tail()) < n-have {
 			if err := in.more(); err != nil {
@@ -59,7 +59,7 @@ func (in *input) await(n int) error {
 }
 
 // unread returns the unconsumed bytes.
-func (in *input) unread() []byte {
+func (in *connReader) unread() []byte {
 	if in.rest == nil {
 		return nil
 	}
@@ -67,7 +67,7 @@ func (in *input) unread() []byte {
 }
 
 // endMessage releases what the message held; unconsumed bytes stay.
-func (in *input) endMessage() {
+func (in *connReader) endMessage() {
 	if in.head != nil && in.head != in.rest {
 		in.head.Release()
 	}
@@ -79,7 +79,7 @@ func (in *input) endMessage() {
 }
 
 // release gives all buffers back.
-func (in *input) release() {
+func (in *connReader) release() {
 	in.endMessage()
 	if in.rest != nil {
 		in.rest.Release()
@@ -90,7 +90,7 @@ func (in *input) release() {
 // content reads one message's content off an input, whatever its framing
 // (RFC 9112 6).
 type content struct {
-	in      *input
+	in      *connReader
 	kind    syntax.BodyKind
 	left    int64        // bytes to come, of Length
 	read    atomic.Int64 // bytes given out
@@ -117,13 +117,13 @@ const (
 
 // start makes c ready for the content that f announces. What of it has arrived
 // with the head is in in.rest.
-func (c *content) start(in *input, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
+func (c *content) start(in *connReader, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
 	c.in, c.kind, c.trailer, c.limits, c.limit = in, f.Body, trailer, limits, limit
 	c.left, c.whole = f.Length, -1
 	c.read.Store(0)
 	c.closed.Store(false)
 	c.chunks.Reset()
-	c.chunks.Nominated = f.Nominated
+	c.chunks.Nominated = f.ConnectionOptions
 	c.pending, c.stuck = nil, 0
 	switch f.Body {
 	case syntax.Length:
@@ -301,7 +301,7 @@ func (c *content) rewind() bool {
 	case c.whole < 0:
 		return false
 	}
-	c.in.rest.Unconsume(int(read))
+	c.in.rest.Undiscard(int(read))
 	c.read.Store(0)
 	c.left, c.done = int64(c.whole), false
 	c.state.Store(contentBegun)
@@ -320,7 +320,7 @@ func readFault(err error) error {
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return protocol.NewFault(protocol.RequestTimeout, err)
 	default:
-		return protocol.NewFault(protocol.DownstreamGone, err)
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 	}
 }
 

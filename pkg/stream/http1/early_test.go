@@ -41,7 +41,7 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 			if <-b.released && test.cut {
 				t.Error("the upstream connection passed for reusable")
 			}
-			if r := <-b.records; r.Reason != protocol.None {
+			if r := <-b.records; r.Reason != protocol.ReasonNone {
 				t.Errorf("recorded %v (%s)", r.Reason, r.Detail)
 			}
 		})
@@ -56,7 +56,7 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 		status       int
 		want         []protocol.Reason // any of them
 	}{
-		{"counts", refusal, 413, []protocol.Reason{protocol.None}},
+		{"counts", refusal, 413, []protocol.Reason{protocol.ReasonNone}},
 		{"may be missing", "", 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 		{"may be cut", refusal[:20], 0, []protocol.Reason{protocol.UpstreamReset, protocol.UpstreamClosed}},
 	} {
@@ -70,7 +70,7 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 				far.send(test.answer)
 				far.Close()
 			}()
-			x := ask("POST", protocol.NewTextBody("hello"))
+			x := ask("POST", protocol.NewStringBody("hello"))
 			x.Request.ContentLength = 5
 			x.Request.Header.Add("X-Long", strings.Repeat("x", 1<<20))
 			err := c.Serve(context.Background(), x)
@@ -195,7 +195,7 @@ func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 			if got := c.rest(); got != "" {
 				t.Errorf("the caller got %q", got)
 			}
-			if r := <-b.records; r.Reason != protocol.DownstreamGone {
+			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v (%s), want downstream_gone", r.Reason, r.Detail)
 			}
 		})

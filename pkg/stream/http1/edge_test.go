@@ -183,7 +183,7 @@ func TestACallerThatGoesEndsTheUpstreamRequest(t *testing.T) {
 			if rest := <-ended; rest != "" {
 				t.Errorf("the origin then got %q", rest)
 			}
-			if r := <-b.records; r.Reason != protocol.DownstreamGone {
+			if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %v, want downstream_gone", r.Reason)
 			}
 		})
@@ -206,7 +206,7 @@ func TestACallerThatGoesInMidAnswerEndsTheUpstreamRequest(t *testing.T) {
 	c.head()
 	c.Close()
 	<-ended
-	if r := <-b.records; r.Reason != protocol.DownstreamGone {
+	if r := <-b.records; r.Reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %v, want downstream_gone", r.Reason)
 	}
 }
@@ -241,8 +241,8 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 		{"within the head", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
 		{"within content of a length", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 10\r\n\r\nhello", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
 		{"within chunks", "HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhel", protocol.UpstreamClosed, "HTTP/1.1 200 ", false},
-		{"after the last byte", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
-		{"content until the end", "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhello", protocol.None, "HTTP/1.1 200 ", true},
+		{"after the last byte", "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello", protocol.ReasonNone, "HTTP/1.1 200 ", true},
+		{"content until the end", "HTTP/1.1 200 OK\r\nDate: d\r\n\r\nhello", protocol.ReasonNone, "HTTP/1.1 200 ", true},
 		{"garbage", "SSH-2.0-OpenSSH\r\n\r\n", protocol.UpstreamMalformed, "HTTP/1.1 502 ", true},
 	} {
 		t.Run(test.name, func(t *testing.T) {

@@ -78,7 +78,7 @@ type single struct {
 	released chan bool
 
 	mu      sync.Mutex
-	clients map[uint64]*Client // guarded by mu; by caller's connection
+	clients map[uint64]*UpstreamConn // guarded by mu; by caller's connection
 }
 
 func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -91,7 +91,7 @@ func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
 		if err != nil {
 			return err
 		}
-		c = NewClient(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(reusable bool) {
+		c = NewClient(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(reusable bool) {
 			if !reusable {
 				c.Close()
 				s.put(id, nil)
@@ -103,11 +103,11 @@ func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return c.Serve(ctx, x)
 }
 
-func (s *single) put(id uint64, c *Client) {
+func (s *single) put(id uint64, c *UpstreamConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.clients == nil {
-		s.clients = make(map[uint64]*Client)
+		s.clients = make(map[uint64]*UpstreamConn)
 	}
 	s.clients[id] = c
 }
@@ -208,7 +208,7 @@ func TestExchangesFollowEachOtherOnOneConnection(t *testing.T) {
 	for range 3 {
 		c.send(get)
 		c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nServer: o\r\nContent-Length: 5\r\n\r\nhello")
-		if r := <-b.records; r.Reason != protocol.None || r.ResponseBytes != 5 {
+		if r := <-b.records; r.Reason != protocol.ReasonNone || r.ResponseBytes != 5 {
 			t.Errorf("record: reason %v, %d response bytes", r.Reason, r.ResponseBytes)
 		}
 	}
@@ -272,7 +272,7 @@ func TestContentStreamsBothWays(t *testing.T) {
 			if n := countContent(t, c.r, test.answer); n != size {
 				t.Errorf("the caller got %d bytes, want %d", n, size)
 			}
-			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.None {
+			if r := <-b.records; r.RequestBytes != size || r.ResponseBytes != size || r.Reason != protocol.ReasonNone {
 				t.Errorf("record: %d in, %d out, %v", r.RequestBytes, r.ResponseBytes, r.Reason)
 			}
 			if !<-b.released {

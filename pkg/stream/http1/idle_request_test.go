@@ -27,7 +27,7 @@ type idleBench struct {
 func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time.Duration) *idleBench {
 	near, host := net.Pipe()
 	t.Cleanup(func() { _, _ = near.Close(), host.Close() })
-	client := NewClient(network.NewConn(near), stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+	client := NewClient(network.NewConn(near), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 	b := &idleBench{host: host, record: new(protocol.Record), start: time.Now()}
 	b.caller, b.ended = inMemory(stream.ServerOptions{
 		HTTP1:       options,
@@ -73,11 +73,11 @@ func TestAStalledRequestEnds(t *testing.T) {
 		{"before the answer", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
 		{"from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
 		{"in chunks", 90 * time.Second, 0, chunked, []string{"1\r\na\r\n"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.None, 5 * time.Minute},
-		{"while an answer flows", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.None, 4 * time.Minute},
+		{"slow, but not idle", 90 * time.Second, 0, length, []string{"a", "b", "c", "d"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 5 * time.Minute},
+		{"while an answer flows", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o", "o", "d"}, 200, "good", protocol.ReasonNone, 4 * time.Minute},
 		{"within an answer that stalls, too", 90 * time.Second, 0, length, []string{"a"}, false, []string{answerHead + "g", "o"}, 200, "go", protocol.RequestIdle, 210*time.Second + lingerTime},
 		{"a nearer timeout of the content", 90 * time.Second, 30 * time.Second, length, nil, true, nil, 408, "request not received in time\n", protocol.RequestTimeout, 30 * time.Second},
-		{"no limit", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.None, 3 * time.Minute},
+		{"no limit", 0, 0, length, []string{"a", "bcd"}, true, []string{answerHead + "good"}, 200, "good", protocol.ReasonNone, 3 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -108,7 +108,7 @@ func TestAStalledRequestEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				content, err := io.ReadAll(answer.Body)
-				if whole := test.status == 408 || test.reason == protocol.None; (err == nil) != whole {
+				if whole := test.status == 408 || test.reason == protocol.ReasonNone; (err == nil) != whole {
 					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
 				}
 				took := time.Since(b.start).Round(time.Second)

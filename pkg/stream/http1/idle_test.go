@@ -34,9 +34,9 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 	}{
 		{"before the head", 90 * time.Second, 0, nil, 504, "upstream idle for too long\n", protocol.StreamIdle, 90 * time.Second},
 		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.None, 4 * time.Minute},
+		{"slow, but not idle", 90 * time.Second, 0, []string{head + "a", "b", "c", "d"}, 200, "abcd", protocol.ReasonNone, 4 * time.Minute},
 		{"a nearer deadline", time.Hour, 70 * time.Second, nil, 504, "upstream timed out\n", protocol.UpstreamTimeout, 70 * time.Second},
-		{"no limit", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.None, time.Minute},
+		{"no limit", 0, 0, []string{head + "abcd"}, 200, "abcd", protocol.ReasonNone, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,10 +52,10 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 						}
 					}
 				}()
-				client := NewClient(network.NewConn(near), stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {}})
+				client := NewClient(network.NewConn(near), stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {}})
 				options := config.DefaultHTTP1Options()
 				options.StreamIdleTimeout = test.idle
-				reason := protocol.None
+				reason := protocol.ReasonNone
 				caller, ended := inMemory(stream.ServerOptions{
 					HTTP1: options,
 					Service: protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
@@ -76,7 +76,7 @@ func TestAnIdleExchangeEnds(t *testing.T) {
 					t.Fatal(err)
 				}
 				content, err := io.ReadAll(answer.Body)
-				if whole := test.reason == protocol.None || test.status == 504; (err == nil) != whole {
+				if whole := test.reason == protocol.ReasonNone || test.status == 504; (err == nil) != whole {
 					t.Errorf("reading the content: %v, want it whole: %v", err, whole)
 				}
 				took := time.Since(start)

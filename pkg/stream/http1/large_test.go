@@ -29,7 +29,7 @@ func TestLargeContentThatEndsEarly(t *testing.T) {
 		{"upstream resets", func(c *peer) { <-arrived; c.SetLinger(0) },
 			func(c *peer) { c.read(part); arrived <- struct{}{}; c.rest() }, 0, protocol.UpstreamReset},
 		{"upstream pauses for too long", func(c *peer) { c.rest() }, func(c *peer) { c.rest() }, 50 * time.Millisecond, protocol.UpstreamTimeout},
-		{"caller closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.DownstreamGone},
+		{"caller closes", func(c *peer) { io.Copy(c, zeros{}) }, func(c *peer) { c.Close() }, 0, protocol.ReasonDownstreamDisconnect},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, func(o *stream.ServerOptions) {
@@ -251,7 +251,7 @@ func TestProtocolMakesBothSides(t *testing.T) {
 		t.Error("the server does not let the listener wait")
 	}
 	near, _ := tcpPair(t)
-	c := p.NewClient(near, stream.ClientOptions{})
+	c := p.NewUpstreamConn(near, stream.UpstreamConnOptions{})
 	if !c.Usable(time.Second) {
 		t.Error("a new connection is not usable")
 	}

@@ -17,10 +17,10 @@ const longestMethod = 24
 // known by their name. Other tokens, in letters of any case, are taken for methods if a
 // path follows, so that other protocols of words, and the preface of HTTP/2 (RFC 9113
 // 3.4), are not: what is wrong with them the caller is then told by HTTP.
-func Match(b []byte) xprotocol.Verdict {
+func Match(b []byte) xprotocol.MatchResult {
 	for len(b) > 0 && b[0] == '\r' {
 		if len(b) > 1 && b[1] != '\n' {
-			return xprotocol.No
+			return xprotocol.MatchNo
 		}
 		b = b[min(len(b), 2):]
 	}
@@ -30,19 +30,19 @@ func Match(b []byte) xprotocol.Verdict {
 	}
 	switch {
 	case n > longestMethod:
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case n == len(b):
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	case n == 0 || b[n] != ' ':
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case isKnownMethod(b[:n]):
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	case n+1 == len(b):
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	case b[n+1] == '/':
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	}
-	return xprotocol.No
+	return xprotocol.MatchNo
 }
 
 // isMethodByte reports whether c is of a token (RFC 9110 5.6.2) that begins no frame of

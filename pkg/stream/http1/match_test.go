@@ -7,10 +7,10 @@ import (
 )
 
 func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
-	const yes, no, unsure = xprotocol.Yes, xprotocol.No, xprotocol.Unsure
+	const yes, no, unsure = xprotocol.MatchYes, xprotocol.MatchNo, xprotocol.MatchNeedMore
 	for _, test := range []struct {
 		name, bytes string
-		want        xprotocol.Verdict
+		want        xprotocol.MatchResult
 	}{
 		{"nothing", "", unsure},
 		{"a path", "GET / HTTP/1.1\r\n", yes},

@@ -110,8 +110,8 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 // informer is a Caller that panics when it is told of an interim answer.
 type informer struct{}
 
-func (informer) Inform(int, *protocol.Header) error { panic("a defect") }
-func (informer) Watch(func()) (stop func())         { return func() {} }
+func (informer) SendInterim(int, *protocol.Header) error { panic("a defect") }
+func (informer) OnDisconnect(func()) (stop func())       { return func() {} }
 
 func TestAPanicWithinServeReleasesTheConnectionAndEndsTheUpload(t *testing.T) {
 	near, far := tcpPair(t)

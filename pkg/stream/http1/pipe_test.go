@@ -32,11 +32,11 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 }
 
 // newClient returns a client on conn and where it says that it was released.
-func newClient(conn *network.Conn) (*Client, <-chan bool) {
+func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	released := make(chan bool, 10)
-	return NewClient(conn, stream.ClientOptions{
-		HTTP1:    config.DefaultHTTP1Options(),
-		Released: func(reusable bool) { released <- reusable },
+	return NewClient(conn, stream.UpstreamConnOptions{
+		HTTP1:     config.DefaultHTTP1Options(),
+		OnRelease: func(reusable bool) { released <- reusable },
 	}), released
 }
 

@@ -39,7 +39,7 @@ func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 						return err
 					}
 					first := x.Request.Path != "/fine"
-					c := NewClient(conn, stream.ClientOptions{HTTP1: config.DefaultHTTP1Options(), Released: func(bool) {
+					c := NewClient(conn, stream.UpstreamConnOptions{HTTP1: config.DefaultHTTP1Options(), OnRelease: func(bool) {
 						_ = conn.Close()
 						calls.Add(1)
 						if first {

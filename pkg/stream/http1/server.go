@@ -44,10 +44,10 @@ const (
 // Protocol returns the engine's entry for the registry.
 func Protocol() stream.Protocol {
 	return stream.Protocol{
-		Name:      config.HTTP1,
-		Match:     Match,
-		NewServer: func(o stream.ServerOptions) stream.Server { return NewServer(o) },
-		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client { return NewClient(conn, o) },
+		Name:            config.HTTP1,
+		Match:           Match,
+		NewServer:       func(o stream.ServerOptions) stream.Server { return NewServer(o) },
+		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn { return NewClient(conn, o) },
 	}
 }
 
@@ -58,7 +58,7 @@ type Server struct {
 	limits   syntax.Limits        // immutable
 	yields   bool                 // immutable; there is one processor, which nobody takes over from
 	sessions sync.Pool            // of *session
-	clock    stream.Clock
+	clock    stream.DateCache
 }
 
 // NewServer returns a server for the connections of one listener.
@@ -82,7 +82,7 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
 		return idleEnd(conn, err)
 	}
-	in := input{conn: conn}
+	in := connReader{conn: conn}
 	_, err := conn.Fill(&in.rest, firstRead)
 	_ = conn.SetIdle(false) // never fails
 	if err != nil {
@@ -108,12 +108,12 @@ func idleEnd(conn *network.Conn, err error) error {
 	return err
 }
 
-// session is a connection that is being used.
-type session struct {
+// downstreamConn is a connection that is being used.
+type downstreamConn struct {
 	s    *Server
 	conn *network.Conn
 	meta protocol.ConnMeta
-	in   input
+	in   connReader
 	x    protocol.Exchange
 
 	framing  syntax.Framing
@@ -127,23 +127,23 @@ type session struct {
 	end       time.Time
 }
 
-func (s *Server) take(conn *network.Conn, in input) *session {
-	c, ok := s.sessions.Get().(*session)
+func (s *Server) take(conn *network.Conn, in connReader) *downstreamConn {
+	c, ok := s.sessions.Get().(*downstreamConn)
 	if !ok {
-		c = &session{s: s}
+		c = &downstreamConn{s: s}
 		c.x.Caller = c
 		c.x.Meta.Conn = &c.meta
 		c.body.c = c
 	}
 	c.conn = conn
 	c.in = in
-	c.meta = stream.ConnMeta(s.o.Listener, conn)
+	c.meta = stream.NewConnMeta(s.o.Listener, conn)
 	c.x.Reset()
 	conn.SetWriteTimeout(s.o.HTTP1.WriteTimeout)
 	return c
 }
 
-func (s *Server) give(c *session) {
+func (s *Server) give(c *downstreamConn) {
 	c.in.release()
 	c.in.conn, c.conn = nil, nil
 	s.sessions.Put(c)
@@ -151,7 +151,7 @@ func (s *Server) give(c *session) {
 
 // run serves one exchange after the other. On entry there are unread bytes. A panic
 // gives back what the exchange holds.
-func (c *session) run(ctx context.Context) error {
+func (c *downstreamConn) run(ctx context.Context) error {
 	ended := false
 	defer func() {
 		if !ended { // a panic is on its way, which the listener contains
@@ -164,7 +164,7 @@ func (c *session) run(ctx context.Context) error {
 	return err
 }
 
-func (c *session) exchanges(ctx context.Context) error {
+func (c *downstreamConn) exchanges(ctx context.Context) error {
 	c.x.Meta.Start = time.Now()
 	for {
 		if !c.exchange(ctx) {
@@ -182,7 +182,7 @@ func (c *session) exchanges(ctx context.Context) error {
 
 // idle waits for the next request, on this stack only for a while. more is
 // false when the connection is to end, or to be parked.
-func (c *session) idle() (more bool, err error) {
+func (c *downstreamConn) idle() (more bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
 		return false, idleEnd(c.conn, err)
 	}
@@ -216,7 +216,7 @@ func (c *session) idle() (more bool, err error) {
 
 // exchange serves one request: keep says whether the connection can take
 // another.
-func (c *session) exchange(ctx context.Context) (keep bool) {
+func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	x := &c.x
 	c.answered = false
 	c.body.content.read.Store(0)
@@ -263,9 +263,9 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 		_, _ = c.answer() // the first error is the one to record
 	}
 	c.forwarded = !c.isOwn()
-	gone := protocol.ReasonOf(err) == protocol.DownstreamGone || x.Record.Reason == protocol.DownstreamGone
+	gone := protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect || x.Record.Reason == protocol.ReasonDownstreamDisconnect
 	if keep = keep && err == nil; !keep {
-		c.conn.CloseReason = c.ending(err)
+		c.conn.CloseReason = c.closeReason(err)
 	}
 	c.finish(err)
 	if gone {
@@ -277,12 +277,12 @@ func (c *session) exchange(ctx context.Context) (keep bool) {
 // serve lets the service answer and writes what it answered. A panic of the
 // service, or of a body that it made, costs the exchange and its connection. It
 // writes nothing if the caller is gone.
-func (c *session) serve(ctx context.Context) (keep bool, err error) {
-	defer protocol.Recover(&err)
+func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
+	defer protocol.RecoverPanic(&err)
 	if err := c.respond(ctx); err != nil {
-		c.x.Fail(err) // a chain without proxy.Respond
+		c.x.LocalReplyError(err) // a chain without proxy.Respond
 	}
-	if c.x.Record.Reason == protocol.DownstreamGone {
+	if c.x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		return false, nil
 	}
 	return c.answer()
@@ -291,7 +291,7 @@ func (c *session) serve(ctx context.Context) (keep bool, err error) {
 // afterAnswer brings the connection to the next request's first byte, if it can.
 // A caller that counted on more exchanges may be sending one: it gets the time to
 // read its answer.
-func (c *session) afterAnswer(keep bool) bool {
+func (c *downstreamConn) afterAnswer(keep bool) bool {
 	b := &c.body.content
 	if b.closed.Load() { // an upload was cut: its request's end is unknown
 		c.conn.Resume()
@@ -309,7 +309,7 @@ func (c *session) afterAnswer(keep bool) bool {
 }
 
 // readHead reads until there is a whole request head.
-func (c *session) readHead() error {
+func (c *downstreamConn) readHead() error {
 	x := &c.x
 	waited := false
 	var scan syntax.Scanner
@@ -341,10 +341,10 @@ func (c *session) readHead() error {
 }
 
 // refuse answers a request that cannot be served, and ends the connection.
-func (c *session) refuse(err error) { c.refuseAs(0, err) }
+func (c *downstreamConn) refuse(err error) { c.refuseAs(0, err) }
 
 // refuseAs is refuse with another status than that of err's Reason; 0: with that.
-func (c *session) refuseAs(status int, err error) {
+func (c *downstreamConn) refuseAs(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
 	c.fail(err)
@@ -352,23 +352,23 @@ func (c *session) refuseAs(status int, err error) {
 		x.Response.Status = status
 	}
 	x.Meta.Protocol = string(config.HTTP1)
-	if x.Record.Reason == protocol.DownstreamGone {
+	if x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		x.Response.Status = 0
 		c.conn.CloseReason = network.ClosedByPeer
 		c.finish(nil)
 		return
 	}
 	_, werr := c.answer()
-	c.conn.CloseReason = c.ending(werr)
+	c.conn.CloseReason = c.closeReason(werr)
 	c.finish(werr)
 	c.linger()
 }
 
 // finish accounts for the exchange and makes x ready for the next. The body's
 // state stays for drainBody.
-func (c *session) finish(err error) {
+func (c *downstreamConn) finish(err error) {
 	x := &c.x
-	if err != nil && x.Record.Reason == protocol.None {
+	if err != nil && x.Record.Reason == protocol.ReasonNone {
 		x.Record.Reason = protocol.ReasonOf(err)
 		x.Record.Detail = err.Error()
 	}
@@ -382,13 +382,13 @@ func (c *session) finish(err error) {
 }
 
 // observe has the exchange accounted for. A panic costs no more than that.
-func (c *session) observe() {
+func (c *downstreamConn) observe() {
 	defer c.contain("accounting for a request")
 	c.s.o.Observe(&c.x)
 }
 
 // drop resets the exchange. A panic while the answer is closed costs no more than that.
-func (c *session) drop() {
+func (c *downstreamConn) drop() {
 	defer c.x.Reset()
 	defer c.contain("closing an answer")
 	c.x.ResetResponse()
@@ -396,18 +396,18 @@ func (c *session) drop() {
 
 // fail makes the answer that tells the caller of err. The answer that it replaces is
 // closed, which may panic: then it is gone all the same.
-func (c *session) fail(err error) {
+func (c *downstreamConn) fail(err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.report("closing an answer", p)
-			c.x.Fail(err)
+			c.x.LocalReplyError(err)
 		}
 	}()
-	c.x.Fail(err)
+	c.x.LocalReplyError(err)
 }
 
 // contain is deferred by what must not end the connection.
-func (c *session) contain(doing string) {
+func (c *downstreamConn) contain(doing string) {
 	if p := recover(); p != nil {
 		c.report(doing, p)
 	}
@@ -415,12 +415,12 @@ func (c *session) contain(doing string) {
 
 // report logs a panic that was contained: p is what recover has returned, or a
 // *protocol.Panic. The deferred function that recovers calls it.
-func (c *session) report(doing string, p any) {
+func (c *downstreamConn) report(doing string, p any) {
 	protocol.NewPanic(p).Log(c.s.o.Log, doing, "listener", c.s.o.Listener)
 }
 
 // scheme is the caller's, by its connection (RFC 9112 3.3).
-func (c *session) scheme() string {
+func (c *downstreamConn) scheme() string {
 	if c.meta.Secure {
 		return "https"
 	}

@@ -23,20 +23,20 @@ const (
 	lingerTime  = time.Second
 )
 
-// promptly is how long small content may take to arrive behind its head. Many
+// smallBodyTimeout is how long small content may take to arrive behind its head. Many
 // clients send the two in two writes; a client that takes longer than this is
 // slow, and its content is streamed.
-const promptly = 5 * time.Millisecond
+const smallBodyTimeout = 5 * time.Millisecond
 
 // awaitSmallBody waits a moment for the rest of a small request body, unless its
 // sender waits for us. All of it at hand, it goes upstream in one write with the
 // head, needs no goroutine, and can be sent again.
-func (c *session) awaitSmallBody() {
+func (c *downstreamConn) awaitSmallBody() {
 	b := &c.body.content
 	if b.kind != syntax.Length || b.whole >= 0 || b.left > inlineContent || c.x.Request.ExpectContinue {
 		return
 	}
-	patience := promptly
+	patience := smallBodyTimeout
 	if t := c.s.o.HTTP1.BodyTimeout; t > 0 {
 		patience = min(patience, t)
 	}
@@ -46,7 +46,7 @@ func (c *session) awaitSmallBody() {
 
 // requestBody is the content of the request that a session reads.
 type requestBody struct {
-	c       *session
+	c       *downstreamConn
 	content content
 }
 
@@ -101,10 +101,10 @@ func (b *requestBody) Close() error {
 }
 
 // CloseContent is protocol.ContentCloser's.
-func (c *session) CloseContent() { _ = c.body.Close() } // never fails
+func (c *downstreamConn) CloseContent() { _ = c.body.Close() } // never fails
 
-// Inform is protocol.Caller's.
-func (c *session) Inform(status int, header *protocol.Header) error {
+// SendInterim is protocol.Downstream's.
+func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error {
 	if c.framing.Minor == 0 {
 		return nil // HTTP/1.0 knows no interim responses (RFC 9110 15.2)
 	}
@@ -112,13 +112,13 @@ func (c *session) Inform(status int, header *protocol.Header) error {
 	defer out.Release()
 	out.SetStorage(syntax.AppendInterim(out.Storage(), status, header))
 	if _, err := c.conn.Write(out.Bytes()); err != nil {
-		return protocol.NewFault(protocol.DownstreamGone, err)
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 	}
 	return nil
 }
 
-// Watch is protocol.Caller's. The request has been read, so nobody else reads.
-func (c *session) Watch(gone func()) (stop func()) {
+// OnDisconnect is protocol.Downstream's. The request has been read, so nobody else reads.
+func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
 	done := make(chan struct{})
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline decides
 	go func() {
@@ -138,12 +138,12 @@ func (c *session) Watch(gone func()) (stop func()) {
 // dropChunks reads and drops chunked content that nobody has begun to read and
 // that is there, or comes promptly: how much it is shows only at its end, and
 // whether the connection persists is to be said before.
-func (c *session) dropChunks() {
+func (c *downstreamConn) dropChunks() {
 	b := &c.body.content
 	if b.kind != syntax.Chunked || b.state.Load() != contentUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {
 		return
 	}
-	c.conn.SetReadDeadline(time.Now().Add(promptly))
+	c.conn.SetReadDeadline(time.Now().Add(smallBodyTimeout))
 	out := buffer.Get(firstRead)
 	defer out.Release()
 	for dropped := 0; dropped < drainLimit; {
@@ -157,7 +157,7 @@ func (c *session) dropChunks() {
 
 // drainBody reads the rest of a request body that the service did not want, if
 // that is little and comes soon; else the connection must end.
-func (c *session) drainBody() bool {
+func (c *downstreamConn) drainBody() bool {
 	b := &c.body.content
 	out := buffer.Get(pieceSize)
 	defer out.Release()
@@ -178,7 +178,7 @@ func (c *session) drainBody() bool {
 // linger ends our direction and reads what the peer still sends, so that the
 // peer's unread bytes do not make the kernel reset the connection before the
 // answer was read.
-func (c *session) linger() {
+func (c *downstreamConn) linger() {
 	if c.conn.CloseWrite() != nil {
 		return
 	}

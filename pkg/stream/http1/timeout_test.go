@@ -46,7 +46,7 @@ var echo = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) er
 		}
 		text = string(content)
 	}
-	x.Reply(200, "text/plain", text)
+	x.LocalReply(200, "text/plain", text)
 	return nil
 })
 
@@ -59,10 +59,10 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		return echo(ctx, x)
 	})
 	watching := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		stop := x.Caller.Watch(func() {})
+		stop := x.Caller.OnDisconnect(func() {})
 		<-time.After(time.Minute)
 		stop()
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	})
 	type step struct {
@@ -87,7 +87,7 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		{"content that takes its time", echo, []step{{0, post + "he"}, {19 * time.Second, "l"}, {19 * time.Second, "lo"}},
 			"HTTP/1.1 200 ", 38*time.Second + time.Hour},
 		{"content that is asked for late", slowly, []step{{0, post}, {70 * time.Second, "hello"}}, "HTTP/1.1 200 ", 70*time.Second + time.Hour},
-		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", promptly + time.Minute + 2*lingerTime},
+		{"content that does not come, of a caller that was watched", watching, []step{{0, post}}, "HTTP/1.1 200 ", smallBodyTimeout + time.Minute + 2*lingerTime},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -128,7 +128,7 @@ func TestACallerThatReadsNothingIsLeft(t *testing.T) {
 		if d := time.Since(start); d < o.HTTP1.WriteTimeout || d > 2*o.HTTP1.WriteTimeout {
 			t.Errorf("it was left after %v, want one to two write timeouts of %v", d, o.HTTP1.WriteTimeout)
 		}
-		if r := <-reasons; r != protocol.DownstreamGone {
+		if r := <-reasons; r != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("recorded %v, want downstream_gone", r)
 		}
 	})
@@ -136,7 +136,7 @@ func TestACallerThatReadsNothingIsLeft(t *testing.T) {
 
 func TestTimeoutsOfTheUpstream(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
-	long := protocol.NewTextBody(strings.Repeat("x", 100<<10))
+	long := protocol.NewStringBody(strings.Repeat("x", 100<<10))
 	for _, test := range []struct {
 		name     string
 		deadline time.Duration
@@ -164,7 +164,7 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 			io.WriteString(c, head+"he")
 			<-time.After(time.Hour)
 			io.WriteString(c, "llo")
-		}, protocol.None, 2 * time.Hour},
+		}, protocol.ReasonNone, 2 * time.Hour},
 		{"a request that nobody reads", 0, nil, func(net.Conn, *bufio.Reader) {}, protocol.UpstreamTimeout, 60 * time.Second},
 		{"a request that nobody reads, with a deadline", 5 * time.Second, nil, func(net.Conn, *bufio.Reader) {},
 			protocol.UpstreamTimeout, 5 * time.Second},
@@ -212,11 +212,11 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 				}
 				d := time.Since(start)
 				// A write gives up after one to two timeouts.
-				if d > test.after || d < test.after/2 || (test.deadline > 0 || test.want == protocol.None) && d != test.after {
+				if d > test.after || d < test.after/2 || (test.deadline > 0 || test.want == protocol.ReasonNone) && d != test.after {
 					t.Errorf("it took %v, want %v", d, test.after)
 				}
 				x.ResetResponse()
-				if reusable := <-released; reusable != (test.want == protocol.None) {
+				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
 					t.Errorf("reusable: %v", reusable)
 				}
 			})
@@ -275,8 +275,8 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 		{"behind its head", "", []piece{{ms, "hello"}}, ms, 5},
 		{"piece by piece", "", []piece{{0, "he"}, {ms, "l"}, {2 * ms, "lo"}}, 3 * ms, 5},
 		{"more than the head's buffer has room for", "", []piece{{0, "he"}, {ms, large}}, ms, 2 + len(large)},
-		{"late", "", []piece{{promptly + ms, "hello"}}, promptly, 0},
-		{"late in part", "", []piece{{0, "he"}, {promptly + ms, "llo"}}, promptly, 2},
+		{"late", "", []piece{{smallBodyTimeout + ms, "hello"}}, smallBodyTimeout, 0},
+		{"late in part", "", []piece{{0, "he"}, {smallBodyTimeout + ms, "llo"}}, smallBodyTimeout, 2},
 		{"not small", "", []piece{{0, "he"}, {ms, strings.Repeat("x", inlineContent)}}, 0, 2},
 		{"of a caller that waits to be asked for it", "Expect: 100-continue\r\n", []piece{{ms, "hello"}}, 0, 0},
 	} {
@@ -343,8 +343,8 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 		{"just behind the head", post + "\r\n", "5\r\nhello\r\n0\r\nX-Sum: 1\r\n\r\n", time.Millisecond, true},
 		{"much, but not too much", post + "\r\n", strings.Repeat(chunk, 30) + "0\r\n\r\n", time.Millisecond, true},
 		{"too much", post + "\r\n", strings.Repeat(chunk, 40) + "0\r\n\r\n", time.Millisecond, false},
-		{"late", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", promptly + time.Millisecond, false},
-		{"late in part", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", promptly + time.Millisecond, false},
+		{"late", post + "\r\n", "5\r\nhello\r\n0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
+		{"late in part", post + "\r\n5\r\nhello\r\n", "0\r\n\r\n", smallBodyTimeout + time.Millisecond, false},
 		{"malformed", post + "\r\n", "hello\r\n0\r\n\r\n", 0, false},
 		{"of a caller that waits to be asked for it", post + "Expect: 100-continue\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
 		{"of a caller that ends the connection", post + "Connection: close\r\n\r\n", "5\r\nhello\r\n0\r\n\r\n", time.Millisecond, false},
@@ -354,7 +354,7 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 				caller, ended := inMemory(stream.ServerOptions{
 					HTTP1: config.DefaultHTTP1Options(),
 					Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-						x.Reply(404, "text/plain", "nothing here")
+						x.LocalReply(404, "text/plain", "nothing here")
 						return nil
 					}),
 				})
@@ -409,8 +409,8 @@ func (c *counted) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p)
 // leaving is a caller that goes away.
 type leaving struct{ after time.Duration }
 
-func (leaving) Inform(int, *protocol.Header) error { return nil }
-func (l leaving) Watch(gone func()) func() {
+func (leaving) SendInterim(int, *protocol.Header) error { return nil }
+func (l leaving) OnDisconnect(gone func()) func() {
 	timer := time.AfterFunc(l.after, gone)
 	return func() { timer.Stop() }
 }
@@ -429,9 +429,9 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 		want   protocol.Reason
 		after  time.Duration
 	}{
-		{"an answer behind the content", io.EOF, "", answer + "hello", time.Hour, protocol.None, 2 * time.Minute},
-		{"an answer beside the content", io.EOF, answer + "he", "llo", time.Hour, protocol.None, 2 * time.Minute},
-		{"a caller that leaves behind its content", io.EOF, "", answer + "hello", 10 * time.Second, protocol.DownstreamGone, 70 * time.Second},
+		{"an answer behind the content", io.EOF, "", answer + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"an answer beside the content", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"a caller that leaves behind its content", io.EOF, "", answer + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
 		{"content that fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
 		{"content that fails beside the answer", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
 	} {
@@ -456,7 +456,7 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 				if err == nil {
 					content, err = io.ReadAll(x.Response.Body)
 				}
-				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.None && string(content) != "hello" {
+				if got := protocol.ReasonOf(err); got != test.want || test.want == protocol.ReasonNone && string(content) != "hello" {
 					t.Errorf("%q, and then %v (%v), want %v", content, got, err, test.want)
 				}
 				if d := time.Since(start); d != test.after {
@@ -466,7 +466,7 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 					t.Errorf("%d reads", conn.reads)
 				}
 				x.ResetResponse()
-				if reusable := <-released; reusable != (test.want == protocol.None) {
+				if reusable := <-released; reusable != (test.want == protocol.ReasonNone) {
 					t.Errorf("reusable: %v", reusable)
 				}
 				c.Close()

@@ -25,7 +25,7 @@ type tunnel struct {
 
 // newTunnel takes the connection over from c. A tunnel may last for days: it
 // holds no buffer, so the answer's fields become strings of their own.
-func newTunnel(c *Client) *tunnel {
+func newTunnel(c *UpstreamConn) *tunnel {
 	t := &tunnel{conn: c.conn, early: bytes.Clone(c.in.unread()), released: c.released}
 	h := &c.x.Response.Header
 	for i := range h.Len() {
@@ -70,12 +70,12 @@ func (t *tunnel) Close() error {
 
 // tunnel switches the caller's side: bytes both ways until both directions have
 // ended.
-func (c *session) tunnel() error {
+func (c *downstreamConn) tunnel() error {
 	x := &c.x
 	peer := x.Response.TakeTunnel()
 	c.conn.SetWriteDeadline(time.Time{}) // of the exchange before
 	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
-	if err := agree(x); err != nil {
+	if err := completeUpgrade(x); err != nil {
 		return err
 	}
 	out := buffer.Get(firstRead)
@@ -113,8 +113,8 @@ const spliceFrom = 16 << 10
 // splice lets the kernel move content from the upstream's socket to the
 // caller's, if both are sockets and the content is bare bytes of one. ok is
 // false when the content is to be copied.
-func (c *session) splice(body protocol.Body, left int64) (n int64, ok bool, err error) {
-	source, is := body.(*answerBody)
+func (c *downstreamConn) splice(body protocol.Body, left int64) (n int64, ok bool, err error) {
+	source, is := body.(*responseBody)
 	if !is || left < spliceFrom {
 		return 0, false, nil
 	}
@@ -128,7 +128,7 @@ func (c *session) splice(body protocol.Body, left int64) (n int64, ok bool, err 
 
 // spliceTo moves up to left bytes to dst. It returns early, without an error,
 // when the upstream pauses: the copying read knows how to wait.
-func (b *answerBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, err error) {
+func (b *responseBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, err error) {
 	if b.content.kind != syntax.Length || b.content.left < left {
 		return 0, false, nil
 	}
@@ -139,7 +139,7 @@ func (b *answerBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, 
 	b.content.done = b.content.left == 0
 	switch {
 	case writeErr != nil:
-		return n, true, protocol.NewFault(protocol.DownstreamGone, writeErr)
+		return n, true, protocol.NewFault(protocol.ReasonDownstreamDisconnect, writeErr)
 	case errors.Is(readErr, os.ErrDeadlineExceeded):
 		return n, n > 0, nil
 	case readErr != nil:

@@ -18,7 +18,7 @@ const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUp
 // is so for a request whose content is not at hand, for it would have to be read
 // before the first frame; for one over TLS, where ALPN chooses (RFC 7540 3.3); for one
 // whose target the listener does not serve; and on a connection that is about to end.
-func (c *session) upgrade() network.Handler {
+func (c *downstreamConn) upgrade() network.Handler {
 	x, f := &c.x, &c.framing
 	b := &c.body.content
 	if f.HTTP2Settings == "" || c.unrouted || c.s.o.H2C == nil || c.meta.Secure || c.conn.Draining() ||
@@ -34,7 +34,7 @@ func (c *session) upgrade() network.Handler {
 
 // handOver lets next go on with the connection, behind the request that it has
 // taken. What came behind that is its to read. The session is given back.
-func (c *session) handOver(ctx context.Context, next network.Handler) error {
+func (c *downstreamConn) handOver(ctx context.Context, next network.Handler) error {
 	s, conn := c.s, c.conn
 	conn.SetReadDeadline(time.Time{})
 	conn.SetWriteDeadline(time.Time{})

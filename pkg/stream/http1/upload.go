@@ -14,7 +14,7 @@ import (
 // reads the answer: an answer may come before the content is whole (RFC 9112
 // 9.5), and both may stream.
 type upload struct {
-	c     *Client
+	c     *UpstreamConn
 	req   *protocol.Request
 	state atomic.Uint32 // uploadRuns and so on
 	done  chan struct{}
@@ -22,7 +22,7 @@ type upload struct {
 	// have to be written.
 	whole atomic.Bool
 
-	panicked *protocol.Panic // what closing the content panicked with, or nil; of the goroutine that reads the answer
+	panicked *protocol.PanicError // what closing the content panicked with, or nil; of the goroutine that reads the answer
 
 	// Valid once done is closed.
 	readErr  error // the request's content failed
@@ -40,7 +40,7 @@ const (
 	uploadOver
 )
 
-func startUpload(c *Client, chunked bool) *upload {
+func startUpload(c *UpstreamConn, chunked bool) *upload {
 	u := &upload{c: c, req: &c.x.Request, done: make(chan struct{})}
 	go u.run(chunked)
 	return u

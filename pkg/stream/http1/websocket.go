@@ -13,9 +13,9 @@ import (
 // 8441 5). Then the engine's side that speaks HTTP/1.1 shakes hands by itself: the
 // client with an application, the server with a caller.
 
-// newKey returns the key to shake hands with on behalf of a caller that has none;
+// newWebSocketKey returns the key to shake hands with on behalf of a caller that has none;
 // "" if there is nothing to be done.
-func newKey(x *protocol.Exchange) string {
+func newWebSocketKey(x *protocol.Exchange) string {
 	if !syntax.IsWebSocket(x.Request.Upgrade) || isHTTP1(x.Meta.Version) {
 		return ""
 	}
@@ -27,20 +27,20 @@ func newKey(x *protocol.Exchange) string {
 // isHTTP1 reports whether a version is one that has keys and proofs.
 func isHTTP1(version string) bool { return strings.HasPrefix(version, "HTTP/1.") }
 
-// proven takes the proof out of a 101 that answers our key, and reports whether it
+// verifyWebSocketAccept takes the proof out of a 101 that answers our key, and reports whether it
 // is right (RFC 6455 4.1).
-func proven(answer *protocol.Header, key string) bool {
-	proof, ok := answer.Lookup(syntax.WebSocketProof)
-	right := ok && proof == syntax.ProveWebSocket(key)
-	answer.Del(syntax.WebSocketProof)
+func verifyWebSocketAccept(answer *protocol.Header, key string) bool {
+	proof, ok := answer.Lookup(syntax.WebSocketAcceptField)
+	right := ok && proof == syntax.WebSocketAccept(key)
+	answer.Del(syntax.WebSocketAcceptField)
 	return right
 }
 
-// agree completes the 101 of an upstream that speaks another version: it says to
+// completeUpgrade completes the 101 of an upstream that speaks another version: it says to
 // which protocol the connection switches (RFC 9110 7.8), and proves to a caller of
 // WebSocket that its key was understood. The error is a Fault: the caller's key is
 // none.
-func agree(x *protocol.Exchange) error {
+func completeUpgrade(x *protocol.Exchange) error {
 	r := &x.Response
 	if r.Status != 101 || isHTTP1(r.Version) {
 		return nil
@@ -53,6 +53,6 @@ func agree(x *protocol.Exchange) error {
 	if !syntax.IsWebSocketKey(key) {
 		return protocol.Faultf(protocol.MalformedRequest, "no %s of 16 bytes in base64 (RFC 6455 4.1)", syntax.WebSocketKey)
 	}
-	r.Header.Set(syntax.WebSocketProof, syntax.ProveWebSocket(key))
+	r.Header.Set(syntax.WebSocketAcceptField, syntax.WebSocketAccept(key))
 	return nil
 }

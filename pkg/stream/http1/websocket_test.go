@@ -33,7 +33,7 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 		go func() {
 			asked := app.head()
 			head <- asked
-			app.send(switched + "Sec-WebSocket-Accept: " + syntax.ProveWebSocket(keyOf(asked)) + "\r\n\r\nearly")
+			app.send(switched + "Sec-WebSocket-Accept: " + syntax.WebSocketAccept(keyOf(asked)) + "\r\n\r\nearly")
 		}()
 		x := fromHTTP2()
 		if err := c.Serve(context.Background(), x); err != nil {
@@ -61,7 +61,7 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 		<-released
 	})
 	for name, proof := range map[string]string{
-		"another proof": "Sec-WebSocket-Accept: " + syntax.ProveWebSocket("another") + "\r\n",
+		"another proof": "Sec-WebSocket-Accept: " + syntax.WebSocketAccept("another") + "\r\n",
 		"no proof":      "",
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -84,7 +84,7 @@ func TestTheClientShakesHandsForACallerOfHTTP2(t *testing.T) {
 func TestEachHandshakeHasAKeyOfItsOwn(t *testing.T) { // RFC 6455 4.1
 	x := ask("GET", nil)
 	x.Meta.Version, x.Request.Upgrade = "HTTP/2.0", "websocket"
-	first, second := newKey(x), newKey(x)
+	first, second := newWebSocketKey(x), newWebSocketKey(x)
 	if first == second || !syntax.IsWebSocketKey(first) || !syntax.IsWebSocketKey(second) {
 		t.Errorf("the keys are %q and %q, want two", first, second)
 	}
@@ -98,7 +98,7 @@ func TestOnlyAWebSocketOfAnotherVersionGetsAKey(t *testing.T) {
 	} {
 		x := ask("GET", nil)
 		x.Meta.Version, x.Request.Upgrade = test.version, test.upgrade
-		if got := newKey(x); got != "" {
+		if got := newWebSocketKey(x); got != "" {
 			t.Errorf("%s: key %q, want none", test.name, got)
 		}
 	}
@@ -155,7 +155,7 @@ func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
 				c.expect("ping")
 				c.CloseWrite()
 			}
-			if record := <-b.records; (record.Reason == protocol.None) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
+			if record := <-b.records; (record.Reason == protocol.ReasonNone) != strings.HasPrefix(test.want, "HTTP/1.1 101") {
 				t.Errorf("recorded %v", record.Reason)
 			}
 			<-peer.closed

@@ -8,17 +8,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// alarm is the one timer of a connection. Most of what it is set to never comes, so
+// connTimer is the one timer of a connection. Most of what it is set to never comes, so
 // moving it costs nothing unless it moves to an earlier time.
-type alarm struct {
-	timer   *time.Timer    // guarded by wire.mu; nil until first set
-	due     time.Time      // guarded by wire.mu; when it fires; zero: it is not set
-	ringing sync.WaitGroup // wire.expire runs; added to with wire.mu held, while wire.lost is nil
+type connTimer struct {
+	timer  *time.Timer    // guarded by wire.mu; nil until first set
+	due    time.Time      // guarded by wire.mu; when it fires; zero: it is not set
+	firing sync.WaitGroup // wire.expire runs; added to with wire.mu held, while wire.lost is nil
 }
 
 // arm sees to it that expire runs at t, or before; the zero time is never. mu is
 // held.
-func (w *wire) arm(t time.Time) {
+func (w *muxConn) arm(t time.Time) {
 	a := &w.alarm
 	if t.IsZero() || w.lost != nil || !a.due.IsZero() && !t.Before(a.due) {
 		return
@@ -32,8 +32,8 @@ func (w *wire) arm(t time.Time) {
 	}
 }
 
-// still stops the timer of a connection without streams. mu is held.
-func (w *wire) still() {
+// stopTimer stops the timer of a connection without streams. mu is held.
+func (w *muxConn) stopTimer() {
 	if a := &w.alarm; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
 		a.due = time.Time{}
 	}
@@ -41,13 +41,13 @@ func (w *wire) still() {
 
 // expire ends the streams whose time is up. The timer runs it, on a goroutine of
 // its own.
-func (w *wire) expire() {
+func (w *muxConn) expire() {
 	b := &batch{now: time.Now()}
 	then, ringing := w.ring(b)
 	if !ringing {
 		return
 	}
-	defer w.alarm.ringing.Done()
+	defer w.alarm.firing.Done()
 	defer func() {
 		if p := recover(); p != nil {
 			w.engine.panicked("ending a stream whose time is up", p)
@@ -60,14 +60,14 @@ func (w *wire) expire() {
 }
 
 // ring returns what expire is to call, and reports false if the connection has ended.
-func (w *wire) ring(b *batch) (then []func(*batch), ringing bool) {
+func (w *muxConn) ring(b *batch) (then []func(*batch), ringing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.alarm.due = time.Time{}
 	if w.lost != nil {
 		return nil, false
 	}
-	w.alarm.ringing.Add(1)
+	w.alarm.firing.Add(1)
 	then, next := w.overdue(b.now)
 	also, at := w.side.expired(b)
 	then = append(then, also...)
@@ -78,9 +78,9 @@ func (w *wire) ring(b *batch) (then []func(*batch), ringing bool) {
 
 // overdue fails the streams whose deadline has passed, or on which nothing went for
 // too long, and returns when the next of them will be. mu is held.
-func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
+func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 	for s := range w.state.Streams() {
-		l := laneOf(s)
+		l := muxStreamOf(s)
 		if l == nil || l.cut != nil {
 			continue
 		}
@@ -114,7 +114,7 @@ func (w *wire) overdue(now time.Time) (then []func(*batch), next time.Time) {
 // answerIdleAt returns when the host will have sent nothing of its answer for too long; the
 // zero time: it may take as long as it likes. An answer of which the caller has not taken
 // everything keeps its host from sending, so its time begins anew. wire.mu is held.
-func (l *lane) answerIdleAt(now time.Time) time.Time {
+func (l *muxStream) answerIdleAt(now time.Time) time.Time {
 	if l.answerIdle <= 0 {
 		return time.Time{}
 	}

@@ -104,9 +104,9 @@ func TestABudgetOutlivesAServer(t *testing.T) {
 func TestBudgetsAreConfigurable(t *testing.T) {
 	few := config.Budget{Burst: 3, PerSecond: 1}
 	for flood, change := range map[syntax.Flood]func(o *config.HTTP2Options){
-		syntax.FloodReset:    func(o *config.HTTP2Options) { o.ConnectionResets = few },
-		syntax.FloodSource:   func(o *config.HTTP2Options) { o.SourceResets = few },
-		syntax.FloodListener: func(o *config.HTTP2Options) { o.ListenerResets = few },
+		syntax.FloodRapidReset: func(o *config.HTTP2Options) { o.ConnectionResets = few },
+		syntax.FloodSource:     func(o *config.HTTP2Options) { o.SourceResets = few },
+		syntax.FloodListener:   func(o *config.HTTP2Options) { o.ListenerResets = few },
 	} {
 		t.Run(flood.String(), func(t *testing.T) {
 			r := newRig(t, holds(), func(o *stream.ServerOptions) { change(&o.HTTP2) })

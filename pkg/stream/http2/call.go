@@ -26,8 +26,8 @@ const maxInterims = 32
 //	busy ──── pause ────▶ waiting ──── answered ────▶ busy (whoever answered goes on)
 //	  └── answered ──▶ busy (it goes on itself, instead of waiting)
 type call struct {
-	lane
-	u      *Client
+	muxStream
+	u      *UpstreamConn
 	x      *protocol.Exchange
 	e      *exchange     // x's Caller, if it is one of ours
 	number atomic.Uint64 // of all calls of the engine; 0: it is nobody's
@@ -56,7 +56,7 @@ type call struct {
 // waiting says on which connection, and as which call of it, an exchange waits for
 // an answer. A number comes only once.
 type waiting struct {
-	client *Client
+	client *UpstreamConn
 	call   *call
 	number uint64
 }
@@ -78,21 +78,21 @@ func (e *Engine) newCall() *call {
 }
 
 // begin makes k the call of x.
-func (k *call) begin(u *Client, x *protocol.Exchange, e *exchange, resumes bool) {
-	k.wire, k.u, k.x, k.e, k.resumes = &u.wire, u, x, e, resumes
+func (k *call) begin(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes bool) {
+	k.wire, k.u, k.x, k.e, k.resumes = &u.muxConn, u, x, e, resumes
 	k.writable.L = &u.mu
 	k.cut, k.stalled, k.sent = nil, false, 0
 	k.busy, k.answered, k.unsent, k.ended, k.err = true, false, false, false, nil
 	k.informed = 0
 	k.body.closed = false
-	k.in.start(&k.lane, &x.Response.Trailer, 0)
+	k.in.start(&k.muxStream, &x.Response.Trailer, 0)
 	k.number.Store(u.engine.numbers.Add(1))
 }
 
-// pause ends the work on k, which then waits, and reports false if it was answered
+// yield ends the work on k, which then waits, and reports false if it was answered
 // meanwhile: then it is still the caller's. One on which a goroutine waits always
 // waits.
-func (k *call) pause() bool {
+func (k *call) yield() bool {
 	k.u.mu.Lock()
 	defer k.u.mu.Unlock()
 	if k.resumes && k.answered {
@@ -102,9 +102,9 @@ func (k *call) pause() bool {
 	return true
 }
 
-// settle notes that k has an answer, or never will. u.mu is held. Whoever gets true
-// is to call goOn, with u.mu released.
-func (k *call) settle(err error) (mine bool) {
+// setResult notes that k has an answer, or never will. u.mu is held. Whoever gets true
+// is to call resume, with u.mu released.
+func (k *call) setResult(err error) (mine bool) {
 	k.answered, k.err = true, err
 	if !k.resumes {
 		k.rouse()
@@ -123,11 +123,11 @@ func (k *call) rouse() {
 	}
 }
 
-// goOn lets x go on, whose call was answered.
+// resume lets x go on, whose call was answered.
 func (k *call) goOn(b *batch) {
 	e := k.e
 	e.batch = b
-	e.goOn(b, contained(k.receive))
+	e.resume(b, contained(k.receive))
 }
 
 // opened goes on with a call that resumes and had waited for its stream.
@@ -135,7 +135,7 @@ func (k *call) opened(b *batch) {
 	if k.stream != nil {
 		k.upload(b)
 	}
-	if !k.pause() {
+	if !k.yield() {
 		k.goOn(b)
 	}
 }
@@ -159,14 +159,14 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	}
 	r.Version = "HTTP/2.0"
 	k.read = b.now
-	if !k.x.TryDeadline.IsZero() { // it was for the head: TestTheTimeOfATryEndsWithTheHead
+	if !k.x.PerTryDeadline.IsZero() { // it was for the head: TestTheTimeOfATryEndsWithTheHead
 		k.deadline = k.x.Deadline
 		k.u.arm(k.deadline)
 	}
 	if e.End {
 		k.in.end()
 	}
-	if k.settle(nil) {
+	if k.setResult(nil) {
 		k.u.ready = append(k.u.ready, k)
 	}
 	return nil
@@ -175,7 +175,7 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 // take makes the head that has arrived x.Response. u.mu is held. The error is the Fault
 // that a panic became.
 func (k *call) take(e *syntax.Event) (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	k.text = k.u.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
 }
@@ -192,7 +192,7 @@ func (k *call) inform() func(*batch) {
 	k.busy = true
 	return func(b *batch) {
 		k.pass()
-		if !k.pause() {
+		if !k.yield() {
 			k.goOn(b)
 		}
 	}
@@ -208,7 +208,7 @@ func (k *call) pass() {
 		return
 	}
 	for i := range list {
-		err := contained(func() error { return k.x.Caller.Inform(list[i].status, &list[i].header) })
+		err := contained(func() error { return k.x.Caller.SendInterim(list[i].status, &list[i].header) })
 		protocol.PanicIn(err).Log(k.u.engine.log, "passing on an interim response")
 		if err != nil {
 			return // the caller is gone: its engine tells
@@ -235,10 +235,10 @@ func (k *call) await() error {
 				sent = k.sending.done // until then it is the upload that notices
 				continue
 			}
-			defer k.x.Caller.Watch(on.abandon)()
+			defer k.x.Caller.OnDisconnect(on.abandon)()
 		case <-sent:
 			sent = nil
-			defer k.x.Caller.Watch(on.abandon)()
+			defer k.x.Caller.OnDisconnect(on.abandon)()
 		}
 		k.pass()
 		k.u.mu.Lock()
@@ -261,7 +261,7 @@ func (k *call) receive() error {
 		k.pass()
 	}
 	if k.err == nil {
-		x.Record.UpstreamFirst = k.read
+		x.Record.UpstreamFirstByte = k.read
 		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
 			u.mu.Lock()
@@ -275,15 +275,15 @@ func (k *call) receive() error {
 	}
 	err := k.err
 	if errors.Is(err, errAnswerIdle) {
-		x.TryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+		x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
 	}
 	started := k.end()
 	x.ResetResponse()
-	if started && protocol.ReasonOf(err).Traits().Unsent && !k.rewind() {
+	if started && protocol.ReasonOf(err).Traits().SafeToRetry && !k.rewind() {
 		err = protocol.Faultf(protocol.UpstreamReset, "the request's content had been sent in part: %w", err)
 	}
 	k.free()
-	u.o.Released(!u.closing.Load())
+	u.o.OnRelease(!u.closing.Load())
 	return err
 }
 
@@ -307,7 +307,7 @@ func (k *call) rewind() (again bool) {
 func (k *call) drop(err error) error {
 	u := k.u
 	k.free()
-	u.o.Released(!u.closing.Load())
+	u.o.OnRelease(!u.closing.Load())
 	return err
 }
 
@@ -347,7 +347,7 @@ func (k *call) fail(why error) func(*batch) {
 	k.u.queue.remove(k)
 	to := k.in.fail(why)
 	if !k.answered {
-		if k.settle(why) {
+		if k.setResult(why) {
 			return k.goOn
 		}
 		return nil
@@ -365,7 +365,7 @@ func (k *call) expire(why error) func(*batch) { return k.fail(why) }
 func (w waiting) abandon() { w.client.abandon(w, nil) }
 
 // abandon ends a call whose caller is gone.
-func (u *Client) abandon(on waiting, b *batch) {
+func (u *UpstreamConn) abandon(on waiting, b *batch) {
 	k := on.call
 	if k.number.Load() != on.number {
 		return
@@ -375,7 +375,7 @@ func (u *Client) abandon(on waiting, b *batch) {
 		u.mu.Unlock()
 		return
 	}
-	then := k.fail(protocol.Faultf(protocol.DownstreamGone, "the caller has gone while the upstream was answering"))
+	then := k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone while the upstream was answering"))
 	u.mu.Unlock()
 	if then != nil {
 		then(b)
@@ -394,13 +394,13 @@ func (a *answer) Read(p []byte) (int, error) {
 	k := a.k
 	if k.e == nil && k.x.Caller != nil && (k.sending == nil || k.sending.over()) && !k.in.await(watchAfter) {
 		on := waiting{k.u, k, k.number.Load()}
-		defer k.x.Caller.Watch(on.abandon)()
+		defer k.x.Caller.OnDisconnect(on.abandon)()
 	}
 	return k.in.Read(p)
 }
 
-// Whole is protocol.Whole's.
-func (a *answer) Whole() (whole, empty bool) { return a.k.in.Whole() }
+// Complete is protocol.CompleteBody's.
+func (a *answer) Complete() (whole, empty bool) { return a.k.in.Complete() }
 
 // Buffered is protocol.Body's.
 func (a *answer) Buffered() int { return a.k.in.Buffered() }
@@ -417,6 +417,6 @@ func (a *answer) Close() error {
 	k.x.Response.BodyClosed(a)
 	k.end()
 	k.free()
-	u.o.Released(!u.closing.Load())
+	u.o.OnRelease(!u.closing.Load())
 	return nil
 }

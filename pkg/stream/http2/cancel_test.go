@@ -19,7 +19,7 @@ type begun struct{ count atomic.Int64 }
 
 func (s *begun) Serve(_ context.Context, x *protocol.Exchange) error {
 	s.count.Add(1)
-	x.Reply(200, "text/plain", "fine")
+	x.LocalReply(200, "text/plain", "fine")
 	return nil
 }
 
@@ -62,7 +62,7 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			for _, o := range r.observed {
-				if o.reason == protocol.DownstreamGone {
+				if o.reason == protocol.ReasonDownstreamDisconnect {
 					gone++
 				}
 			}
@@ -103,11 +103,11 @@ func TestAnExchangeKnowsThatItWasCanceled(t *testing.T) {
 	r := newRig(t, serviceFunc(func(x *protocol.Exchange) error {
 		told <- x.Canceled()
 		gone := make(chan struct{})
-		defer x.Caller.Watch(func() { close(gone) })()
+		defer x.Caller.OnDisconnect(func() { close(gone) })()
 		close(asked)
 		<-gone
 		told <- x.Canceled()
-		return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
 	}), nil)
 	p := r.dial()
 	p.request(1, true)
@@ -217,7 +217,7 @@ func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 		{"gRPC", true, true, "200", protocol.StreamIdle},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {
+			inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
 			}, func(b *bubble) {
 				p := b.caller()

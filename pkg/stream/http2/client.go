@@ -13,88 +13,88 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// unknownLimit is how many streams a connection carries as long as its host has not
+// defaultMaxStreams is how many streams a connection carries as long as its host has not
 // said how many it takes (RFC 9113 6.5.2 advises 100 at least).
-const unknownLimit = 100
+const defaultMaxStreams = 100
 
-// hostWindow is how many bytes of all answers on a connection may wait, together. It
+// upstreamConnWindow is how many bytes of all answers on a connection may wait, together. It
 // is so many that only each stream's own window counts: callers that take nothing
 // must not hold up the answers to others (RFC 9113 5.2.2).
-const hostWindow = 1 << 30
+const upstreamConnWindow = 1 << 30
 
-// Client is one upstream connection, which carries the exchanges of many callers at
-// once. It is a stream.Client.
-type Client struct {
-	wire
-	o     stream.ClientOptions // immutable
-	local string               // immutable; our end's address
-	tls   *protocol.TLS        // immutable; nil: plaintext
+// UpstreamConn is one upstream connection, which carries the exchanges of many callers at
+// once. It is a stream.UpstreamConn.
+type UpstreamConn struct {
+	muxConn
+	o     stream.UpstreamConnOptions // immutable
+	local string                     // immutable; our end's address
+	tls   *protocol.TLS              // immutable; nil: plaintext
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
 	// limit is how many streams the host takes at once, as far as it has said. Changed
 	// with mu held, read without.
 	limit atomic.Int64
-	// trip is how long the answer to the last PING took, in ns; 0: none was answered.
-	trip atomic.Int64
+	// rtt is how long the answer to the last PING took, in ns; 0: none was answered.
+	rtt atomic.Int64
 
-	settled bool       // guarded by mu; the host's settings have come
-	queue   fifo[call] // guarded by mu; those that wait until a stream may be opened
-	ready   []*call    // of the reader: those whose answer has come
-	pulse   pulse      // guarded by mu
-	// asked is when the PING was sent that is not answered; zero: there is none. Guarded
+	settingsReceived bool       // guarded by mu; the host's settings have come
+	queue            fifo[call] // guarded by mu; those that wait until a stream may be opened
+	ready            []*call    // of the reader: those whose answer has come
+	pulse            keepalive  // guarded by mu
+	// pingSentAt is when the PING was sent that is not answered; zero: there is none. Guarded
 	// by mu.
-	asked time.Time
+	pingSentAt time.Time
 }
 
-// pulse is the state of PING.
-type pulse struct {
+// keepalive is the state of PING.
+type keepalive struct {
 	heard time.Time // when something was read last
 	sent  time.Time // when the host was asked; zero: it was not, or something was heard since
 }
 
-func newClient(e *Engine, conn *network.Conn, o stream.ClientOptions) *Client {
-	u := &Client{o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
-	u.limit.Store(unknownLimit)
+func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
+	u := &UpstreamConn{o: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
+	u.limit.Store(defaultMaxStreams)
 	h := &o.HTTP2
 	u.init(e, conn, u)
-	u.creditFrom, u.idle = creditFrom(h.StreamWindow, hostWindow, 1), h.StreamIdleTimeout
+	u.creditFrom, u.idle = creditFrom(h.StreamWindow, upstreamConnWindow, 1), h.StreamIdleTimeout
 	u.queue.links = func(k *call) *links[call] { return &k.waits }
 	u.state = syntax.NewSession(syntax.Config{
 		Role:             syntax.Client,
 		FirstStream:      e.FirstStream,
 		StreamWindow:     uint32(h.StreamWindow),
-		ConnectionWindow: hostWindow,
+		ConnectionWindow: upstreamConnWindow,
 		// Hosts are configured, not strangers: some open windows by little, and answer
 		// each frame of a stream that is closed with a reset (TestAHostThatResetsWhatIsClosed).
-		Budgets: syntax.Budgets{WindowUpdate: syntax.Budget{Burst: -1}, Reset: syntax.Budget{Burst: -1}},
+		Budgets: syntax.FloodLimits{WindowUpdate: syntax.RateLimit{Burst: -1}, Reset: syntax.RateLimit{Burst: -1}},
 	})
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
-	u.append(u.state.AppendStart(nil)) // leaves with the first request
+	u.enqueue(u.state.AppendStart(nil)) // leaves with the first request
 	u.pulse.heard = time.Now()
 	e.start(u.run)
 	return u
 }
 
-// Usable is stream.Client's.
-func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+// Usable is stream.UpstreamConn's.
+func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// RoundTrip is stream.Timed's: the time that the host took to answer the last PING.
-func (u *Client) RoundTrip() time.Duration { return time.Duration(u.trip.Load()) }
+// RTT is stream.RTTReporter's: the time that the host took to answer the last PING.
+func (u *UpstreamConn) RTT() time.Duration { return time.Duration(u.rtt.Load()) }
 
-// Limit is stream.Limited's.
-func (u *Client) Limit() int64 { return u.limit.Load() }
+// MaxConcurrentStreams is stream.StreamLimitReporter's.
+func (u *UpstreamConn) MaxConcurrentStreams() int64 { return u.limit.Load() }
 
-// Close is stream.Client's. The connection's goroutine ends soon after; Engine's
+// Close is stream.UpstreamConn's. The connection's goroutine ends soon after; Engine's
 // Close waits for it.
-func (u *Client) Close() error {
+func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	return u.conn.Close()
 }
 
-// Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
+// Serve is stream.UpstreamConn's. Errors are Faults: of ConnectFailure if the request
 // cannot have reached an application and can be sent again.
-func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	k, err := u.send(x, false)
 	if k == nil {
 		return err
@@ -102,8 +102,8 @@ func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
 	return k.await()
 }
 
-// Start is protocol.Starter's.
-func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
+// Start is protocol.AsyncService's.
+func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	if e, ok := x.Caller.(*exchange); !ok || e.stack {
 		return u.Serve(ctx, x) // there is a stack to wait on
 	}
@@ -117,25 +117,25 @@ func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
 // send opens a stream for x, or queues it. The call that is returned is under way,
 // and if resumes is set, x is its own. There is none if x was answered meanwhile, or
 // could not be sent.
-func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
+func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	e, _ := x.Caller.(*exchange)
 	var b *batch
 	if e != nil {
 		b = e.batch
 	}
 	now := b.time()
-	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
+	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = now, time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	if !passTimeout(x, now) {
-		u.o.Released(!u.closing.Load())
+		u.o.OnRelease(!u.closing.Load())
 		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
 	}
 	k := u.engine.newCall()
 	k.begin(u, x, e, resumes)
-	if e != nil && !e.watch.Wait(waiting{u, k, k.number.Load()}) {
-		return nil, k.drop(protocol.Faultf(protocol.DownstreamGone, "the caller has gone"))
+	if e != nil && !e.watch.SetPending(waiting{u, k, k.number.Load()}) {
+		return nil, k.drop(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone"))
 	}
 	queued, opened := u.admit(k, now)
 	if queued {
@@ -145,7 +145,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	if opened {
 		k.upload(b)
 	}
-	if k.pause() {
+	if k.yield() {
 		return k, nil
 	}
 	if resumes {
@@ -155,7 +155,7 @@ func (u *Client) send(x *protocol.Exchange, resumes bool) (*call, error) {
 }
 
 // admit is enter without mu. It reports whether k waits for a stream, or has one.
-func (u *Client) admit(k *call, now time.Time) (queued, opened bool) {
+func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	u.enter(k, now)
@@ -164,31 +164,31 @@ func (u *Client) admit(k *call, now time.Time) (queued, opened bool) {
 
 // enter opens a stream for k or queues it. If it can have neither, k is answered
 // with the reason. mu is held.
-func (u *Client) enter(k *call, now time.Time) {
+func (u *UpstreamConn) enter(k *call, now time.Time) {
 	switch {
 	case k.answered: // by its caller's leaving
 		return
 	case u.lost != nil:
-		k.settle(protocol.NewFault(protocol.ConnectFailure, u.lost))
+		k.setResult(protocol.NewFault(protocol.ConnectFailure, u.lost))
 		return
 	case u.closing.Load():
-		k.settle(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
+		k.setResult(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 		return
 	}
-	u.arm(k.x.Until())
+	u.arm(k.x.EffectiveDeadline())
 	if !u.mayOpen(k) || !u.queue.empty() {
 		k.busy = false
 		u.queue.push(k)
 		return
 	}
 	if err := u.open(k, now); err != nil {
-		k.settle(err)
+		k.setResult(err)
 	}
 }
 
 // next opens streams for those that wait for one. mu is held. What it returns is
 // called without.
-func (u *Client) next(now time.Time) (then []func(*batch)) {
+func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	if !u.queue.empty() && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
 	}
@@ -197,7 +197,7 @@ func (u *Client) next(now time.Time) (then []func(*batch)) {
 		k.busy = true
 		err := u.open(k, now)
 		if err != nil {
-			k.settle(err)
+			k.setResult(err)
 		}
 		if k.resumes {
 			then = append(then, k.opened)
@@ -211,15 +211,15 @@ func (u *Client) next(now time.Time) (then []func(*batch)) {
 
 // mayOpen reports whether a stream for k may be opened now. Whether the host takes
 // tunnels is known with its settings. mu is held.
-func (u *Client) mayOpen(k *call) bool {
-	return u.slots() > 0 && (u.settled || k.x.Request.Upgrade == "")
+func (u *UpstreamConn) mayOpen(k *call) bool {
+	return u.slots() > 0 && (u.settingsReceived || k.x.Request.Upgrade == "")
 }
 
 // slots is how many streams may be opened now. mu is held.
-func (u *Client) slots() int {
-	n := u.state.Slots()
-	if !u.settled {
-		n = min(n, unknownLimit-u.state.Len())
+func (u *UpstreamConn) slots() int {
+	n := u.state.AvailableStreams()
+	if !u.settingsReceived {
+		n = min(n, defaultMaxStreams-u.state.Len())
 	}
 	return n
 }
@@ -239,7 +239,7 @@ func (k *call) wantsTrailers() bool {
 }
 
 // open sends the head of k's request. mu is held. Errors are Faults, of a panic too.
-func (u *Client) open(k *call, now time.Time) (err error) {
+func (u *UpstreamConn) open(k *call, now time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			u.state.DropBlock()
@@ -258,10 +258,10 @@ func (u *Client) open(k *call, now time.Time) (err error) {
 	if err != nil {
 		return openFault(err)
 	}
-	u.append(dst)
+	u.enqueue(dst)
 	k.open(s, k, now)
 	k.ended = o.End
-	k.deadline = x.Until()
+	k.deadline = x.EffectiveDeadline()
 	if u.idle > 0 {
 		u.arm(now.Add(u.idle))
 	}
@@ -283,7 +283,7 @@ func openFault(err error) error {
 	switch {
 	case errors.As(err, &f):
 		return err
-	case errors.Is(err, syntax.ErrNoConnect):
+	case errors.Is(err, syntax.ErrNoExtendedConnect):
 		return protocol.NewFault(protocol.NotImplemented, err)
 	case errors.Is(err, network.ErrOutboxFull):
 		return protocol.NewFault(protocol.Overflow, err) // the host reads no requests
@@ -292,17 +292,17 @@ func openFault(err error) error {
 }
 
 // run reads answers until the connection ends, and then fails what is left.
-func (u *Client) run() {
+func (u *UpstreamConn) run() {
 	b := &batch{now: time.Now()}
 	flush := func() {
 		b.flush()
 		u.read = 0
 	}
-	u.over(u.readAll(flush, b), b)
+	u.failAll(u.readAll(flush, b), b)
 }
 
 // readAll reads until the connection ends, and returns why it has.
-func (u *Client) readAll(flush func(), b *batch) (err error) {
+func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			u.engine.panicked("reading a host's connection: it is closed", p)
@@ -317,16 +317,16 @@ func (u *Client) readAll(flush func(), b *batch) (err error) {
 		if err := u.take(b); err != nil {
 			return err
 		}
-		if u.read >= mostHeld || u.outbox.Queued() >= network.HighWatermark {
+		if u.read >= maxReadPerFlush || u.outbox.Queued() >= network.HighWatermark {
 			flush()
 		}
-		u.outbox.AwaitCapacityBelow(mostUntaken)
+		u.outbox.AwaitCapacityBelow(maxPendingWrites)
 	}
 }
 
 // take deals with every whole frame that there is, and then with the answers that
 // came in them.
-func (u *Client) take(b *batch) error {
+func (u *UpstreamConn) take(b *batch) error {
 	err := u.frames(b)
 	for _, f := range u.hear(b.now) {
 		f(b)
@@ -336,7 +336,7 @@ func (u *Client) take(b *batch) error {
 }
 
 // resumeReady resumes the exchanges whose answer has come, each once.
-func (u *Client) resumeReady(b *batch) {
+func (u *UpstreamConn) resumeReady(b *batch) {
 	for i, k := range u.ready {
 		if k != nil { // else it was resumed before a panic
 			u.ready[i] = nil
@@ -348,45 +348,45 @@ func (u *Client) resumeReady(b *batch) {
 
 // hear notes that the host is alive, and opens streams for those that wait for one. What
 // it returns is called without mu.
-func (u *Client) hear(now time.Time) (then []func(*batch)) {
+func (u *UpstreamConn) hear(now time.Time) (then []func(*batch)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	u.pulse = pulse{heard: now}
+	u.pulse = keepalive{heard: now}
 	return u.next(now)
 }
 
 // happened is side's.
-func (u *Client) happened(e *syntax.Event, b *batch) func(*batch) {
+func (u *UpstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
-		if l := laneOf(e.Stream); l != nil {
+		if l := muxStreamOf(e.Stream); l != nil {
 			if k, ok := l.owner.(*call); ok {
 				l.touch(b.now)
 				return k.head(e, b)
 			}
 		}
 	case syntax.SettingsArrived:
-		u.settled = true
+		u.settingsReceived = true
 		u.limit.Store(int64(u.state.Peer().MaxConcurrentStreams))
 	case syntax.GoAwayArrived:
-		return u.away(e)
+		return u.handleGoAway(e)
 	case syntax.PingAcked:
-		if !u.asked.IsZero() {
-			u.trip.Store(int64(max(b.now.Sub(u.asked), 1)))
-			u.asked = time.Time{}
+		if !u.pingSentAt.IsZero() {
+			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
+			u.pingSentAt = time.Time{}
 		}
 	default: // it is none of ours
 	}
 	return nil
 }
 
-// away fails what the host will never look at (RFC 9113 6.8). The rest goes on.
-func (u *Client) away(e *syntax.Event) func(*batch) {
+// handleGoAway fails what the host will never look at (RFC 9113 6.8). The rest goes on.
+func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
 	u.closing.Store(true)
 	why := protocol.Faultf(protocol.ConnectFailure, "the host is going away: %v", e.Code)
 	all := u.failQueue(why)
 	for s := range u.state.Streams() {
-		if l := laneOf(s); l != nil && u.state.Unprocessed(s) {
+		if l := muxStreamOf(s); l != nil && u.state.Unprocessed(s) {
 			all = append(all, l.owner.fail(why))
 		}
 	}
@@ -394,7 +394,7 @@ func (u *Client) away(e *syntax.Event) func(*batch) {
 }
 
 // failQueue fails those that wait for a stream. mu is held.
-func (u *Client) failQueue(why error) (then []func(*batch)) {
+func (u *UpstreamConn) failQueue(why error) (then []func(*batch)) {
 	for k := u.queue.pop(); k != nil; k = u.queue.pop() {
 		then = append(then, k.fail(why))
 	}
@@ -412,7 +412,7 @@ func callAll(all []func(*batch)) func(*batch) {
 }
 
 // reset is side's. A stream that was refused was not looked at (RFC 9113 8.7).
-func (u *Client) reset(code syntax.Code) error {
+func (u *UpstreamConn) reset(code syntax.Code) error {
 	reason := protocol.UpstreamReset
 	if code == syntax.RefusedStream {
 		reason = protocol.ConnectFailure
@@ -421,24 +421,24 @@ func (u *Client) reset(code syntax.Code) error {
 }
 
 // broken is side's.
-func (u *Client) broken(e *syntax.StreamError) error {
+func (u *UpstreamConn) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.UpstreamMalformed, e)
 }
 
 // chargeFrom is side's.
-func (u *Client) chargeFrom(time.Time) int { return leastCharge }
+func (u *UpstreamConn) chargeFrom(time.Time) int { return leastCharge }
 
 // charge is side's. Hosts are configured, not strangers.
-func (u *Client) charge(int, time.Time) error { return nil }
+func (u *UpstreamConn) charge(int, time.Time) error { return nil }
 
 // idleReason is side's.
-func (u *Client) idleReason() protocol.Reason { return protocol.StreamIdle }
+func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle }
 
 // expired is side's: it ends the wait for a stream of those whose time is up, and
 // asks a silent host whether it lives.
-func (u *Client) expired(b *batch) (then []func(*batch), next time.Time) {
+func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	for k := range u.queue.all() {
-		switch at := k.x.Until(); {
+		switch at := k.x.EffectiveDeadline(); {
 		case at.IsZero():
 		case !at.After(b.now):
 			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "no stream was free in time")))
@@ -447,7 +447,7 @@ func (u *Client) expired(b *batch) (then []func(*batch), next time.Time) {
 		}
 	}
 	if interval := u.o.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
-		at, dead := u.beat(b, interval)
+		at, dead := u.keepaliveTick(b, interval)
 		if dead {
 			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader tells
 		}
@@ -458,29 +458,29 @@ func (u *Client) expired(b *batch) (then []func(*batch), next time.Time) {
 	return then, next
 }
 
-// beat sends a PING if one is due, and returns when to look again. dead: the last
+// keepaliveTick sends a PING if one is due, and returns when to look again. dead: the last
 // one was not answered. mu is held.
-func (u *Client) beat(b *batch, interval time.Duration) (next time.Time, dead bool) {
+func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, dead bool) {
 	p := &u.pulse
 	switch {
 	case !p.sent.IsZero():
 		next = p.sent.Add(u.o.HTTP2.PingTimeout)
 		return next, !b.now.Before(next)
 	case b.now.Sub(p.heard) >= interval:
-		p.sent, u.asked = b.now, b.now
-		u.said(u.state.AppendPing(u.scratch[:0], 0), b)
+		p.sent, u.pingSentAt = b.now, b.now
+		u.enqueueBatched(u.state.AppendPing(u.scratch[:0], 0), b)
 		return b.now.Add(u.o.HTTP2.PingTimeout), false
 	}
 	return p.heard.Add(interval), false
 }
 
-// over fails everything, for the connection is lost.
-func (u *Client) over(err error, b *batch) {
+// failAll fails everything, for the connection is lost.
+func (u *UpstreamConn) failAll(err error, b *batch) {
 	u.closing.Store(true)
 	var wrong *syntax.ConnectionError
 	if errors.As(err, &wrong) {
 		u.mu.Lock()
-		u.said(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
+		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
 		u.mu.Unlock()
 	}
 	u.resumeReady(b) // a panic of the reader has left some
@@ -489,7 +489,7 @@ func (u *Client) over(err error, b *batch) {
 	_ = u.conn.Close() // a second time, perhaps
 	u.outbox.Fail(err)
 	u.release()
-	why := lost(err)
+	why := connLostFault(err)
 	b.now = time.Now()
 	u.end(why, b)
 	u.mu.Lock()
@@ -499,8 +499,8 @@ func (u *Client) over(err error, b *batch) {
 	b.flush()
 }
 
-// lost says what the end of the connection is to those who wait for an answer.
-func lost(err error) error {
+// connLostFault says what the end of the connection is to those who wait for an answer.
+func connLostFault(err error) error {
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.As(err, &wrong) && wrong.Code == syntax.InternalError:

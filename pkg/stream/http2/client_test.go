@@ -31,18 +31,18 @@ func TestWhatAHostNeverLookedAtIsUnsent(t *testing.T) {
 				p.awaitHead()
 			})
 			var reusable atomic.Int64
-			u := lone(t).client(up, func(o *stream.ClientOptions) {
-				o.Released = func(again bool) {
+			u := lone(t).client(up, func(o *stream.UpstreamConnOptions) {
+				o.OnRelease = func(again bool) {
 					if again {
 						reusable.Add(1)
 					}
 				}
 			})
-			body := protocol.NewTextBody("content that can be sent again")
+			body := protocol.NewStringBody("content that can be sent again")
 			_, _, err := do(u, func(x *protocol.Exchange) {
 				x.Request.Method, x.Request.Body, x.Request.ContentLength = "POST", body, int64(body.Buffered())
 			})
-			if r := protocol.ReasonOf(err); !r.Traits().Unsent {
+			if r := protocol.ReasonOf(err); !r.Traits().SafeToRetry {
 				t.Errorf("ended with %v, which is not known to be unsent", err)
 			}
 			if body.Buffered() == 0 {
@@ -149,7 +149,7 @@ func TestTheLossOfAConnectionFailsWhatIsOnIt(t *testing.T) {
 	if u.Usable(0) {
 		t.Error("the connection is still usable")
 	}
-	if _, _, err := do(u, nil); !protocol.ReasonOf(err).Traits().Unsent {
+	if _, _, err := do(u, nil); !protocol.ReasonOf(err).Traits().SafeToRetry {
 		t.Errorf("the next exchange ended with %v", err)
 	}
 }
@@ -224,7 +224,7 @@ func TestACallerOfAnotherProtocolThatLeavesIsNoticed(t *testing.T) {
 	c := &leaver{left: make(chan func(), 1)}
 	go func() { (<-c.left)() }()
 	_, _, err := do(u, func(x *protocol.Exchange) { x.Caller = c })
-	if protocol.ReasonOf(err) != protocol.DownstreamGone {
+	if protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("ended with %v", err)
 	}
 	within(t, reset, "the host's cancellation")
@@ -233,8 +233,8 @@ func TestACallerOfAnotherProtocolThatLeavesIsNoticed(t *testing.T) {
 // leaver is a caller that leaves as soon as it is watched.
 type leaver struct{ left chan func() }
 
-func (*leaver) Inform(int, *protocol.Header) error { return nil }
-func (l *leaver) Watch(gone func()) func()         { l.left <- gone; return func() {} }
+func (*leaver) SendInterim(int, *protocol.Header) error { return nil }
+func (l *leaver) OnDisconnect(gone func()) func()       { l.left <- gone; return func() {} }
 
 func TestInterimAnswersPass(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -333,7 +333,7 @@ func TestASilentHostIsGivenUp(t *testing.T) {
 			}
 		}
 	})
-	u := lone(t).client(up, func(o *stream.ClientOptions) {
+	u := lone(t).client(up, func(o *stream.UpstreamConnOptions) {
 		o.HTTP2.PingInterval, o.HTTP2.PingTimeout = 20*time.Millisecond, 50*time.Millisecond
 	})
 	began := time.Now()
@@ -357,7 +357,7 @@ func TestACallerOfAnotherProtocolThatLeavesInMidAnswerIsNoticed(t *testing.T) {
 	c := &leaver{left: make(chan func(), 1)}
 	go func() { (<-c.left)() }()
 	status, content, err := do(u, func(x *protocol.Exchange) { x.Caller = c })
-	if status != 200 || content != "begun" || protocol.ReasonOf(err) != protocol.DownstreamGone {
+	if status != 200 || content != "begun" || protocol.ReasonOf(err) != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("%d %q, ended with %v", status, content, err)
 	}
 	within(t, reset, "the host's cancellation")

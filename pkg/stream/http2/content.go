@@ -23,34 +23,34 @@ import (
 // the reader's buffer to where it goes, and only what the pump had no room for is
 // kept here.
 type content struct {
-	lane  *lane        // the stream that it comes on; set by start
+	lane  *muxStream   // the stream that it comes on; set by start
 	into  *header      // where trailers go when io.EOF is returned; set by start
 	limit int64        // bytes; more are an error; 0: no limit; set by start
 	total atomic.Int64 // bytes that have come
 
-	mu      sync.Mutex         // held by add with the lane's wire.mu held; nothing else is taken under it
-	more    sync.Cond          // on mu: something below changed
-	pieces  []*buffer.IoBuffer // guarded by mu; what is unread from first on, oldest first; none of that is empty
-	loan    buffer.IoBuffer    // guarded by mu; the reader's bytes; if there are any it is the last of pieces
-	room    int                // guarded by mu; how much of loan is in front of the content: the frame's header, or 0
-	lender  *batch             // guarded by mu; the reader's, until its loan is lent on
-	first   int                // guarded by mu; pieces before it have been read and are kept
-	keep    bool               // guarded by mu; what is read is kept, so that it can be read again
-	unread  int                // guarded by mu; bytes of them
-	taken   int                // guarded by mu; bytes taken that the peer was not told of
-	whole   bool               // guarded by mu; everything has come
-	closed  bool               // guarded by mu; nobody wants more
-	err     error              // guarded by mu; it is cut short
-	trailer header             // guarded by mu; complete once whole
-	text    []byte             // guarded by mu; what trailer is views of
-	to      *pump              // guarded by mu; who takes it; nil: a reader does, or nobody yet
+	mu           sync.Mutex         // held by add with the lane's wire.mu held; nothing else is taken under it
+	more         sync.Cond          // on mu: something below changed
+	pieces       []*buffer.IoBuffer // guarded by mu; what is unread from first on, oldest first; none of that is empty
+	borrowed     buffer.IoBuffer    // guarded by mu; the reader's bytes; if there are any it is the last of pieces
+	room         int                // guarded by mu; how much of loan is in front of the content: the frame's header, or 0
+	borrowedFrom *batch             // guarded by mu; the reader's, until its loan is lent on
+	first        int                // guarded by mu; pieces before it have been read and are kept
+	keep         bool               // guarded by mu; what is read is kept, so that it can be read again
+	unread       int                // guarded by mu; bytes of them
+	taken        int                // guarded by mu; bytes taken that the peer was not told of
+	whole        bool               // guarded by mu; everything has come
+	closed       bool               // guarded by mu; nobody wants more
+	err          error              // guarded by mu; it is cut short
+	trailer      header             // guarded by mu; complete once whole
+	text         []byte             // guarded by mu; what trailer is views of
+	to           *pump              // guarded by mu; who takes it; nil: a reader does, or nobody yet
 }
 
 type header = protocol.Header
 
 // start makes c the content that comes on l. It takes no lock: the reader of the stream
 // that c belonged to before may still be in own, which uses none of these fields.
-func (c *content) start(l *lane, into *header, limit int64) {
+func (c *content) start(l *muxStream, into *header, limit int64) {
 	c.lane, c.into, c.limit = l, into, limit
 	c.more.L = &c.mu
 	c.total.Store(0)
@@ -79,10 +79,10 @@ func (c *content) release() int {
 
 // drop gives a piece back. c.mu is held.
 func (c *content) drop(piece *buffer.IoBuffer) {
-	if piece == &c.loan {
-		c.loan.SetStorage(nil)
-		c.loan.Reset()
-		c.lender, c.room = nil, 0
+	if piece == &c.borrowed {
+		c.borrowed.SetStorage(nil)
+		c.borrowed.Reset()
+		c.borrowedFrom, c.room = nil, 0
 		return
 	}
 	piece.Release()
@@ -113,7 +113,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	c.unread += len(p)
 	if n := len(c.pieces); lent {
 		c.lend(p, frame, b)
-		c.pieces = append(c.pieces, &c.loan)
+		c.pieces = append(c.pieces, &c.borrowed)
 	} else if n > 0 && len(c.pieces[n-1].Tail()) >= len(p) {
 		_, _ = c.pieces[n-1].Write(p) // never fails
 	} else {
@@ -128,9 +128,9 @@ func (c *content) lend(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
 	}
-	c.room, c.lender = len(frame)-len(p), b
-	c.loan.SetStorage(frame[:len(frame):len(frame)])
-	c.loan.Discard(c.room)
+	c.room, c.borrowedFrom = len(frame)-len(p), b
+	c.borrowed.SetStorage(frame[:len(frame):len(frame)])
+	c.borrowed.Discard(c.room)
 }
 
 // leastLent is how large a frame is, in bytes, that is better lent than copied.
@@ -140,8 +140,8 @@ const leastLent = 4 << 10
 // are unread. Its header may be changed. nil: there is none, or it was lent on before, or
 // b is another's. c.mu is held.
 func (c *content) lentFrame(b *batch, n int) []byte {
-	frame := c.loan.Storage()
-	if b == nil || b != c.lender || c.room == 0 || n < leastLent || c.pieces[c.first] != &c.loan || len(frame) != c.room+n {
+	frame := c.borrowed.Storage()
+	if b == nil || b != c.borrowedFrom || c.room == 0 || n < leastLent || c.pieces[c.first] != &c.borrowed || len(frame) != c.room+n {
 		return nil
 	}
 	return frame
@@ -153,20 +153,20 @@ func copyOf(p []byte) *buffer.IoBuffer {
 	return b
 }
 
-// own keeps what was lent and not taken. c may be another stream's by now, whose
+// copyBorrowed keeps what was lent and not taken. c may be another stream's by now, whose
 // loan it keeps then a little early.
-func (c *content) own() {
+func (c *content) copyBorrowed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	last := len(c.pieces) - 1
-	if last < 0 || c.pieces[last] != &c.loan {
+	if last < 0 || c.pieces[last] != &c.borrowed {
 		return
 	}
-	all := c.loan.Storage()[c.room:] // what was read of it too: it may be kept
+	all := c.borrowed.Storage()[c.room:] // what was read of it too: it may be kept
 	b := copyOf(all)
-	b.Discard(len(all) - c.loan.Len())
+	b.Discard(len(all) - c.borrowed.Len())
 	c.pieces[last] = b
-	c.drop(&c.loan)
+	c.drop(&c.borrowed)
 }
 
 // end says that everything has come, and returns the pump to be kicked. wire.mu
@@ -220,8 +220,8 @@ func (c *content) isEmpty() bool {
 	return c.whole && c.err == nil && c.unread == 0 && c.trailer.Len() == 0 && c.total.Load() == 0
 }
 
-// Whole is protocol.Whole's.
-func (c *content) Whole() (whole, empty bool) {
+// Complete is protocol.CompleteBody's.
+func (c *content) Complete() (whole, empty bool) {
 	c.mu.Lock()
 	whole = c.whole && c.err == nil && !c.closed
 	c.mu.Unlock()
@@ -339,10 +339,10 @@ func (c *content) Rewind() bool {
 	if c.keep {
 		for _, p := range c.pieces {
 			read := len(p.Storage()) - p.Len()
-			if p == &c.loan {
+			if p == &c.borrowed {
 				read -= c.room
 			}
-			p.Unconsume(read)
+			p.Undiscard(read)
 		}
 		c.unread = int(c.total.Load())
 		c.first = 0

@@ -85,7 +85,7 @@ func (e *Engine) Protocol() stream.Protocol {
 		Name:      config.HTTP2,
 		Match:     Match,
 		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, o) },
-		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client {
+		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn {
 			return newClient(e, conn, o)
 		},
 		Multiplexed: true,
@@ -134,7 +134,7 @@ func (e *Engine) panicked(doing string, value any) { protocol.NewPanic(value).Lo
 
 // contained runs f and returns its error, or the Fault that its panic became.
 func contained(f func() error) (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	return f()
 }
 
@@ -166,8 +166,8 @@ func (b *batch) hold(in *buffer.IoBuffer) {
 	}
 }
 
-// settle takes back what was lent: outboxes keep what they have not sent.
-func (b *batch) settle() {
+// reclaimBorrowed takes back what was lent: outboxes keep what they have not sent.
+func (b *batch) reclaimBorrowed() {
 	for _, o := range b.lent {
 		o.CopyBorrowed()
 	}
@@ -179,15 +179,15 @@ func (b *batch) settle() {
 	b.lent, b.held = b.lent[:0], b.held[:0]
 }
 
-// mostHeld is how much a reader reads, in bytes, before it sends what came of it,
+// maxReadPerFlush is how much a reader reads, in bytes, before it sends what came of it,
 // even if there is more to read.
-const mostHeld = 256 << 10
+const maxReadPerFlush = 256 << 10
 
-// mostUntaken is how much may wait for a peer, in bytes, before it is not read from
+// maxPendingWrites is how much may wait for a peer, in bytes, before it is not read from
 // any more. Content stops at network.HighWater, which is less: two neighbours of which
 // neither reads before the other has would wait for ever
 // (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
-const mostUntaken = 4 * network.HighWatermark
+const maxPendingWrites = 4 * network.HighWatermark
 
 // sends sees to it that o is flushed: with the batch b, or soon if there is none.
 func (b *batch) sends(o *network.WriteQueue) {
@@ -215,5 +215,5 @@ func (b *batch) flush() {
 	}
 	clear(b.dirty)
 	b.dirty = b.dirty[:0]
-	b.settle()
+	b.reclaimBorrowed()
 }

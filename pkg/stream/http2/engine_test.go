@@ -15,7 +15,7 @@ import (
 // reply answers everything with one text.
 func reply(status int, text string) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(status, "text/plain", text)
+		x.LocalReply(status, "text/plain", text)
 		return nil
 	})
 }
@@ -48,7 +48,7 @@ func TestAGETIsAnswered(t *testing.T) {
 	if status != 200 || body != "hello" {
 		t.Errorf("answer %d %q", status, body)
 	}
-	if o := r.last(); o.status != 200 || o.reason != protocol.None || o.out != 5 {
+	if o := r.last(); o.status != 200 || o.reason != protocol.ReasonNone || o.out != 5 {
 		t.Errorf("recorded %+v", o)
 	}
 }
@@ -105,7 +105,7 @@ func TestContentOfAnySizePassesBothWays(t *testing.T) {
 				if got := resp.Trailer.Get("X-Sum"); got != fmt.Sprint(size) {
 					t.Errorf("%d bytes: trailer %q", size, got)
 				}
-				if o := r.last(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.None {
+				if o := r.last(); o.in != int64(size) || o.out != int64(size) || o.reason != protocol.ReasonNone {
 					t.Errorf("%d bytes: recorded %+v", size, o)
 				}
 			}

@@ -15,11 +15,11 @@ import (
 // exchange is a caller's stream while it is served, and the Caller of its
 // protocol.Exchange.
 type exchange struct {
-	lane
+	muxStream
 	engine *Engine // immutable
-	c      *session
+	c      *downstreamConn
 	x      protocol.Exchange
-	watch  stream.Watch[waiting]
+	watch  stream.DisconnectWatch[waiting]
 
 	// Of whoever the exchange is with.
 	batch *batch // of the goroutine that it is on; nil: one of its own
@@ -51,8 +51,8 @@ func (e *Engine) newExchange() *exchange {
 
 // read makes the head that has just arrived x.Request. e.wire.mu is held. An error, or
 // the Fault that a panic became, refuses the request.
-func (e *exchange) read(s *session, end bool, b *batch) (err error) {
-	defer protocol.Recover(&err)
+func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
+	defer protocol.RecoverPanic(&err)
 	x := &e.x
 	x.Meta.Conn = &s.meta
 	x.Meta.Protocol, x.Meta.Version = string(config.HTTP2), "HTTP/2.0"
@@ -64,7 +64,7 @@ func (e *exchange) read(s *session, end bool, b *batch) (err error) {
 		e.grpc = x.Request.Header.Get(contentType)
 		takeTimeout(x)
 	}
-	e.in.start(&e.lane, &x.Request.Trailer, s.s.o.HTTP1.MaxRequestBodySize)
+	e.in.start(&e.muxStream, &x.Request.Trailer, s.s.o.HTTP1.MaxRequestBodySize)
 	if end {
 		e.in.end()
 		return err
@@ -88,9 +88,9 @@ func (e *exchange) begin(b *batch, refused error) {
 		refused = e.whyCanceled()
 	}
 	if refused == nil {
-		refused = e.x.Begin(e.c.ctx, e.c.s.service)
+		refused = e.x.StartAsync(e.c.ctx, e.c.s.service)
 	}
-	e.conclude(refused)
+	e.respondIfDone(refused)
 }
 
 // whyCanceled returns the Fault of an exchange that was canceled before it was served.
@@ -109,16 +109,16 @@ func (e *exchange) CloseContent() { _ = e.in.Close() } // never fails
 // Canceled is protocol.Cancellable's.
 func (e *exchange) Canceled() bool { return e.canceled.Load() }
 
-// goOn goes on after what the exchange was pending in has returned err, on the
+// resume goes on after what the exchange was pending in has returned err, on the
 // goroutine that b belongs to.
-func (e *exchange) goOn(b *batch, err error) {
+func (e *exchange) resume(b *batch, err error) {
 	e.batch = b
-	e.conclude(e.x.Resume(e.c.ctx, err))
+	e.respondIfDone(e.x.Resume(e.c.ctx, err))
 }
 
-// conclude answers, if the exchange is not pending. Afterwards it serves another,
+// respondIfDone answers, if the exchange is not pending. Afterwards it serves another,
 // perhaps.
-func (e *exchange) conclude(err error) {
+func (e *exchange) respondIfDone(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
 		return // and the exchange is somebody else's
 	}
@@ -130,12 +130,12 @@ func (e *exchange) conclude(err error) {
 // reply answers with x.Response, or with what err means. The error is the Fault that a
 // panic became, of a body or an encoder: then the exchange has not ended.
 func (e *exchange) reply(err error) (panicked error) {
-	defer protocol.Recover(&panicked)
+	defer protocol.RecoverPanic(&panicked)
 	x := &e.x
 	if err != nil {
-		x.Fail(err)
+		x.LocalReplyError(err)
 	}
-	if x.Record.Reason == protocol.DownstreamGone && !e.late() {
+	if x.Record.Reason == protocol.ReasonDownstreamDisconnect && !e.late() {
 		e.finish(syntax.Cancel)
 		return nil
 	}
@@ -158,12 +158,12 @@ func (e *exchange) late() bool {
 	if why == nil {
 		return false
 	}
-	e.x.Fail(why)
+	e.x.LocalReplyError(why)
 	return true
 }
 
-// Fork is protocol.Forker's.
-func (e *exchange) Fork(ctx context.Context, s protocol.Service) error {
+// RunBlocking is protocol.BlockingRunner's.
+func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
 	if e.stack {
 		return s.Serve(ctx, &e.x)
 	}
@@ -202,15 +202,15 @@ func (e *exchange) work() {
 	case f.body != nil:
 		e.copy(f.body)
 	case e.canceled.Load():
-		e.conclude(e.x.Resume(e.c.ctx, e.whyCanceled()))
+		e.respondIfDone(e.x.Resume(e.c.ctx, e.whyCanceled()))
 	default:
-		e.conclude(e.x.Resume(e.c.ctx, protocol.Contain(f.ctx, f.service, &e.x)))
+		e.respondIfDone(e.x.Resume(e.c.ctx, protocol.ServeRecovered(f.ctx, f.service, &e.x)))
 	}
 }
 
-// Inform is protocol.Caller's.
-func (e *exchange) Inform(status int, header *protocol.Header) (err error) {
-	defer protocol.Recover(&err)
+// SendInterim is protocol.Downstream's.
+func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) {
+	defer protocol.RecoverPanic(&err)
 	w := e.wire
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -229,8 +229,10 @@ func (e *exchange) Inform(status int, header *protocol.Header) (err error) {
 	return err
 }
 
-// Watch is protocol.Caller's.
-func (e *exchange) Watch(gone func()) (stop func()) { return e.watch.Start(e.engine.start, gone) }
+// OnDisconnect is protocol.Downstream's.
+func (e *exchange) OnDisconnect(gone func()) (stop func()) {
+	return e.watch.Start(e.engine.start, gone)
+}
 
 // answer sends x.Response.
 func (e *exchange) answer() {
@@ -241,7 +243,7 @@ func (e *exchange) answer() {
 		return
 	}
 	if e.wantsTunnel() {
-		x.Fail(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
+		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
 	}
 	own := r.Source == protocol.LocalReply
 	if e.grpc != "" {
@@ -264,7 +266,7 @@ func (e *exchange) answer() {
 		e.finish(syntax.NoError)
 	case from != nil:
 		o, b := e.wire.outbox, e.batch
-		e.out.start(from, &e.lane, e, 0)
+		e.out.start(from, &e.muxStream, e, 0)
 		e.out.kick(b)
 		b.sends(o) // the head, if it did not leave with content
 	default:
@@ -277,11 +279,11 @@ func isEmpty(body protocol.Body) bool {
 	if c := contentOf(body); c != nil {
 		return c.isEmpty()
 	}
-	w, ok := body.(protocol.Whole) // it has content inside
+	w, ok := body.(protocol.CompleteBody) // it has content inside
 	if !ok {
 		return false
 	}
-	_, empty := w.Whole()
+	_, empty := w.Complete()
 	return empty
 }
 
@@ -302,7 +304,7 @@ func (e *exchange) sendHead(end bool) error {
 	w, x := e.wire, &e.x
 	o := syntax.ResponseOptions{End: end, Server: e.c.s.o.HTTP1.ServerName}
 	own := x.Response.Source == protocol.LocalReply
-	at := x.Record.UpstreamFirst
+	at := x.Record.UpstreamFirstByte
 	if own {
 		at = e.batch.time()
 	} else {
@@ -367,7 +369,7 @@ func (e *exchange) settle(readErr, writeErr error) {
 }
 
 // pumped is pumper's. Nobody else ends an exchange whose answer is being pumped.
-func (e *exchange) pumped(b *batch, _ *wire, _ uint64, err error) { e.sentAll(b, err) }
+func (e *exchange) pumped(b *batch, _ *muxConn, _ uint64, err error) { e.sentAll(b, err) }
 
 // sentAll ends an exchange whose answer has left, or never will.
 func (e *exchange) sentAll(b *batch, err error) {
@@ -388,11 +390,11 @@ func (e *exchange) failed(err error) {
 		err = idle
 	}
 	r := &e.x.Record
-	if r.Reason == protocol.None {
+	if r.Reason == protocol.ReasonNone {
 		r.Reason, r.Detail = protocol.ReasonOf(err), err.Error()
 	}
 	code := syntax.InternalError
-	if r.Reason == protocol.DownstreamGone {
+	if r.Reason == protocol.ReasonDownstreamDisconnect {
 		code = syntax.Cancel
 	}
 	e.finish(code)
@@ -426,7 +428,7 @@ func (e *exchange) finish(code syntax.Code) {
 	}
 	e.in.reset()
 	x.Reset()
-	e.watch.Clear()
+	e.watch.Reset()
 	if e.reserved {
 		e.engine.workers.Release()
 	}
@@ -436,7 +438,7 @@ func (e *exchange) finish(code syntax.Code) {
 		e.text = e.small[:0]
 	}
 	c.engine.exchanges.Put(e)
-	c.exit()
+	c.release()
 }
 
 // observe has the exchange accounted for. A panic costs no more than that.
@@ -474,7 +476,7 @@ func (e *exchange) fail(why error) func(*batch) {
 // if its request is not whole): the goroutine that works on the exchange gives up, as if its caller
 // had gone, and conclude sends it. If that takes as long again, the stream is reset.
 func (e *exchange) expire(why error) func(*batch) {
-	whole, _ := e.in.Whole()
+	whole, _ := e.in.Complete()
 	if (whole || e.stream.Tunnel()) && protocol.ReasonOf(why) == protocol.RequestIdle {
 		why = protocol.Faultf(protocol.StreamIdle, "nothing went on the stream for so long that its idle timeout has passed")
 	}
@@ -490,7 +492,7 @@ func (e *exchange) expire(why error) func(*batch) {
 func (e *exchange) cancel(why error) func(*batch) {
 	e.canceled.Store(true)
 	upload := e.in.fail(why)
-	on := e.watch.Leave(e.engine.start)
+	on := e.watch.NotifyDisconnect(e.engine.start)
 	out := &e.out
 	return func(b *batch) {
 		if upload != nil {

@@ -15,11 +15,11 @@ func TestFloodsAreTold(t *testing.T) {
 		flood syntax.Flood
 		send  func(p *peer, i uint32) error
 	}{
-		{syntax.FloodReset, func(p *peer, i uint32) error {
+		{syntax.FloodRapidReset, func(p *peer, i uint32) error {
 			p.request(2*i+1, true)
 			return p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}},
-		{syntax.FloodMadeReset, func(p *peer, i uint32) error {
+		{syntax.FloodMadeYouReset, func(p *peer, i uint32) error {
 			p.request(2*i+1, false)
 			return p.fr.WriteWindowUpdate(2*i+1, 1<<31-1)
 		}},

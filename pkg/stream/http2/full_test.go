@@ -112,7 +112,7 @@ func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	var x protocol.Exchange
 	x.Reset()
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
-	source := &lane{wire: &wire{creditFrom: 1}}
+	source := &muxStream{wire: &muxConn{creditFrom: 1}}
 	c := &source.in
 	c.start(source, nil, 0)
 	c.add([]byte("content that is never sent"), nil, nil)
@@ -124,7 +124,7 @@ func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	u.enter(k, time.Now())
 	u.mu.Unlock()
 	_ = c.Close()
-	k.out.start(c, &k.lane, k, k.number.Load())
+	k.out.start(c, &k.muxStream, k, k.number.Load())
 	k.out.kick(nil)
 	u.mu.Lock()
 	state := k.stream.State()

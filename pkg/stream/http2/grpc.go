@@ -76,7 +76,7 @@ func takeTimeout(x *protocol.Exchange) {
 // passTimeout tells the next hop how much time is left of a gRPC request's
 // timeout. It reports false if there is none left of any request's.
 func passTimeout(x *protocol.Exchange, now time.Time) bool {
-	until := x.Until()
+	until := x.EffectiveDeadline()
 	if until.IsZero() {
 		return true
 	}

@@ -65,17 +65,17 @@ func TestARouteThatAnswersByItselfHasAGRPCStatus(t *testing.T) {
 		status int
 		want   string
 	}{
-		{protocol.NoRoute, 404, "12"},
+		{protocol.ReasonNoRoute, 404, "12"},
 		{protocol.UpstreamTimeout, 504, "14"},
-		{protocol.Denied, 403, "7"},
-		{protocol.None, 403, "7"},
-		{protocol.None, 429, "14"},
-		{protocol.None, 418, "2"},
+		{protocol.ReasonDenied, 403, "7"},
+		{protocol.ReasonNone, 403, "7"},
+		{protocol.ReasonNone, 429, "14"},
+		{protocol.ReasonNone, 418, "2"},
 	} {
 		var x protocol.Exchange
 		x.Reset()
 		x.Record.Reason = test.reason
-		x.Reply(test.status, "text/plain", "something")
+		x.LocalReply(test.status, "text/plain", "something")
 		x.Response.Header.Add("Retry-After", "5")
 		protocol.ReplyGRPC(&x, "application/grpc+proto")
 		h := &x.Response.Header

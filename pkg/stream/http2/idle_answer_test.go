@@ -20,11 +20,11 @@ import (
 type trickle struct {
 	left   int
 	hangs  bool
-	caller protocol.Caller // ends the wait when it leaves; nil: nobody does
+	caller protocol.Downstream // ends the wait when it leaves; nil: nobody does
 	ended  chan struct{}
 }
 
-func newTrickle(n int, hangs bool, caller protocol.Caller) *trickle {
+func newTrickle(n int, hangs bool, caller protocol.Downstream) *trickle {
 	return &trickle{n, hangs, caller, make(chan struct{})}
 }
 
@@ -33,7 +33,7 @@ func (s *trickle) Read(p []byte) (int, error) {
 		return 0, io.EOF
 	}
 	if s.caller != nil {
-		defer s.caller.Watch(func() { _ = s.Close() })()
+		defer s.caller.OnDisconnect(func() { _ = s.Close() })()
 	}
 	wait := time.After(time.Minute)
 	if s.left == 0 {
@@ -78,14 +78,14 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 	}{
 		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
 		{"within the content", 90 * time.Second, 0, 0, true, 2, false, "xx", protocol.StreamIdle, 210 * time.Second},
-		{"slow, but not idle", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.None, 4 * time.Minute},
-		{"a slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.None, 4 * time.Minute},
+		{"slow, but not idle", 90 * time.Second, 0, 0, true, 4, true, "xxxx", protocol.ReasonNone, 4 * time.Minute},
+		{"a slow request", 90 * time.Second, 0, 3, true, 1, true, "x", protocol.ReasonNone, 4 * time.Minute},
 		{"idle after a slow request", 90 * time.Second, 0, 3, false, 0, false, "", protocol.StreamIdle, 270 * time.Second},
 		{"a nearer deadline", time.Hour, 70 * time.Second, 0, false, 0, false, "", protocol.UpstreamTimeout, 70 * time.Second},
 		{"no limit", 0, 50 * time.Minute, 0, false, 0, false, "", protocol.UpstreamTimeout, 50 * time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, func(_ *stream.ServerOptions, u *stream.ClientOptions) { u.HTTP2.StreamIdleTimeout = 0 }, func(b *bubble) {
+			inBubble(t, func(_ *stream.ServerOptions, u *stream.UpstreamConnOptions) { u.HTTP2.StreamIdleTimeout = 0 }, func(b *bubble) {
 				hosted := make(chan struct{})
 				go func() {
 					defer close(hosted)
@@ -114,9 +114,9 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 				x.Reset()
 				x.Meta.Protocol = "test"
 				x.IdleTimeout = test.idle
-				x.TryDeadline = time.Now().Add(100 * time.Hour)
+				x.PerTryDeadline = time.Now().Add(100 * time.Hour)
 				if test.deadline > 0 {
-					x.TryDeadline = time.Time{}
+					x.PerTryDeadline = time.Time{}
 					x.Deadline = time.Now().Add(test.deadline)
 				}
 				x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "POST", "http", "shop.test", "/"
@@ -129,7 +129,7 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 					var all []byte
 					all, err = io.ReadAll(x.Response.Body)
 					content = string(all)
-				} else if test.idle == 90*time.Second && !x.TryDeadline.IsZero() {
+				} else if test.idle == 90*time.Second && !x.PerTryDeadline.IsZero() {
 					t.Error("the timeout of the try remains, so that it would be tried again")
 				}
 				b.at(test.after, "the exchange ended")
@@ -158,11 +158,11 @@ func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 		reason protocol.Reason
 		after  time.Duration
 	}{
-		{"slow", false, 4, true, protocol.None, 4 * time.Minute},
+		{"slow", false, 4, true, protocol.ReasonNone, 4 * time.Minute},
 		{"idle", true, 2, false, protocol.StreamIdle, 210 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout = 90 * time.Second
 				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 					x.Response.Status, x.Response.Source = 200, protocol.UpstreamResponse
@@ -217,7 +217,7 @@ func TestAnIdleTunnelEnds(t *testing.T) {
 		{"after the host's", 0, 3, 270 * time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) {
 				o.HTTP2.StreamIdleTimeout = 90 * time.Second
 				o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 					near, far := net.Pipe()

@@ -12,22 +12,22 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// lane is one stream of a connection, of either side: what comes on it and what
+// muxStream is one stream of a connection, of either side: what comes on it and what
 // goes. An exchange of a caller is one, a call to a host is another.
-type lane struct {
-	wire *wire
+type muxStream struct {
+	wire *muxConn
 	in   content // what the peer sends
 	out  pump    // moves what is sent, if that comes from another connection's stream
 
 	// Guarded by wire.mu.
-	stream   *syntax.Stream // nil: none yet, or none any more
-	owner    owner          // set with stream
-	cut      error          // a Fault: nothing can be sent any more
-	stalled  bool           // its window is closed, or the connection's, which wire.stalled knows
-	queued   links[lane]    // in wire.stalled
-	writable sync.Cond      // of a goroutine that sends: stalled or cut changed
-	sent     int64          // bytes of content
-	active   time.Time      // when the last byte went either way
+	stream   *syntax.Stream   // nil: none yet, or none any more
+	owner    owner            // set with stream
+	cut      error            // a Fault: nothing can be sent any more
+	stalled  bool             // its window is closed, or the connection's, which wire.stalled knows
+	queued   links[muxStream] // in wire.stalled
+	writable sync.Cond        // of a goroutine that sends: stalled or cut changed
+	sent     int64            // bytes of content
+	active   time.Time        // when the last byte went either way
 	// answerIdle is how long a host may send nothing of its answer; 0: for ever, or as
 	// the connection has it. Set once the request has been sent.
 	answerIdle time.Duration
@@ -45,7 +45,7 @@ type owner interface {
 }
 
 // open makes l a stream's. wire.mu is held.
-func (l *lane) open(s *syntax.Stream, o owner, now time.Time) {
+func (l *muxStream) open(s *syntax.Stream, o owner, now time.Time) {
 	l.stream, l.owner = s, o
 	l.writable.L = &l.wire.mu
 	l.cut, l.stalled, l.sent = nil, false, 0
@@ -53,20 +53,20 @@ func (l *lane) open(s *syntax.Stream, o owner, now time.Time) {
 	s.Owner = l
 }
 
-// laneOf returns the lane that a stream is of, nil if it was given back.
-func laneOf(s *syntax.Stream) *lane {
+// muxStreamOf returns the lane that a stream is of, nil if it was given back.
+func muxStreamOf(s *syntax.Stream) *muxStream {
 	if s == nil {
 		return nil
 	}
-	l, _ := s.Owner.(*lane)
+	l, _ := s.Owner.(*muxStream)
 	return l
 }
 
 // touch notes that a byte went. wire.mu is held.
-func (l *lane) touch(now time.Time) { l.active = now }
+func (l *muxStream) touch(now time.Time) { l.active = now }
 
 // consumed tells the peer that n bytes of content have been taken.
-func (l *lane) consumed(b *batch, n int) {
+func (l *muxStream) consumed(b *batch, n int) {
 	if n == 0 {
 		return
 	}
@@ -76,7 +76,7 @@ func (l *lane) consumed(b *batch, n int) {
 		w.mu.Unlock()
 		return // it was counted when the stream was given back
 	}
-	said := w.append(w.state.Consumed(w.scratch[:0], l.stream, n))
+	said := w.enqueue(w.state.Consumed(w.scratch[:0], l.stream, n))
 	w.mu.Unlock()
 	if said {
 		b.sends(w.outbox)
@@ -84,7 +84,7 @@ func (l *lane) consumed(b *batch, n int) {
 }
 
 // sever has nothing sent any more, for a reason that is a Fault. wire.mu is held.
-func (l *lane) sever(why error) {
+func (l *muxStream) sever(why error) {
 	if l.cut == nil {
 		l.cut = why
 		l.writable.Broadcast()
@@ -93,22 +93,22 @@ func (l *lane) sever(why error) {
 
 // release gives the stream back, with a code if it is still open, and reports
 // whether there is something to be sent. wire.mu is held.
-func (l *lane) release(code syntax.Code) (said bool) {
+func (l *muxStream) release(code syntax.Code) (said bool) {
 	w := l.wire
 	if l.stream == nil {
 		return false
 	}
-	said = w.append(w.state.Release(w.scratch[:0], l.stream, code))
+	said = w.enqueue(w.state.Release(w.scratch[:0], l.stream, code))
 	l.stream, l.owner, l.deadline = nil, nil, time.Time{}
 	if l.stalled {
-		w.unstall(l)
+		w.unblock(l)
 	}
 	return said
 }
 
 // write sends content, from a goroutine that may wait: until the peer has room for
 // all of it. end says that it is the last. Errors are Faults.
-func (l *lane) write(p []byte, end bool) error {
+func (l *muxStream) write(p []byte, end bool) error {
 	w := l.wire
 	for {
 		w.mu.Lock()
@@ -125,7 +125,7 @@ func (l *lane) write(p []byte, end bool) error {
 		w.outbox.AwaitCapacity()
 		w.mu.Lock()
 		if l.cut == nil && w.state.Writable(l.stream) == 0 {
-			w.stall(l)
+			w.block(l)
 		}
 		for l.stalled && l.cut == nil {
 			l.writable.Wait()
@@ -136,7 +136,7 @@ func (l *lane) write(p []byte, end bool) error {
 
 // writeEnd sends the end of the message, with trailers if there are any. It is to
 // be flushed.
-func (l *lane) writeEnd(trailer *protocol.Header) error {
+func (l *muxStream) writeEnd(trailer *protocol.Header) error {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	return l.wire.appendEnd(l, trailer)
@@ -148,8 +148,8 @@ const pieceSize = 16 << 10
 // copyFrom sends body to its end, and the trailers that are known then, from a
 // goroutine that may wait. length is how many bytes it has to have; -1: as many as
 // it has. Errors are Faults: of the body, and of where it goes.
-func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
-	defer protocol.Recover(&readErr) // of a body that a filter made
+func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
+	defer protocol.RecoverPanic(&readErr) // of a body that a filter made
 	out := buffer.Get(pieceSize)
 	defer out.Release()
 	for left := length; ; {
@@ -188,11 +188,11 @@ func (l *lane) copyFrom(body protocol.Body, length int64, trailer *protocol.Head
 
 // appendData sends as much of p as may be sent now; end marks it as the last if
 // all of it is. w.mu is held.
-func (w *wire) appendData(l *lane, p []byte, end bool) (n int, err error) {
+func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error) {
 	if l.cut != nil {
 		return 0, l.cut
 	}
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	_, err, lost := w.outbox.AppendFrame(min(len(p), network.HighWatermark)+syntax.FrameHeaderLen, func(dst []byte) ([]byte, error) {
 		var err error
 		dst, n, err = w.state.AppendData(dst, l.stream, p, end)

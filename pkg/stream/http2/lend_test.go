@@ -67,7 +67,7 @@ func TestContentThatIsLentIsNotDamaged(t *testing.T) {
 // TestAFrameIsLentOnOnce reads a request's content again before its reader has it back: the
 // first outbox still has the frame, whose header must not become that of another stream.
 func TestAFrameIsLentOnOnce(t *testing.T) {
-	source := &lane{wire: &wire{creditFrom: 1}}
+	source := &muxStream{wire: &muxConn{creditFrom: 1}}
 	c, b, to := &source.in, new(batch), new(pump)
 	c.start(source, nil, 0)
 	c.feed(to)
@@ -88,7 +88,7 @@ func TestAFrameIsLentOnOnce(t *testing.T) {
 	}
 	defer conn.Close()
 	var running sync.WaitGroup
-	w := &wire{outbox: network.NewOutbox(conn, running.Go)}
+	w := &muxConn{outbox: network.NewOutbox(conn, running.Go)}
 	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
 	if !w.lend(b, c, head, n) {
 		t.Fatal("the frame was not lent on")
@@ -104,7 +104,7 @@ func TestAFrameIsLentOnOnce(t *testing.T) {
 		t.Errorf("it is of stream %d now", got)
 	}
 	w.outbox.Fail(io.ErrClosedPipe)
-	b.settle()
-	c.own()
+	b.reclaimBorrowed()
+	c.copyBorrowed()
 	c.reset()
 }

@@ -7,13 +7,13 @@ import (
 
 // Match says whether a connection that begins with b speaks HTTP/2 with prior
 // knowledge: it begins with the connection preface (RFC 9113 3.4).
-func Match(b []byte) xprotocol.Verdict {
+func Match(b []byte) xprotocol.MatchResult {
 	n := min(len(b), len(syntax.Preface))
 	switch {
 	case string(b[:n]) != syntax.Preface[:n]:
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case n < len(syntax.Preface):
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	}
-	return xprotocol.Yes
+	return xprotocol.MatchYes
 }

@@ -37,7 +37,7 @@ func (h *hooks) at(point string) {
 }
 
 func (h *hooks) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, h, x)
+	return protocol.ServeSync(ctx, h, x)
 }
 
 func (h *hooks) Start(ctx context.Context, x *protocol.Exchange) error {
@@ -45,19 +45,19 @@ func (h *hooks) Start(ctx context.Context, x *protocol.Exchange) error {
 		return h.forward.Start(ctx, x)
 	}
 	h.at("Start")
-	x.Then(h)
+	x.PushFinisher(h)
 	switch {
 	case h.point == "Watch":
-		return x.Fork(ctx, waitForever{})
+		return x.RunBlocking(ctx, waitForever{})
 	case h.point == "worker":
-		return x.Fork(ctx, panics{})
+		return x.RunBlocking(ctx, panics{})
 	case h.point == "request field":
 		x.Request.Header.Add("x-bad", unreadable())
 	case strings.HasPrefix(h.point, "request body") && x.Request.Body != nil:
 		x.Request.Body = &brokenBody{x.Request.Body, h, "request body "}
 	}
 	if h.forked {
-		return x.Fork(ctx, blocking{&h.forward})
+		return x.RunBlocking(ctx, blocking{&h.forward})
 	}
 	return h.forward.Start(ctx, x)
 }
@@ -73,7 +73,7 @@ func (h *hooks) Finish(_ context.Context, x *protocol.Exchange, err error) error
 	case h.point == "interim field":
 		var header protocol.Header
 		header.Add("x-bad", unreadable())
-		if x.Caller.Inform(103, &header) == nil {
+		if x.Caller.SendInterim(103, &header) == nil {
 			return errors.New("the interim response was sent")
 		}
 	case h.point == "trailer":
@@ -100,12 +100,12 @@ type waitForever struct{}
 
 func (waitForever) Serve(_ context.Context, x *protocol.Exchange) error {
 	gone := make(chan struct{})
-	defer x.Caller.Watch(func() {
+	defer x.Caller.OnDisconnect(func() {
 		defer close(gone)
 		panic(injected)
 	})()
 	<-gone
-	return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
 }
 
 type panics struct{}
@@ -132,7 +132,7 @@ func (b *brokenBody) Buffered() int {
 // wholeBody is a brokenBody that knows whether all of it has come.
 type wholeBody struct{ *brokenBody }
 
-func (b wholeBody) Whole() (whole, empty bool) {
+func (b wholeBody) Complete() (whole, empty bool) {
 	b.h.at(b.side + "Whole")
 	return false, false
 }
@@ -206,8 +206,8 @@ func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int
 			h.observe(x)
 		}
 	}, func(e *Engine) { e.log = slog.New(slog.NewTextHandler(log, nil)) })
-	h.client.Store(r.client(address, func(o *stream.ClientOptions) {
-		o.Released = func(bool) {
+	h.client.Store(r.client(address, func(o *stream.UpstreamConnOptions) {
+		o.OnRelease = func(bool) {
 			calls.Add(-1)
 			h.at("Released")
 		}
@@ -222,7 +222,7 @@ type counted struct {
 }
 
 func (c counted) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, c, x)
+	return protocol.ServeSync(ctx, c, x)
 }
 
 func (c counted) Start(ctx context.Context, x *protocol.Exchange) error {

@@ -20,7 +20,7 @@ type pump struct {
 	mu     sync.Mutex
 	active bool // guarded by mu; the rest is guarded by mu while it is, and nobody's otherwise
 	from   *content
-	to     *lane
+	to     *muxStream
 	owner  pumper
 	number uint64
 
@@ -34,11 +34,11 @@ type pumper interface {
 	// goroutine of whoever kicked the pump, which b belongs to; to and number are of
 	// where it pumped to and what it was started with, for the pumper may be another's
 	// by now.
-	pumped(b *batch, to *wire, number uint64, err error)
+	pumped(b *batch, to *muxConn, number uint64, err error)
 }
 
 // start makes p move from's content to a stream. It is to be kicked.
-func (p *pump) start(from *content, to *lane, owner pumper, number uint64) {
+func (p *pump) start(from *content, to *muxStream, owner pumper, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active, p.from, p.to, p.owner, p.number = true, from, to, owner, number
@@ -82,7 +82,7 @@ func (p *pump) kick(b *batch) {
 }
 
 // run is kick with mu held; owner is nil if there is nothing to move.
-func (p *pump) run(b *batch) (owner pumper, to *wire, number uint64, over bool, err error) {
+func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.active {
@@ -112,7 +112,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 		}
 		w.mu.Unlock()
 	}()
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	if l.cut != nil {
 		return 0, false, l.cut
 	}
@@ -140,7 +140,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 			return from.due(), false, err
 		}
 		if n == 0 {
-			w.stall(l)
+			w.block(l)
 			return from.due(), false, nil
 		}
 		if ended {
@@ -152,7 +152,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 // appendPiece sends as much of the first piece of c as one frame can hold, with the
 // end of the message if it is the last of it. n is 0 if the windows are closed. Both
 // locks are held.
-func (w *wire) appendPiece(b *batch, l *lane, c *content) (n int, ended bool, err error) {
+func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended bool, err error) {
 	p := c.pieces[c.first].Bytes()
 	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
 	head, n, err := w.state.ReserveData(w.scratch[:0], l.stream, len(p), last)
@@ -173,7 +173,7 @@ func (w *wire) appendPiece(b *batch, l *lane, c *content) (n int, ended bool, er
 // lend puts a frame into the outbox without copying it, if it is as it came but for its
 // header: that is the end of head, which may begin with another frame, and n is the length
 // of its content. Both locks are held.
-func (w *wire) lend(b *batch, c *content, head []byte, n int) bool {
+func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
 	frame := c.lentFrame(b, n)
 	if frame == nil {
 		return false
@@ -183,14 +183,14 @@ func (w *wire) lend(b *batch, c *content, head []byte, n int) bool {
 	if !w.outbox.AppendBorrowed(head[:at], frame) {
 		return false
 	}
-	c.lender = nil // if it is read again, its header has another use
+	c.borrowedFrom = nil // if it is read again, its header has another use
 	b.lends(w.outbox)
 	return true
 }
 
 // full reports whether so much waits to be written that p has to wait: it will be
 // kicked. w.mu is held.
-func (w *wire) full(p *pump) bool {
+func (w *muxConn) full(p *pump) bool {
 	if w.outbox.Queued() < network.HighWatermark {
 		return false
 	}
@@ -204,7 +204,7 @@ func (w *wire) full(p *pump) bool {
 
 // awaitRoom kicks the pumps that wait for the peer to take what was sent, in the order
 // in which they began to, as long as there is room.
-func (w *wire) awaitRoom() {
+func (w *muxConn) awaitRoom() {
 	for more := true; more; {
 		_ = w.outbox.Flush() // nobody may have
 		w.outbox.AwaitCapacity()
@@ -213,7 +213,7 @@ func (w *wire) awaitRoom() {
 }
 
 // fillRoom kicks pumps until there is no room any more. It reports false if none waits.
-func (w *wire) fillRoom() (more bool) {
+func (w *muxConn) fillRoom() (more bool) {
 	for {
 		w.mu.Lock()
 		switch {

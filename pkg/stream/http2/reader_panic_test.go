@@ -46,7 +46,7 @@ func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
 	<-asked
 	u := h.client.Load()
 	u.mu.Lock()
-	l := laneOf(u.state.Stream(3))
+	l := muxStreamOf(u.state.Stream(3))
 	l.owner = &brokenOwner{owner: l.owner}
 	u.mu.Unlock()
 	close(broken)

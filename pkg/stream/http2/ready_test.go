@@ -16,7 +16,7 @@ import (
 func TestContentThatIsAlwaysAtHandLeaves(t *testing.T) {
 	content := strings.Repeat("x", 3*network.HighWatermark)
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "text/plain", content)
+		x.LocalReply(200, "text/plain", content)
 		return nil
 	}), nil)
 	protocols := new(http.Protocols)

@@ -129,14 +129,14 @@ func (r *rig) last() observation {
 }
 
 // client connects the engine's upstream side to an address.
-func (r *rig) client(address string, change func(o *stream.ClientOptions)) *Client {
+func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
 	r.t.Helper()
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	o := stream.ClientOptions{
-		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), Released: func(bool) {},
+	o := stream.UpstreamConnOptions{
+		HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), OnRelease: func(bool) {},
 	}
 	if change != nil {
 		change(&o)
@@ -147,7 +147,7 @@ func (r *rig) client(address string, change func(o *stream.ClientOptions)) *Clie
 }
 
 // proxied is a rig whose service sends everything to one connection to address.
-func proxied(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.ClientOptions)) *rig {
+func proxied(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.UpstreamConnOptions)) *rig {
 	t.Helper()
 	to := new(forward)
 	r := newRig(t, to, change)
@@ -156,10 +156,10 @@ func proxied(t testing.TB, address string, change func(o *stream.ServerOptions),
 }
 
 // forward is a service that sends exchanges to one upstream connection.
-type forward struct{ client atomic.Pointer[Client] }
+type forward struct{ client atomic.Pointer[UpstreamConn] }
 
 func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
@@ -390,7 +390,7 @@ func (p *peer) awaitHead() uint32 {
 
 // do has one exchange with u, which another protocol's caller has, and returns its
 // answer's content.
-func do(u *Client, req func(x *protocol.Exchange)) (status int, content string, err error) {
+func do(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
 	var x protocol.Exchange
 	x.Reset()
 	x.Meta.Protocol = "test"

@@ -19,12 +19,12 @@ import (
 const (
 	// parkAfter is how long an idle connection keeps its goroutine's stack.
 	parkAfter = 200 * time.Millisecond
-	// lookAgain is how often a connection with exchanges under way looks whether it
+	// idleCheckInterval is how often a connection with exchanges under way looks whether it
 	// still has some.
-	lookAgain = 5 * time.Second
-	// farewell is how long a caller that was told to go may be silent before the
+	idleCheckInterval = 5 * time.Second
+	// closeGrace is how long a caller that was told to go may be silent before the
 	// connection is closed under it.
-	farewell = 500 * time.Millisecond
+	closeGrace = 500 * time.Millisecond
 	// defaultFrameTimeout is frameTimeout where the content of requests has no timeout.
 	defaultFrameTimeout = 30 * time.Second
 	// lingerTime bounds how long a caller that broke a rule may take to read why.
@@ -41,9 +41,9 @@ const (
 type server struct {
 	engine  *Engine
 	o       stream.ServerOptions
-	service protocol.Starter
+	service protocol.AsyncService
 	yields  bool // there is one processor: see pause
-	clock   stream.Clock
+	clock   stream.DateCache
 	budget  *stream.CostBudget // of the listener
 	limits  stream.CostLimits  // immutable
 }
@@ -52,7 +52,7 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return &server{engine: e, o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
+	return &server{engine: e, o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
 }
 
 // IdleTimeout is network.ClientFirstHandler's.
@@ -74,8 +74,8 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 }
 
 // newSession returns the session of a connection; it has sent nothing.
-func (s *server) newSession(conn *network.Conn) *session {
-	c := &session{s: s, meta: stream.ConnMeta(s.o.Listener, conn)}
+func (s *server) newSession(conn *network.Conn) *downstreamConn {
+	c := &downstreamConn{s: s, meta: stream.NewConnMeta(s.o.Listener, conn)}
 	o := &s.o.HTTP2
 	c.init(s.engine, conn, c)
 	c.creditFrom, c.idle = creditFrom(o.StreamWindow, o.ConnectionWindow, o.MaxConcurrentStreams), o.StreamIdleTimeout
@@ -87,19 +87,19 @@ func (s *server) newSession(conn *network.Conn) *session {
 		MaxHeaderListSize:    uint32(s.o.HTTP1.MaxHeaderSize),
 		MaxFields:            s.o.HTTP1.MaxHeaderCount,
 		EnableConnect:        true,
-		Budgets:              syntax.Budgets{Reset: syntax.Budget(o.ConnectionResets)},
+		Budgets:              syntax.FloodLimits{Reset: syntax.RateLimit(o.ConnectionResets)},
 	})
-	c.fewer.L = &c.mu
+	c.wait.L = &c.mu
 	c.onWait = c.pause
 	return c
 }
 
 // start sends what a server sends first.
-func (c *session) start() {
+func (c *downstreamConn) start() {
 	c.conn.SetWriteTimeout(c.s.o.HTTP1.WriteTimeout)
 	c.conn.Handler = c // the session goes on when the connection is no longer parked
 	c.mu.Lock()
-	c.said(c.state.AppendStart(nil), &c.batch)
+	c.enqueueBatched(c.state.AppendStart(nil), &c.batch)
 	c.mu.Unlock()
 }
 
@@ -110,23 +110,23 @@ func creditFrom(stream, connection, streams int) int {
 	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
 
-// session is a caller's connection. Its reader's goroutine owns what no comment
+// downstreamConn is a caller's connection. Its reader's goroutine owns what no comment
 // says otherwise of.
-type session struct {
-	wire
-	s      *server
-	ctx    context.Context //nolint:containedctx // of the exchanges: it is the connection's
-	meta   protocol.ConnMeta
-	batch  batch
-	onWait func() // pause, made once
-	begun  bool   // the preface has been read
-	fresh  []begin
+type downstreamConn struct {
+	muxConn
+	s           *server
+	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
+	meta        protocol.ConnMeta
+	batch       batch
+	onWait      func() // pause, made once
+	prefaceRead bool   // the preface has been read
+	unstarted   []begin
 
-	left  time.Time // when the caller was told that the connection ends; zero: it was not
-	final bool      // guarded by mu; and up to which stream
+	shutdownNoticeAt time.Time // when the caller was told that the connection ends; zero: it was not
+	goAwaySent       bool      // guarded by mu; and up to which stream
 
-	count int       // guarded by mu; exchanges under way
-	fewer sync.Cond // on mu: count fell
+	inflight int       // guarded by mu; exchanges under way
+	wait     sync.Cond // on mu: count fell
 }
 
 // begin is an exchange that is to be served once everything that came with its head
@@ -137,7 +137,7 @@ type begin struct {
 }
 
 // ServeConn is network.Handler's, also when the connection was parked.
-func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
+func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	c.ctx = ctx
@@ -152,7 +152,7 @@ func (c *session) ServeConn(ctx context.Context, _ *network.Conn) error {
 
 // serve is run, whose panic ends the connection as a broken rule would: what is under
 // way on it ends.
-func (c *session) serve() (err error) {
+func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			c.engine.panicked("reading a client's connection: it is closed", p)
@@ -164,32 +164,32 @@ func (c *session) serve() (err error) {
 }
 
 // shrink drops what a connection that waits does not need.
-func (c *session) shrink() {
-	c.ctx, c.batch, c.fresh = nil, batch{}, nil
+func (c *downstreamConn) shrink() {
+	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
 	c.outbox.Shrink()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.scratch = nil
-	c.state.Rest()
+	c.state.Shrink()
 	if c.alarm.due.IsZero() {
 		c.alarm.timer = nil
 	}
 }
 
 // IdleTimeout is network.ClientFirstHandler's.
-func (c *session) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
+func (c *downstreamConn) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
 
 // run reads until the connection is to end, or to be parked.
-func (c *session) run() error {
+func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() || c.spent() {
-			c.leave()
+			c.sendShutdownNotice()
 		}
-		c.insist()
-		if c.read >= mostHeld || c.outbox.Queued() >= network.HighWatermark {
+		c.sendGoAwayAfterGrace()
+		if c.read >= maxReadPerFlush || c.outbox.Queued() >= network.HighWatermark {
 			c.flush()
 		}
-		c.outbox.AwaitCapacityBelow(mostUntaken)
+		c.outbox.AwaitCapacityBelow(maxPendingWrites)
 		err := c.fill()
 		switch {
 		case err == nil:
@@ -197,7 +197,7 @@ func (c *session) run() error {
 		case errors.Is(err, os.ErrDeadlineExceeded):
 			err = c.silent()
 		case errors.Is(err, network.ErrDraining):
-			c.leave()
+			c.sendShutdownNotice()
 			err = nil
 		}
 		if err != nil {
@@ -211,7 +211,7 @@ func (c *session) run() error {
 // read of it. On a busy processor
 // the readers of other connections have their turn before, and what they send to
 // the same hosts leaves in the same writes.
-func (c *session) pause() {
+func (c *downstreamConn) pause() {
 	c.beginAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
 		runtime.Gosched()
@@ -219,62 +219,62 @@ func (c *session) pause() {
 	c.flush()
 }
 
-func (c *session) flush() {
+func (c *downstreamConn) flush() {
 	c.batch.flush()
 	c.read = 0
 }
 
 // fill reads what there is. A connection that waits holds no buffer.
-func (c *session) fill() error {
+func (c *downstreamConn) fill() error {
 	now := time.Now()
 	wait := parkAfter
 	busy := c.inFlight() > 0
 	switch {
-	case c.partial() || !c.begun:
+	case c.partial() || !c.prefaceRead:
 		wait = c.s.frameTimeout()
-	case !c.left.IsZero() && !busy:
-		wait = farewell
-	case !c.left.IsZero():
+	case !c.shutdownNoticeAt.IsZero() && !busy:
+		wait = closeGrace
+	case !c.shutdownNoticeAt.IsZero():
 		wait = c.s.o.HTTP2.DrainGrace
 	case busy:
-		wait = lookAgain
+		wait = idleCheckInterval
 	}
 	if wait > 0 {
 		c.conn.SetReadDeadline(now.Add(wait))
 	} else {
 		c.conn.SetReadDeadline(time.Time{})
 	}
-	if c.left.IsZero() && !c.partial() {
+	if c.shutdownNoticeAt.IsZero() && !c.partial() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
 		}
 		defer c.conn.SetIdle(false) //nolint:errcheck // never fails
 	}
-	err := c.wire.fill(c.onWait, &c.batch)
+	err := c.muxConn.fill(c.onWait, &c.batch)
 	c.batch.now = time.Now()
 	return err
 }
 
-var errFarewell = errors.New("the caller was told to go and is silent")
+var errIdleAfterGoAway = errors.New("the caller was told to go and is silent")
 
 // silent decides what to do about a caller that has sent nothing for so long.
-func (c *session) silent() error {
+func (c *downstreamConn) silent() error {
 	c.flush()
 	busy := c.inFlight() > 0
 	switch {
-	case c.partial() || !c.begun:
+	case c.partial() || !c.prefaceRead:
 		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.frameTimeout())
-	case !c.left.IsZero():
-		c.leaveAt()
+	case !c.shutdownNoticeAt.IsZero():
+		c.sendGoAway()
 		if busy {
 			return nil
 		}
-		return errFarewell
+		return errIdleAfterGoAway
 	case busy:
 		return nil
 	}
 	c.mu.Lock()
-	c.still()
+	c.stopTimer()
 	c.mu.Unlock()
 	limit := time.Time{}
 	if d := c.s.o.IdleTimeout; d > 0 {
@@ -286,13 +286,13 @@ func (c *session) silent() error {
 
 // take deals with every whole frame that there is, and then with the requests that
 // came with them.
-func (c *session) take() error {
-	if !c.begun {
-		n, err := syntax.CutPreface(c.in.Bytes())
+func (c *downstreamConn) take() error {
+	if !c.prefaceRead {
+		n, err := syntax.ParsePreface(c.in.Bytes())
 		if n == 0 || err != nil {
 			return err
 		}
-		c.begun = true
+		c.prefaceRead = true
 		c.in.Discard(n)
 	}
 	err := c.frames(&c.batch)
@@ -308,33 +308,33 @@ func (c *session) take() error {
 const mostUnbegun = 64 << 10
 
 // beginAll begins the exchanges that are to be begun.
-func (c *session) beginAll() {
-	for _, f := range c.fresh {
+func (c *downstreamConn) beginAll() {
+	for _, f := range c.unstarted {
 		f.e.begin(&c.batch, f.refused)
 	}
-	clear(c.fresh)
-	c.fresh = c.fresh[:0]
+	clear(c.unstarted)
+	c.unstarted = c.unstarted[:0]
 }
 
 // happened is side's.
-func (c *session) happened(e *syntax.Event, b *batch) func(*batch) {
+func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
 		c.conn.Requests++
 		x := c.engine.newExchange()
-		x.c, x.wire = c, &c.wire
+		x.c, x.wire = c, &c.muxConn
 		x.open(e.Stream, x, b.now)
 		if c.idle > 0 {
 			c.arm(b.now.Add(c.idle))
 		}
-		c.count++
-		c.fresh = append(c.fresh, begin{x, x.read(c, e.End, b)})
+		c.inflight++
+		c.unstarted = append(c.unstarted, begin{x, x.read(c, e.End, b)})
 		if e.Stream.ID >= lastStreams {
-			return func(*batch) { c.leave() }
+			return func(*batch) { c.sendShutdownNotice() }
 		}
 	case syntax.PingAcked:
 		if e.Ping == drainPing {
-			return func(*batch) { c.leaveAt() }
+			return func(*batch) { c.sendGoAway() }
 		}
 	default: // callers' settings are the session's business, their GOAWAY nobody's
 	}
@@ -342,18 +342,18 @@ func (c *session) happened(e *syntax.Event, b *batch) func(*batch) {
 }
 
 // reset is side's.
-func (c *session) reset(code syntax.Code) error {
-	return protocol.Faultf(protocol.DownstreamGone, "the caller has reset the stream: %v", code)
+func (c *downstreamConn) reset(code syntax.Code) error {
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has reset the stream: %v", code)
 }
 
 // broken is side's.
-func (c *session) broken(e *syntax.StreamError) error {
-	return protocol.NewFault(protocol.DownstreamGone, e)
+func (c *downstreamConn) broken(e *syntax.StreamError) error {
+	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, e)
 }
 
 // chargeFrom is side's. A connection without an answer may be one of many that an address
 // over its budget opens.
-func (c *session) chargeFrom(now time.Time) int {
+func (c *downstreamConn) chargeFrom(now time.Time) int {
 	if !c.state.Answered() && c.s.budget.SourceExceeded(&c.s.limits, c.meta.Remote.Addr(), now) {
 		return 1
 	}
@@ -361,7 +361,7 @@ func (c *session) chargeFrom(now time.Time) int {
 }
 
 // charge is side's.
-func (c *session) charge(n int, now time.Time) error {
+func (c *downstreamConn) charge(n int, now time.Time) error {
 	switch c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) {
 	case stream.SourceExceeded:
 		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
@@ -374,7 +374,7 @@ func (c *session) charge(n int, now time.Time) error {
 
 // chargeEnd charges what the connection leaves behind: what it owes, and the streams that
 // it has opened just now and abandons. mu is held.
-func (c *session) chargeEnd(now time.Time) {
+func (c *downstreamConn) chargeEnd(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {
 		if s.Young(now) {
@@ -387,83 +387,83 @@ func (c *session) chargeEnd(now time.Time) {
 }
 
 // idleReason is side's.
-func (c *session) idleReason() protocol.Reason { return protocol.RequestIdle }
+func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
 // expired is side's.
-func (c *session) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
+func (c *downstreamConn) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
 
-// exit notes that an exchange is over.
-func (c *session) exit() {
+// release notes that an exchange is over.
+func (c *downstreamConn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.count--
-	c.fewer.Signal()
+	c.inflight--
+	c.wait.Signal()
 }
 
-func (c *session) inFlight() int {
+func (c *downstreamConn) inFlight() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.count
+	return c.inflight
 }
 
 // spent reports whether the connection has carried all the exchanges that it may.
-func (c *session) spent() bool {
+func (c *downstreamConn) spent() bool {
 	most := c.s.o.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
-// leave tells the caller that the connection ends soon (RFC 9113 6.8): what it has
+// sendShutdownNotice tells the caller that the connection ends soon (RFC 9113 6.8): what it has
 // sent until it knows is still served.
-func (c *session) leave() {
-	if !c.left.IsZero() {
+func (c *downstreamConn) sendShutdownNotice() {
+	if !c.shutdownNoticeAt.IsZero() {
 		return
 	}
-	c.left = time.Now()
+	c.shutdownNoticeAt = time.Now()
 	c.mu.Lock()
-	c.said(c.state.AppendPing(c.state.AppendShutdown(c.scratch[:0]), drainPing), &c.batch)
+	c.enqueueBatched(c.state.AppendPing(c.state.AppendShutdownNotice(c.scratch[:0]), drainPing), &c.batch)
 	c.mu.Unlock()
 	c.flush()
 }
 
-// insist is leaveAt for a caller that had DrainGrace to answer the PING, whatever it has
+// sendGoAwayAfterGrace is sendGoAway for a caller that had DrainGrace to answer the PING, whatever it has
 // sent instead.
-func (c *session) insist() {
-	if !c.left.IsZero() && c.batch.now.Sub(c.left) >= c.s.o.HTTP2.DrainGrace {
-		c.leaveAt()
+func (c *downstreamConn) sendGoAwayAfterGrace() {
+	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.s.o.HTTP2.DrainGrace {
+		c.sendGoAway()
 	}
 }
 
-// leaveAt tells it which stream is the last.
-func (c *session) leaveAt() {
+// sendGoAway tells it which stream is the last.
+func (c *downstreamConn) sendGoAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.final {
+	if c.goAwaySent {
 		return
 	}
-	c.final = true
-	c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
+	c.goAwaySent = true
+	c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 }
 
 // SendGoAway is network.GoAwayHandler's: a parked connection has nothing under way, so one GOAWAY
 // says everything. A request that crosses it may be sent again (RFC 9113 6.8).
-func (c *session) SendGoAway() {
+func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
-	c.append(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
+	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
 	c.mu.Unlock()
 	_ = c.outbox.Flush() // the connection ends anyway
 }
 
 // ended says why the connection ends, and returns what is worth a log line.
-func (c *session) ended(err error) error {
+func (c *downstreamConn) ended(err error) error {
 	cause := &c.conn.CloseReason
 	var wrong *syntax.ConnectionError
 	switch {
-	case errors.Is(err, errFarewell):
+	case errors.Is(err, errIdleAfterGoAway):
 		*cause = c.whyLeft()
 		return nil
 	case err == io.EOF && !c.partial():
 		*cause = network.ClosedByPeer
-		if !c.left.IsZero() {
+		if !c.shutdownNoticeAt.IsZero() {
 			*cause = c.whyLeft()
 		}
 		return nil
@@ -489,7 +489,7 @@ func (c *session) ended(err error) error {
 }
 
 // whyLeft is why the caller was told to go.
-func (c *session) whyLeft() network.CloseReason {
+func (c *downstreamConn) whyLeft() network.CloseReason {
 	if c.spent() && !c.conn.Draining() {
 		return network.ClosedMaxRequests
 	}
@@ -498,15 +498,15 @@ func (c *session) whyLeft() network.CloseReason {
 
 // close ends what is under way, for the connection ends, and waits for that. What
 // was answered already still leaves.
-func (c *session) close(err error, cancel context.CancelFunc) {
+func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.chargeEnd(time.Now())
 	var wrong *syntax.ConnectionError
 	switch {
 	case errors.As(err, &wrong):
-		c.said(c.state.AppendGoAway(c.scratch[:0], wrong.Code, wrong.Reason), &c.batch)
+		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], wrong.Code, wrong.Reason), &c.batch)
 	case err != io.EOF:
-		c.said(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
+		c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 	}
 	c.mu.Unlock()
 	c.batch.now = time.Now()
@@ -514,13 +514,13 @@ func (c *session) close(err error, cancel context.CancelFunc) {
 	if wrong != nil {
 		c.linger()
 	}
-	c.wire.release()
+	c.muxConn.release()
 	cancel()
-	c.end(protocol.Faultf(protocol.DownstreamGone, "the connection has ended"), &c.batch)
+	c.end(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection has ended"), &c.batch)
 	c.beginAll() // those that have not begun end at once
 	c.mu.Lock()
-	for c.count > 0 {
-		c.fewer.Wait()
+	for c.inflight > 0 {
+		c.wait.Wait()
 	}
 	c.mu.Unlock()
 	c.outbox.Close()
@@ -528,13 +528,13 @@ func (c *session) close(err error, cancel context.CancelFunc) {
 
 // linger reads what the caller still sends, so that its unread bytes do not make
 // the kernel reset the connection before the GOAWAY was read.
-func (c *session) linger() {
+func (c *downstreamConn) linger() {
 	if c.conn.CloseWrite() != nil {
 		return
 	}
 	c.conn.SetReadDeadline(time.Now().Add(lingerTime))
 	rest := make([]byte, firstRead)
-	for dropped := 0; dropped < mostHeld; {
+	for dropped := 0; dropped < maxReadPerFlush; {
 		n, err := c.conn.Read(rest)
 		if err != nil {
 			return

@@ -37,16 +37,16 @@ func newHeld() *held {
 
 func (h *held) Serve(_ context.Context, x *protocol.Exchange) error {
 	left := make(chan struct{})
-	stop := x.Caller.Watch(func() { close(left) })
+	stop := x.Caller.OnDisconnect(func() { close(left) })
 	defer stop()
 	h.begun <- struct{}{}
 	select {
 	case <-h.let:
-		x.Reply(200, "text/plain", "done")
+		x.LocalReply(200, "text/plain", "done")
 		return nil
 	case <-left:
 		h.gone <- struct{}{}
-		return protocol.Faultf(protocol.DownstreamGone, "left")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "left")
 	}
 }
 
@@ -80,7 +80,7 @@ func TestACallerThatResetsItsStreamIsGone(t *testing.T) {
 	case <-time.After(soon):
 		t.Fatal("the service was not told")
 	}
-	if o := r.last(); o.reason != protocol.DownstreamGone {
+	if o := r.last(); o.reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %+v", o)
 	}
 	p.request(3, true) // the connection goes on
@@ -110,7 +110,7 @@ func TestACallerThatLeavesCancelsUpstream(t *testing.T) {
 			within(t, begun, "the request at the origin")
 			leave(p)
 			within(t, ended, "the cancellation at the origin")
-			if o := r.last(); o.reason != protocol.DownstreamGone {
+			if o := r.last(); o.reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %+v", o)
 			}
 		})
@@ -208,7 +208,7 @@ func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
 
 func TestGRPCFaultsAreTrailersOnly(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
-		protocol.NoRoute: "12", protocol.Denied: "7", protocol.UpstreamTimeout: "14", protocol.Overflow: "14",
+		protocol.ReasonNoRoute: "12", protocol.ReasonDenied: "7", protocol.UpstreamTimeout: "14", protocol.Overflow: "14",
 	} {
 		t.Run(reason.String(), func(t *testing.T) {
 			r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
@@ -412,7 +412,7 @@ func TestAPanicCostsOneStream(t *testing.T) {
 		if x.Request.Path == "/panic" {
 			panic("of a test")
 		}
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	}), nil)
 	p := r.dial()
@@ -432,7 +432,7 @@ func TestAStreamOnWhichNothingGoesIsReset(t *testing.T) {
 	p := r.dial()
 	p.request(1, false, ":method", "POST")
 	p.resetOf(1)
-	if o := r.last(); o.reason == protocol.None {
+	if o := r.last(); o.reason == protocol.ReasonNone {
 		t.Errorf("recorded %+v", o)
 	}
 }

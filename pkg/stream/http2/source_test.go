@@ -62,11 +62,11 @@ func holds() protocol.Service {
 	return serviceFunc(func(x *protocol.Exchange) error {
 		if x.Request.Path == "/held" { // an answer would pay for a reset
 			gone := make(chan struct{})
-			defer x.Caller.Watch(func() { close(gone) })()
+			defer x.Caller.OnDisconnect(func() { close(gone) })()
 			<-gone
-			return protocol.Faultf(protocol.DownstreamGone, "the caller has gone")
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
 		}
-		x.Reply(200, "text/plain", "fine")
+		x.LocalReply(200, "text/plain", "fine")
 		return nil
 	})
 }

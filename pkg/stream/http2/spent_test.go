@@ -19,7 +19,7 @@ import (
 // sayConnection answers with the number of the connection.
 func sayConnection() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "text/plain", fmt.Sprint(x.Meta.Conn.ID))
+		x.LocalReply(200, "text/plain", fmt.Sprint(x.Meta.Conn.ID))
 		return nil
 	})
 }
@@ -169,7 +169,7 @@ func TestATunnelGoesOnOnASpentConnection(t *testing.T) {
 
 func TestAnUpgradedConnectionIsSpent(t *testing.T) {
 	r := newRig(t, sayConnection(), nil)
-	p := r.switched(asked("GET", "", settings()), carryingAtMost(1), sayConnection(), true)
+	p := r.switched(pingSentAt("GET", "", settings()), carryingAtMost(1), sayConnection(), true)
 	p.request(3, true)
 	for f := p.next(); ; f = p.next() {
 		if f == nil {

@@ -26,14 +26,14 @@ type bubble struct {
 	t      *testing.T
 	engine *Engine
 	server stream.Server
-	client *Client // of the host's connection
-	host   *peer   // its other end; it has sent its settings
+	client *UpstreamConn // of the host's connection
+	host   *peer         // its other end; it has sent its settings
 	began  time.Time
 	ended  chan observation
 }
 
 // inBubble runs a test in a bubble. change may be nil.
-func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.ClientOptions), test func(b *bubble)) {
+func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.UpstreamConnOptions), test func(b *bubble)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		b := &bubble{t: t, engine: New(slog.New(slog.DiscardHandler), nil), ended: make(chan observation, 100)}
@@ -42,8 +42,8 @@ func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.Clien
 			Listener: "test", Service: to, Observe: b.observe, Log: slog.New(slog.DiscardHandler),
 			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(),
 		}
-		u := stream.ClientOptions{
-			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), Released: func(bool) {},
+		u := stream.UpstreamConnOptions{
+			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), OnRelease: func(bool) {},
 		}
 		o.HTTP1.WriteTimeout, u.HTTP1.WriteTimeout = 0, 0 // pipes hold nothing: peers of a test do not always read
 		if change != nil {
@@ -128,7 +128,7 @@ func (b *bubble) at(want time.Duration, what string) {
 }
 
 func TestAStreamOnWhichNothingGoesEnds(t *testing.T) {
-	inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
 	}, func(b *bubble) {
 		p := b.caller()
@@ -189,7 +189,7 @@ func TestTheTimeOfATryEndsWithTheHead(t *testing.T) {
 				go func() {
 					var err error
 					_, content, err = do(b.client, func(x *protocol.Exchange) {
-						x.TryDeadline = b.began.Add(time.Second)
+						x.PerTryDeadline = b.began.Add(time.Second)
 						if tt.deadline > 0 {
 							x.Deadline = b.began.Add(tt.deadline)
 						}
@@ -216,7 +216,7 @@ func TestTheTimeOfATryEndsWithTheHead(t *testing.T) {
 }
 
 func TestAHostIsAskedWhetherItLives(t *testing.T) {
-	ping := func(o *stream.ServerOptions, u *stream.ClientOptions) {
+	ping := func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 		u.HTTP2.PingInterval, u.HTTP2.PingTimeout = 15*time.Second, 10*time.Second
 	}
 	t.Run("one that answers is asked again, and how long it took is known", func(t *testing.T) {
@@ -238,7 +238,7 @@ func TestAHostIsAskedWhetherItLives(t *testing.T) {
 			if got := p.head(1)[":status"]; got != "200" {
 				t.Errorf("status %s, want 200", got)
 			}
-			if got := b.client.RoundTrip(); got != 40*time.Millisecond {
+			if got := b.client.RTT(); got != 40*time.Millisecond {
 				t.Errorf("the host takes %v to answer, want 40ms", got)
 			}
 		})
@@ -265,7 +265,7 @@ func TestACallerThatDoesNotGoOnIsCut(t *testing.T) {
 		"a part of the settings": syntax.Preface + "\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00",
 	} {
 		t.Run(name, func(t *testing.T) {
-			inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
+			inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.BodyTimeout = 20 * time.Second }, func(b *bubble) {
 				conn := b.connect()
 				if _, err := io.WriteString(conn, said); err != nil {
 					t.Fatal(err)
@@ -280,7 +280,7 @@ func TestACallerThatDoesNotGoOnIsCut(t *testing.T) {
 }
 
 func TestACallerThatReadsNothingIsCut(t *testing.T) {
-	inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP1.WriteTimeout = 30 * time.Second }, func(b *bubble) {
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP1.WriteTimeout = 30 * time.Second }, func(b *bubble) {
 		p := b.caller()
 		p.request(1, true)
 		id := b.asked(true)
@@ -295,7 +295,7 @@ func TestACallerThatReadsNothingIsCut(t *testing.T) {
 }
 
 func TestACallerThatOpensNoWindowEndsWithItsStream(t *testing.T) {
-	inBubble(t, func(o *stream.ServerOptions, u *stream.ClientOptions) {
+	inBubble(t, func(o *stream.ServerOptions, u *stream.UpstreamConnOptions) {
 		o.HTTP2.StreamIdleTimeout, u.HTTP2.StreamIdleTimeout = time.Minute, 0
 	}, func(b *bubble) {
 		p := b.caller()
@@ -325,7 +325,7 @@ func TestACallerThatOpensNoWindowEndsWithItsStream(t *testing.T) {
 
 func TestWhatACallerResetsIsResetAtTheHostAndKeepsItsPlace(t *testing.T) {
 	const most = 4
-	inBubble(t, func(o *stream.ServerOptions, _ *stream.ClientOptions) { o.HTTP2.MaxConcurrentStreams = most }, func(b *bubble) {
+	inBubble(t, func(o *stream.ServerOptions, _ *stream.UpstreamConnOptions) { o.HTTP2.MaxConcurrentStreams = most }, func(b *bubble) {
 		p := b.caller()
 		ask := func(from uint32) {
 			for i := range uint32(most) {
@@ -358,7 +358,7 @@ func TestWhatACallerResetsIsResetAtTheHostAndKeepsItsPlace(t *testing.T) {
 			}
 		}
 		for range most {
-			if o := <-b.ended; o.reason != protocol.DownstreamGone {
+			if o := <-b.ended; o.reason != protocol.ReasonDownstreamDisconnect {
 				t.Errorf("recorded %+v", o)
 			}
 		}

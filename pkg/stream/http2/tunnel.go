@@ -26,7 +26,7 @@ type tunnel struct {
 }
 
 func newTunnel(k *call) *tunnel {
-	k.lane.lastLong()
+	k.muxStream.lastLong()
 	return &tunnel{k: k}
 }
 
@@ -52,7 +52,7 @@ func (t *tunnel) leave() {
 }
 
 // lastLong takes back the deadline of an exchange that is answered by a tunnel.
-func (l *lane) lastLong() {
+func (l *muxStream) lastLong() {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	l.deadline = time.Time{}
@@ -108,7 +108,7 @@ func (t *tunnel) Close() error {
 }
 
 // send writes content at once.
-func (l *lane) send(p []byte) (int, error) {
+func (l *muxStream) send(p []byte) (int, error) {
 	if err := l.write(p, false); err != nil {
 		return 0, err
 	}
@@ -119,7 +119,7 @@ func (l *lane) send(p []byte) (int, error) {
 }
 
 // closeWrite ends what is sent.
-func (l *lane) closeWrite() error {
+func (l *muxStream) closeWrite() error {
 	if err := l.writeEnd(nil); err != nil {
 		return err
 	}
@@ -138,7 +138,7 @@ func (e *exchange) tunnel() {
 			e.engine.start(func() { e.carry(peer) })
 			return
 		}
-		err.Reason = protocol.DownstreamGone
+		err.Reason = protocol.ReasonDownstreamDisconnect
 	}
 	e.failed(&err)
 }
@@ -163,7 +163,7 @@ func (e *exchange) isTunnel() bool {
 // from any more, so that somebody has to tell.
 func (e *exchange) carry(peer protocol.Tunnel) {
 	e.batch, e.stack = nil, true
-	stop := e.Watch(func() { _ = peer.Close() }) // ends both directions
+	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
 	up := make(chan error, 1)
 	e.engine.start(func() {
 		err := carry(&e.in, peer)
@@ -175,7 +175,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 		}
 		up <- err
 	})
-	err := carry(peer, writerFunc(e.lane.send))
+	err := carry(peer, writerFunc(e.muxStream.send))
 	if err == nil {
 		err = e.closeWrite()
 	}
@@ -185,7 +185,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	if upErr := <-up; protocol.PanicIn(upErr) != nil {
 		err = upErr
 	} else if err == nil && upErr != nil {
-		err = protocol.NewFault(protocol.DownstreamGone, upErr)
+		err = protocol.NewFault(protocol.ReasonDownstreamDisconnect, upErr)
 	}
 	stop()
 	e.closeTunnel(peer) // everything was sent, or cannot be
@@ -211,7 +211,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // carry copies from src to dst until src ends: then its error is nil.
 func carry(src io.Reader, dst io.Writer) (err error) {
-	defer protocol.Recover(&err) // of a tunnel that a filter made
+	defer protocol.RecoverPanic(&err) // of a tunnel that a filter made
 	piece := buffer.Get(pieceSize)
 	defer piece.Release()
 	for {

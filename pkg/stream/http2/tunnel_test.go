@@ -82,7 +82,7 @@ func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
 func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
 	r := newRig(t, nil, nil)
 	released := make(chan struct{}, 10)
-	u := r.client(parrot(t), func(o *stream.ClientOptions) { o.Released = func(bool) { released <- struct{}{} } })
+	u := r.client(parrot(t), func(o *stream.UpstreamConnOptions) { o.OnRelease = func(bool) { released <- struct{}{} } })
 	for range 20 {
 		x, err := shake(u, time.Time{})
 		if err != nil {

@@ -14,7 +14,7 @@ import (
 
 // upgraded serves a connection that a caller of HTTP/1.1 has had switched to HTTP/2:
 // its request is stream 1, and only the answer is in HTTP/2 (RFC 7540 3.2).
-type upgraded struct{ c *session }
+type upgraded struct{ c *downstreamConn }
 
 // Upgrade is stream.Upgrader's. It refuses settings that it could not put in force.
 func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
@@ -30,7 +30,7 @@ func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
 }
 
 // adopt makes u's request an exchange that begins with the session.
-func (c *session) adopt(u stream.Upgrade, settings []byte) error {
+func (c *downstreamConn) adopt(u stream.Upgrade, settings []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	st, err := c.state.AdoptUpgrade(settings)
@@ -38,11 +38,11 @@ func (c *session) adopt(u stream.Upgrade, settings []byte) error {
 		return err
 	}
 	e := c.engine.newExchange()
-	e.c, e.wire = c, &c.wire
+	e.c, e.wire = c, &c.muxConn
 	e.open(st, e, u.Meta.Start)
 	e.take(u)
-	c.count++
-	c.fresh = append(c.fresh, begin{e: e})
+	c.inflight++
+	c.unstarted = append(c.unstarted, begin{e: e})
 	return nil
 }
 
@@ -67,10 +67,10 @@ func (e *exchange) take(u stream.Upgrade) {
 		e.grpc = to.Header.Get(contentType)
 		takeTimeout(x)
 	}
-	e.in.start(&e.lane, &to.Trailer, 0)
+	e.in.start(&e.muxStream, &to.Trailer, 0)
 	e.in.end()
 	if len(u.Content) > 0 {
-		to.Body = protocol.NewTextBody(string(u.Content))
+		to.Body = protocol.NewStringBody(string(u.Content))
 		e.in.total.Store(int64(len(u.Content)))
 	}
 }

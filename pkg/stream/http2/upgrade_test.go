@@ -80,8 +80,8 @@ func settings(list ...syntax.Setting) string {
 	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
 }
 
-// asked returns a request that asks for HTTP/2 in HTTP/1.1.
-func asked(method, content, settings string) func() stream.Upgrade {
+// pingSentAt returns a request that asks for HTTP/2 in HTTP/1.1.
+func pingSentAt(method, content, settings string) func() stream.Upgrade {
 	return func() stream.Upgrade {
 		var x protocol.Exchange
 		x.Reset()
@@ -106,7 +106,7 @@ var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) 
 		}
 	}
 	said := []string{r.Method, r.Scheme, r.Authority, r.Path, r.Header.Get("x-one"), string(content), x.Meta.Protocol, x.Meta.Version}
-	x.Reply(200, "text/plain", strings.Join(said, " "))
+	x.LocalReply(200, "text/plain", strings.Join(said, " "))
 	return nil
 })
 
@@ -154,14 +154,14 @@ func TestTheRequestOfAnUpgradeIsStream1(t *testing.T) { // RFC 7540 3.2
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t, retold, nil)
-			p := r.switched(asked(test.method, test.content, settings()), nil, retold, true)
+			p := r.switched(pingSentAt(test.method, test.content, settings()), nil, retold, true)
 			if h := p.head(1); h[":status"] != "200" {
 				t.Errorf("the head on stream 1 is %v, want 200", h)
 			}
 			if got := p.content(1); got != test.want {
 				t.Errorf("the service was asked %q, want %q", got, test.want)
 			}
-			if o := r.last(); o.reason != protocol.None || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
+			if o := r.last(); o.reason != protocol.ReasonNone || o.in != int64(len(test.content)) || o.out != int64(len(test.want)) {
 				t.Errorf("recorded: %+v, want %d bytes in and %d out", o, len(test.content), len(test.want))
 			}
 			p.request(3, true, ":path", "/b")
@@ -175,7 +175,7 @@ func TestTheRequestOfAnUpgradeIsStream1(t *testing.T) { // RFC 7540 3.2
 
 func TestTheSettingsOfAnUpgradeAreInForce(t *testing.T) { // RFC 7540 3.2.1
 	r := newRig(t, retold, nil)
-	p := r.switched(asked("GET", "", settings(syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 5})), nil, retold, false)
+	p := r.switched(pingSentAt("GET", "", settings(syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 5})), nil, retold, false)
 	if h, ok := p.listen().(*http2.MetaHeadersFrame); !ok || h.StreamID != 1 {
 		t.Fatalf("the first frame is %v, want the head on stream 1", h)
 	}
@@ -194,7 +194,7 @@ func TestTheSettingsOfAnUpgradeAreInForce(t *testing.T) { // RFC 7540 3.2.1
 func TestNothingFollowsTheRequestOfAnUpgrade(t *testing.T) { // RFC 9113 5.1: half-closed (remote)
 	h := newHeld()
 	r := newRig(t, h, nil)
-	p := r.switched(asked("GET", "", settings()), nil, h, true)
+	p := r.switched(pingSentAt("GET", "", settings()), nil, h, true)
 	<-h.begun
 	p.ok(p.fr.WriteData(1, true, []byte("more")))
 	if code := p.resetOf(1); code != http2.ErrCodeStreamClosed {
@@ -205,7 +205,7 @@ func TestNothingFollowsTheRequestOfAnUpgrade(t *testing.T) { // RFC 9113 5.1: ha
 
 func TestACallerThatDoesNotGoOnInHTTP2IsAnsweredAndLeft(t *testing.T) {
 	r := newRig(t, retold, nil)
-	p := r.switched(asked("GET", "", settings()), func(o *stream.ServerOptions) { o.HTTP1.BodyTimeout = 20 * time.Millisecond }, retold, false)
+	p := r.switched(pingSentAt("GET", "", settings()), func(o *stream.ServerOptions) { o.HTTP1.BodyTimeout = 20 * time.Millisecond }, retold, false)
 	var got []string
 	for f := p.listen(); f != nil; f = p.listen() {
 		got = append(got, f.Header().Type.String())
@@ -229,7 +229,7 @@ func TestSettingsThatCannotBeInForceAreNoUpgrade(t *testing.T) {
 			defer theirs.Close()
 			conn := network.NewConn(ours)
 			defer conn.Close()
-			if h := newServer(r.engine, o).Upgrade(conn, asked("GET", "", value)()); h != nil {
+			if h := newServer(r.engine, o).Upgrade(conn, pingSentAt("GET", "", value)()); h != nil {
 				t.Errorf("HTTP2-Settings %q is taken, want it refused", value)
 			}
 		})

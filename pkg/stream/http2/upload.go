@@ -33,20 +33,20 @@ func (k *call) upload(b *batch) {
 		return
 	}
 	if c := contentOf(body); c != nil {
-		k.out.start(c, &k.lane, k, k.number.Load())
+		k.out.start(c, &k.muxStream, k, k.number.Load())
 		k.out.kick(b)
 		return
 	}
 	length := x.Request.ContentLength
 	small, err := k.fitsNow(body, length)
 	if err != nil {
-		k.pumped(b, &u.wire, k.number.Load(), err)
+		k.pumped(b, &u.muxConn, k.number.Load(), err)
 		return
 	}
 	if small {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
 		k.uploaded(k.number.Load())
-		k.pumped(b, &u.wire, k.number.Load(), readErr)
+		k.pumped(b, &u.muxConn, k.number.Load(), readErr)
 		_ = writeErr // whoever cut the stream tells
 		return
 	}
@@ -59,14 +59,14 @@ func (k *call) upload(b *batch) {
 		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request's content")
 		k.uploaded(number)
 		close(s.done)
-		k.pumped(nil, &u.wire, number, readErr)
+		k.pumped(nil, &u.muxConn, number, readErr)
 	})
 }
 
 // fitsNow reports whether a request's content is small and all of it can be sent now. The
 // error is a panic of the body.
 func (k *call) fitsNow(body protocol.Body, length int64) (fits bool, err error) {
-	defer protocol.Recover(&err) // of a body that a filter made
+	defer protocol.RecoverPanic(&err) // of a body that a filter made
 	n := int(min(length, pieceSize+1))
 	return n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n, nil
 }
@@ -93,7 +93,7 @@ func (k *call) requestSent(now time.Time) {
 }
 
 // room is how many bytes of content may be sent now.
-func (l *lane) room() int {
+func (l *muxStream) room() int {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	if l.cut != nil || l.stream == nil {
@@ -105,8 +105,8 @@ func (l *lane) room() int {
 // pumped is pumper's: the request has been sent, or cannot be because its content
 // failed. If the host takes no more of it, an answer may come all the same. k may be
 // another's.
-func (k *call) pumped(b *batch, to *wire, number uint64, err error) {
-	u, ok := to.side.(*Client)
+func (k *call) pumped(b *batch, to *muxConn, number uint64, err error) {
+	u, ok := to.side.(*UpstreamConn)
 	if !ok || err == nil || k.number.Load() != number {
 		return
 	}

@@ -97,7 +97,7 @@ func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
 						resets <- f.StreamID
 					}
 				}
-			}), func(o *stream.ClientOptions) { o.Released = func(bool) { calls.Add(-1) } }))
+			}), func(o *stream.UpstreamConnOptions) { o.OnRelease = func(bool) { calls.Add(-1) } }))
 			p := r.dial()
 			fields := []string{":method", "POST"}
 			if test.length != "" {

@@ -21,7 +21,7 @@ func asksForWebSocket(x *protocol.Exchange) {
 }
 
 // shake has an exchange with u that asks for WebSocket.
-func shake(u *Client, deadline time.Time) (*protocol.Exchange, error) {
+func shake(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, error) {
 	x := new(protocol.Exchange)
 	x.Reset()
 	x.Request.Method, x.Request.Scheme, x.Request.Authority, x.Request.Path = "GET", "http", "shop.test", "/chat"
@@ -155,7 +155,7 @@ func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-				x.Reply(status, "text/plain", "a page")
+				x.LocalReply(status, "text/plain", "a page")
 				return nil
 			}), nil)
 			p := r.dial()

@@ -16,10 +16,10 @@ import (
 
 // answering is a rig before an origin that answers with so many bytes, and where its
 // last caller's session is put.
-func answering(t *testing.T, size int) (*rig, *atomic.Pointer[session]) {
+func answering(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	t.Helper()
 	up := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
-	to, at := new(forward), new(atomic.Pointer[session])
+	to, at := new(forward), new(atomic.Pointer[downstreamConn])
 	r := newRig(t, noting{to, at}, nil)
 	to.client.Store(r.client(up, nil))
 	return r, at
@@ -28,7 +28,7 @@ func answering(t *testing.T, size int) (*rig, *atomic.Pointer[session]) {
 // noting notes whose exchanges it forwards.
 type noting struct {
 	*forward
-	at *atomic.Pointer[session]
+	at *atomic.Pointer[downstreamConn]
 }
 
 func (n noting) Start(ctx context.Context, x *protocol.Exchange) error {
@@ -38,11 +38,11 @@ func (n noting) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // waiting counts the streams of c that wait for a window, and those of them that wait
 // for the connection's.
-func (c *session) waiting() (all, connection int) {
+func (c *downstreamConn) waiting() (all, connection int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for s := range c.state.Streams() {
-		if l := laneOf(s); l != nil && l.stalled {
+		if l := muxStreamOf(s); l != nil && l.stalled {
 			all++
 		}
 	}

@@ -28,23 +28,23 @@ const (
 	leastCharge = 16
 )
 
-// wire is one connection, of either side: what its two halves have in common.
-type wire struct {
+// muxConn is one connection, of either side: what its two halves have in common.
+type muxConn struct {
 	engine     *Engine             // immutable
 	conn       *network.Conn       // immutable
 	outbox     *network.WriteQueue // immutable
-	side       side                // immutable
+	side       connSide            // immutable
 	idle       time.Duration       // immutable; how long nothing may go on a stream; 0: for ever
 	creditFrom int                 // immutable; how much of a stream's content is taken before its peer is told, in bytes
 
 	mu       sync.Mutex
 	state    *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
 	lost     error           // guarded by mu; a Fault: the connection has ended
-	stalled  fifo[lane]      // guarded by mu; those that found the connection's window closed
+	stalled  fifo[muxStream] // guarded by mu; those that found the connection's window closed
 	waiters  fifo[pump]      // guarded by mu; those that found the outbox full, once each
 	awaiting bool            // guarded by mu; awaitRoom runs
 	scratch  []byte          // guarded by mu; where state appends to
-	alarm    alarm
+	alarm    connTimer
 
 	// Of the reader's goroutine.
 	in    *buffer.IoBuffer // nil: nothing is left
@@ -53,8 +53,8 @@ type wire struct {
 	read  int              // bytes, since something was flushed last
 }
 
-// side is what a wire is half of: a session or a Client.
-type side interface {
+// connSide is what a wire is half of: a session or a Client.
+type connSide interface {
 	// happened deals with what concerns only this side: heads, settings, answers to
 	// pings, GOAWAY. wire.mu is held. What it returns is called without.
 	happened(e *syntax.Event, b *batch) func(b *batch)
@@ -68,11 +68,11 @@ type side interface {
 	// charge adds n charges to the budgets that the connection shares; its error ends the
 	// connection. wire.mu is held.
 	charge(n int, now time.Time) error
-	timed
+	timeoutSide
 }
 
-// timed is what the alarm asks a side.
-type timed interface {
+// timeoutSide is what the alarm asks a side.
+type timeoutSide interface {
 	// idleReason is why a stream ends on which nothing goes.
 	idleReason() protocol.Reason
 	// expired is called when the alarm rings, with wire.mu held. What it returns is
@@ -81,16 +81,16 @@ type timed interface {
 }
 
 // init makes w that of conn. The side sets state.
-func (w *wire) init(e *Engine, conn *network.Conn, side side) {
+func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.engine, w.conn, w.side = e, conn, side
 	w.outbox = network.NewOutbox(conn, e.start)
-	w.stalled.links = func(l *lane) *links[lane] { return &l.queued }
+	w.stalled.links = func(l *muxStream) *links[muxStream] { return &l.queued }
 	w.waiters.links = func(p *pump) *links[pump] { return &p.queued }
 }
 
-// append puts frames that state has appended to scratch into the outbox, and
+// enqueue puts frames that state has appended to scratch into the outbox, and
 // reports whether there are any. mu is held.
-func (w *wire) append(frames []byte) (some bool) {
+func (w *muxConn) enqueue(frames []byte) (some bool) {
 	if len(frames) > 0 {
 		_ = w.queue(frames) // the reader finds out
 	}
@@ -99,7 +99,7 @@ func (w *wire) append(frames []byte) (some bool) {
 
 // queue puts frames that state has appended to scratch into the outbox; the error says that
 // the connection is lost. mu is held.
-func (w *wire) queue(frames []byte) error {
+func (w *muxConn) queue(frames []byte) error {
 	w.scratch = frames[:0]
 	if cap(frames) > maxScratch {
 		w.scratch = nil
@@ -111,7 +111,7 @@ func (w *wire) queue(frames []byte) error {
 // sent if what appends them panics: the caller recovers and resets the stream, and the
 // connection goes on. The error is ErrOutboxFull, before anything is encoded: the peer has to
 // see each section that was (RFC 9113 4.3). mu is held.
-func (w *wire) startHead() ([]byte, error) {
+func (w *muxConn) startHead() ([]byte, error) {
 	if w.outbox.Full() {
 		return nil, network.ErrOutboxFull
 	}
@@ -123,7 +123,7 @@ func (w *wire) startHead() ([]byte, error) {
 
 // put queues what was appended to startHead's scratch, or returns why it was not; errors are
 // Faults. mu is held.
-func (w *wire) put(frames []byte, err error) error {
+func (w *muxConn) put(frames []byte, err error) error {
 	switch {
 	case err == nil:
 		err = w.queue(frames)
@@ -138,7 +138,7 @@ func (w *wire) put(frames []byte, err error) error {
 
 // appendEnd sends the end of l's message, with trailers if there are any. mu is
 // held.
-func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
+func (w *muxConn) appendEnd(l *muxStream, trailer *protocol.Header) error {
 	if l.cut != nil {
 		return l.cut
 	}
@@ -154,37 +154,37 @@ func (w *wire) appendEnd(l *lane, trailer *protocol.Header) error {
 }
 
 // goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
-func goneFault(err error) error { return protocol.NewFault(protocol.DownstreamGone, err) }
+func goneFault(err error) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err) }
 
-// stall notes that l waits for its window, or for the connection's. mu is held.
-func (w *wire) stall(l *lane) {
+// block notes that l waits for its window, or for the connection's. mu is held.
+func (w *muxConn) block(l *muxStream) {
 	l.stalled = true
 	if w.state.SendWindow() <= 0 {
 		w.stalled.push(l)
 	}
 }
 
-// unstall takes it back. mu is held.
-func (w *wire) unstall(l *lane) {
+// unblock takes it back. mu is held.
+func (w *muxConn) unblock(l *muxStream) {
 	l.stalled = false
 	w.stalled.remove(l)
 	l.writable.Broadcast()
 }
 
-// grown takes l back, whose window has grown, and returns what is to be called
+// windowGrown takes l back, whose window has grown, and returns what is to be called
 // without mu. mu is held.
-func (w *wire) grown(l *lane) func(b *batch) {
+func (w *muxConn) windowGrown(l *muxStream) func(b *batch) {
 	if l == nil || !l.stalled {
 		return nil
 	}
-	w.unstall(l)
+	w.unblock(l)
 	return l.out.kick
 }
 
-// spread has those go on that wait for the connection's window, in the order in which
+// resumeBlocked has those go on that wait for the connection's window, in the order in which
 // they began to, as long as there is any of it. Who waits for the window of a stream
 // is left alone: thousands may, whom updates of the connection's would wake in vain.
-func (w *wire) spread(b *batch) {
+func (w *muxConn) resumeBlocked(b *batch) {
 	for {
 		w.mu.Lock()
 		if w.state.SendWindow() <= 0 || w.stalled.empty() {
@@ -192,7 +192,7 @@ func (w *wire) spread(b *batch) {
 			return
 		}
 		l := w.stalled.first
-		w.unstall(l)
+		w.unblock(l)
 		w.mu.Unlock()
 		l.out.kick(b)
 	}
@@ -200,10 +200,10 @@ func (w *wire) spread(b *batch) {
 
 // resized takes back all that are stalled, for every stream's window may have changed,
 // and returns what is to be called without mu. mu is held.
-func (w *wire) resized() (all []func(b *batch)) {
+func (w *muxConn) resized() (all []func(b *batch)) {
 	for s := range w.state.Streams() {
-		if l := laneOf(s); l != nil {
-			if then := w.grown(l); then != nil {
+		if l := muxStreamOf(s); l != nil {
+			if then := w.windowGrown(l); then != nil {
 				all = append(all, then)
 			}
 		}
@@ -212,7 +212,7 @@ func (w *wire) resized() (all []func(b *batch)) {
 }
 
 // fill reads once. wait is called before it waits for something to read.
-func (w *wire) fill(wait func(), b *batch) error {
+func (w *muxConn) fill(wait func(), b *batch) error {
 	size := firstRead
 	if w.busy {
 		size = busyRead
@@ -234,9 +234,9 @@ func (w *wire) fill(wait func(), b *batch) error {
 }
 
 // partial reports whether a frame has begun and is not whole.
-func (w *wire) partial() bool { return w.in != nil }
+func (w *muxConn) partial() bool { return w.in != nil }
 
-func (w *wire) release() {
+func (w *muxConn) release() {
 	if w.in != nil {
 		w.in.Release()
 		w.in = nil
@@ -245,7 +245,7 @@ func (w *wire) release() {
 
 // frames deals with every whole frame that there is. The error is a
 // *syntax.ConnectionError.
-func (w *wire) frames(b *batch) error {
+func (w *muxConn) frames(b *batch) error {
 	err := w.eachFrame(b)
 	w.event = syntax.Event{} // a connection that waits holds no buffer
 	switch {
@@ -260,10 +260,10 @@ func (w *wire) frames(b *batch) error {
 }
 
 // eachFrame is frames without what comes behind.
-func (w *wire) eachFrame(b *batch) error {
+func (w *muxConn) eachFrame(b *batch) error {
 	limit := w.state.MaxFrameSize() // immutable
 	for w.in != nil && w.in.Len() > 0 {
-		f, n, err := syntax.Next(w.in.Bytes(), limit)
+		f, n, err := syntax.ParseFrame(w.in.Bytes(), limit)
 		if err != nil {
 			return err
 		}
@@ -280,13 +280,13 @@ func (w *wire) eachFrame(b *batch) error {
 
 // part deals with a frame that is not whole: with the content that has come, so that
 // it need not be moved to where there is room for all of it.
-func (w *wire) part(b *batch) error {
+func (w *muxConn) part(b *batch) error {
 	all := w.in.Bytes()
 	if len(all) < syntax.FrameHeaderLen {
 		return nil
 	}
 	left := frameLen(all) - len(all)
-	f, rest := syntax.CutData(all, leastPart)
+	f, rest := syntax.ParsePartialData(all, leastPart)
 	if len(f.Payload) == 0 {
 		w.reserve(left, b)
 		return nil
@@ -299,7 +299,7 @@ func (w *wire) part(b *batch) error {
 }
 
 // reserve makes room for n bytes behind those that are not dealt with.
-func (w *wire) reserve(n int, b *batch) {
+func (w *muxConn) reserve(n int, b *batch) {
 	switch {
 	case len(b.lent) == 0:
 		w.in.Reserve(n)
@@ -310,7 +310,7 @@ func (w *wire) reserve(n int, b *batch) {
 
 // restart is reserve where only rest is not dealt with, which is a part of the buffer
 // only if that is lent.
-func (w *wire) restart(rest []byte, n int, b *batch) {
+func (w *muxConn) restart(rest []byte, n int, b *batch) {
 	if len(b.lent) == 0 {
 		w.in.Reset()
 		_, _ = w.in.Write(rest) // never fails
@@ -329,13 +329,13 @@ func frameLen(b []byte) int {
 }
 
 // frame deals with one frame.
-func (w *wire) frame(f syntax.Frame, b *batch) error {
+func (w *muxConn) frame(f syntax.Frame, b *batch) error {
 	a, err := w.handle(f, b)
 	if a.kick != nil {
 		a.kick.kick(b)
 	}
 	if a.lent != nil {
-		a.lent.own()
+		a.lent.copyBorrowed()
 	}
 	if a.then != nil {
 		a.then(b)
@@ -352,20 +352,20 @@ type afterFrame struct {
 
 // handle is frame with mu held. A panic in the decoder leaves the compression table in an
 // unknown state (RFC 9113 4.3): the reader recovers and closes the connection.
-func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
+func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	charged := w.state.Charges()
 	e := &w.event
 	out, err := w.state.Handle(w.scratch[:0], f, b.now, e)
 	if err != nil {
-		out, a.then, err = w.wrong(out, err, b)
+		out, a.then, err = w.handleStreamError(out, err, b)
 	}
-	w.said(out, b)
+	w.enqueueBatched(out, b)
 	switch {
 	case err != nil || a.then != nil || e.Kind == syntax.Nothing:
 	case e.Kind == syntax.DataArrived:
-		a.kick, a.lent = w.data(e, b)
+		a.kick, a.lent = w.handleData(e, b)
 	default:
 		a.then = w.happened(e, b)
 	}
@@ -380,14 +380,14 @@ func (w *wire) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 // errInternal ends a connection after a panic on its reader's goroutine.
 var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
-// wrong ends the stream on which the peer broke a rule. Other errors it returns. mu
+// handleStreamError ends the stream on which the peer broke a rule. Other errors it returns. mu
 // is held.
-func (w *wire) wrong(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
+func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
 	var e *syntax.StreamError
 	if !errors.As(err, &e) {
 		return out, nil, err
 	}
-	l := laneOf(w.state.Stream(e.ID))
+	l := muxStreamOf(w.state.Stream(e.ID))
 	out, err = w.state.Fail(out, e, b.now)
 	if l == nil || err != nil {
 		return out, nil, err
@@ -397,7 +397,7 @@ func (w *wire) wrong(out []byte, err error, b *batch) ([]byte, func(*batch), err
 
 // end fails what is under way, for the connection has ended, or ends. The reader
 // calls it, as the last thing.
-func (w *wire) end(why error, b *batch) {
+func (w *muxConn) end(why error, b *batch) {
 	w.mu.Lock()
 	var all []func(*batch)
 	if w.lost == nil {
@@ -406,7 +406,7 @@ func (w *wire) end(why error, b *batch) {
 			w.alarm.timer.Stop()
 		}
 		for s := range w.state.Streams() {
-			if l := laneOf(s); l != nil {
+			if l := muxStreamOf(s); l != nil {
 				if f := l.owner.fail(why); f != nil {
 					all = append(all, f)
 				}
@@ -418,27 +418,27 @@ func (w *wire) end(why error, b *batch) {
 		f(b)
 	}
 	b.flush()
-	w.alarm.ringing.Wait()
+	w.alarm.firing.Wait()
 }
 
-// said is append for the reader.
-func (w *wire) said(frames []byte, b *batch) {
-	if w.append(frames) {
+// enqueueBatched is append for the reader.
+func (w *muxConn) enqueueBatched(frames []byte, b *batch) {
+	if w.enqueue(frames) {
 		b.sends(w.outbox)
 	}
 }
 
-// data gives content to its lane and returns the pump to be kicked, and what was
+// handleData gives content to its lane and returns the pump to be kicked, and what was
 // lent content, if anything was. mu is held.
-func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
-	l := laneOf(e.Stream)
+func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *content) {
+	l := muxStreamOf(e.Stream)
 	if l == nil {
 		return nil, nil
 	}
 	if l.dropped {
-		w.said(w.state.Consumed(w.scratch[:0], e.Stream, len(e.Data)), b)
+		w.enqueueBatched(w.state.Consumed(w.scratch[:0], e.Stream, len(e.Data)), b)
 		if e.End {
-			l.owner.(*remainder).end(b) //nolint:forcetypeassert // only a remainder drops
+			l.owner.(*lingeringStream).end(b) //nolint:forcetypeassert // only a remainder drops
 		}
 		return nil, nil
 	}
@@ -448,7 +448,7 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 		lent = &l.in
 	}
 	if unwanted > 0 {
-		w.said(w.state.Consumed(w.scratch[:0], e.Stream, unwanted), b)
+		w.enqueueBatched(w.state.Consumed(w.scratch[:0], e.Stream, unwanted), b)
 	}
 	if e.End {
 		kick = l.in.end()
@@ -458,7 +458,7 @@ func (w *wire) data(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 
 // dataFrame returns the frame that the reader deals with, if it has this content and
 // nothing else, as padding.
-func (w *wire) dataFrame(data []byte) []byte {
+func (w *muxConn) dataFrame(data []byte) []byte {
 	all := w.in.Bytes()
 	end := syntax.FrameHeaderLen + len(data)
 	if len(data) == 0 || end > len(all) || &all[syntax.FrameHeaderLen] != &data[0] {
@@ -469,10 +469,10 @@ func (w *wire) dataFrame(data []byte) []byte {
 
 // happened deals with what is not content. mu is held. What it returns is called
 // without.
-func (w *wire) happened(e *syntax.Event, b *batch) func(*batch) {
+func (w *muxConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
-		if l := laneOf(e.Stream); l != nil {
+		if l := muxStreamOf(e.Stream); l != nil {
 			if l.dropped {
 				return l.owner.fail(nil)
 			}
@@ -481,15 +481,15 @@ func (w *wire) happened(e *syntax.Event, b *batch) func(*batch) {
 			}
 		}
 	case syntax.StreamReset:
-		if l := laneOf(e.Stream); l != nil {
+		if l := muxStreamOf(e.Stream); l != nil {
 			return l.owner.fail(w.side.reset(e.Code))
 		}
 	case syntax.WindowGrew:
 		if e.Stream != nil {
-			return w.grown(laneOf(e.Stream))
+			return w.windowGrown(muxStreamOf(e.Stream))
 		}
 		if !w.stalled.empty() {
-			return w.spread
+			return w.resumeBlocked
 		}
 	case syntax.SettingsArrived:
 		then := w.side.happened(e, b)

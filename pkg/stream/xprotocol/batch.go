@@ -22,7 +22,7 @@ type batch struct {
 // tallied is what accounts for the exchanges of a listener that end in a batch.
 type tallied struct {
 	server *server
-	tally  stream.Tally
+	tally  stream.BatchObserver
 }
 
 // mostHeld is how much a reader reads, in bytes, before it sends what came of it,
@@ -44,14 +44,14 @@ func (b *batch) add(o *network.WriteQueue) {
 func (b *batch) observe(s *server, x *protocol.Exchange) { b.tally(s).Observe(x) }
 
 // tally returns what accounts for exchanges of s's until flush.
-func (b *batch) tally(s *server) stream.Tally {
+func (b *batch) tally(s *server) stream.BatchObserver {
 	if len(b.tallies) > 0 && b.tallies[0].server == s {
 		return b.tallies[0].tally
 	}
 	i := slices.IndexFunc(b.tallies, func(t tallied) bool { return t.server == s })
 	if i < 0 {
 		i = len(b.tallies)
-		b.tallies = append(b.tallies, tallied{s, s.o.NewTally()})
+		b.tallies = append(b.tallies, tallied{s, s.o.NewBatchObserver()})
 	}
 	b.tallies[0], b.tallies[i] = b.tallies[i], b.tallies[0]
 	return b.tallies[0].tally

@@ -25,7 +25,7 @@ func mirror(p *peer) {
 		have += n
 		whole := 0
 		for {
-			head, _ := toy{}.Next(b[whole:have])
+			head, _ := toy{}.ParseFrame(b[whole:have])
 			if head.Size == 0 || head.Size > have-whole {
 				break
 			}

@@ -15,17 +15,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// Client is one upstream connection, which carries the exchanges of many
-// goroutines. It is a stream.Client.
-type Client struct {
-	engine *Engine              // immutable
-	codec  codec.Codec          // immutable
-	traits *codec.Traits        // immutable; codec's
-	conn   *network.Conn        // immutable
-	outbox *network.WriteQueue  // immutable
-	o      stream.ClientOptions // immutable
-	local  string               // immutable; our end's address
-	tls    *protocol.TLS        // immutable; nil: plaintext
+// UpstreamConn is one upstream connection, which carries the exchanges of many
+// goroutines. It is a stream.UpstreamConn.
+type UpstreamConn struct {
+	engine *Engine                    // immutable
+	codec  codec.Codec                // immutable
+	traits *codec.Traits              // immutable; codec's
+	conn   *network.Conn              // immutable
+	outbox *network.WriteQueue        // immutable
+	o      stream.UpstreamConnOptions // immutable
+	local  string                     // immutable; our end's address
+	tls    *protocol.TLS              // immutable; nil: plaintext
 
 	// closing: it takes no new exchange. Changed with mu held, read without.
 	closing atomic.Bool
@@ -33,24 +33,24 @@ type Client struct {
 	told atomic.Bool
 
 	mu       sync.Mutex
-	calls    table          // guarded by mu; what waits for an answer
+	calls    callTable      // guarded by mu; what waits for an answer
 	err      error          // guarded by mu; the connection is lost
 	timer    *time.Timer    // guarded by mu
 	due      time.Time      // guarded by mu; when timer fires; zero: it is not set
-	pulse    pulse          // guarded by mu
+	pulse    keepalive      // guarded by mu
 	expiring sync.WaitGroup // expire runs; added to with mu held, while err is nil
 
 	heard atomic.Int64 // when something was read last, in ns of the Unix epoch
 }
 
-// pulse is the state of heartbeats.
-type pulse struct {
+// keepalive is the state of heartbeats.
+type keepalive struct {
 	sent   time.Time // of the last ping; zero: something was heard since
 	misses int       // pings in a row that nothing followed
 }
 
-func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOptions) *Client {
-	u := &Client{engine: e, codec: c, traits: c.Traits(), conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.TLSMeta(conn)}
+func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
+	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
 	u.outbox = network.NewOutbox(conn, e.start)
 	u.outbox.Limit(o.RPC.MaxQueued)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
@@ -70,21 +70,21 @@ func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.ClientOpti
 // forever is longer than any connection lives.
 const forever = 100 * 365 * 24 * time.Hour
 
-// Usable is stream.Client's.
-func (u *Client) Usable(time.Duration) bool { return !u.closing.Load() }
+// Usable is stream.UpstreamConn's.
+func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// lastWords is how long a connection that is closed goes on sending what nobody answers.
-const lastWords = 5 * time.Second
+// upstreamCloseGrace is how long a connection that is closed goes on sending what nobody answers.
+const upstreamCloseGrace = 5 * time.Second
 
-// Close is stream.Client's. What nobody answers is sent before, for lastWords at most:
+// Close is stream.UpstreamConn's. What nobody answers is sent before, for upstreamCloseGrace at most:
 // TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon after;
 // Engine's Close waits for it.
-func (u *Client) Close() error {
+func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	u.mu.Lock()
 	parts := u.err == nil && u.told.Load()
 	if parts {
-		u.engine.start(u.part) // with mu held: run, and so the engine, has not ended
+		u.engine.start(u.closeAfterFlush) // with mu held: run, and so the engine, has not ended
 	}
 	u.mu.Unlock()
 	if parts {
@@ -93,9 +93,9 @@ func (u *Client) Close() error {
 	return u.conn.Close() // without mu: it calls what waits for the connection's end
 }
 
-// part closes the connection once the socket has taken what waits.
-func (u *Client) part() {
-	late := time.AfterFunc(lastWords, func() { _ = u.conn.Close() })
+// closeAfterFlush closes the connection once the socket has taken what waits.
+func (u *UpstreamConn) closeAfterFlush() {
+	late := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
 	defer late.Stop()
 	u.outbox.Close()
 	_ = u.conn.Close() // a second time, perhaps
@@ -122,7 +122,7 @@ func (sleeper) passes() bool  { return false }
 // call is an exchange that waits for its answer. Who takes it out of the table
 // owns it until wake.
 type call struct {
-	client   *Client
+	client   *UpstreamConn
 	id       uint64
 	by       waiter
 	deadline time.Time // zero: none
@@ -157,33 +157,33 @@ func (k *call) release() {
 		k.held.Release()
 	}
 	k.free()
-	u.o.Released(!u.closing.Load())
+	u.o.OnRelease(!u.closing.Load())
 }
 
 // free makes k ready for another exchange.
 func (k *call) free() {
-	k.body.Drop()
+	k.body.Reset()
 	k.body.of = nil
 	k.client, k.by, k.err, k.unput, k.held = nil, nil, nil, nil, nil
 }
 
-// Serve is stream.Client's. Errors are Faults: of ConnectFailure if the request
+// Serve is stream.UpstreamConn's. Errors are Faults: of ConnectFailure if the request
 // was not sent, because the connection had ended.
-func (u *Client) Serve(_ context.Context, x *protocol.Exchange) error {
+func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	r, _ := x.Caller.(*request)
 	k, err := u.send(x, r)
 	if k == nil {
 		return err
 	}
 	if r == nil && x.Caller != nil {
-		defer x.Caller.Watch(func() { u.abandon(k.id, nil) })()
+		defer x.Caller.OnDisconnect(func() { u.abandon(k.id, nil) })()
 	}
 	k.by.park()
 	return k.receive(x)
 }
 
-// Start is protocol.Starter's.
-func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
+// Start is protocol.AsyncService's.
+func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	r, _ := x.Caller.(*request)
 	if r == nil || r.fork != nil {
 		return u.Serve(ctx, x) // there is a stack to wait on
@@ -192,7 +192,7 @@ func (u *Client) Start(ctx context.Context, x *protocol.Exchange) error {
 	if k == nil {
 		return err
 	}
-	x.Then(k)
+	x.PushFinisher(k)
 	if r.turn.rest() {
 		return protocol.ErrPending
 	}
@@ -204,20 +204,20 @@ func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { 
 
 // send sends x. What is to be waited for is nil if there is nothing: x was not
 // sent, or nobody answers it.
-func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
+func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 	var now time.Time
 	if r != nil {
 		now = r.now()
 	} else {
 		now = time.Now()
 	}
-	x.Record.UpstreamStart, x.Record.UpstreamFirst = now, time.Time{}
+	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = now, time.Time{}
 	if n := len(x.Record.Attempts); n > 0 {
 		x.Record.Attempts[n-1].Local, x.Record.Attempts[n-1].TLS = u.local, u.tls
 	}
 	m := codec.MessageOf(x.Request.Body)
 	if err := u.carries(x, m); err != nil {
-		u.o.Released(true)
+		u.o.OnRelease(true)
 		return nil, err
 	}
 	if x.Request.OneWay {
@@ -225,13 +225,13 @@ func (u *Client) send(x *protocol.Exchange, r *request) (*call, error) {
 	}
 	k, err := u.twoWay(x, m, r, now)
 	if err != nil {
-		u.o.Released(!u.closing.Load())
+		u.o.OnRelease(!u.closing.Load())
 	}
 	return k, err
 }
 
 // carries returns an error if m, the request of x, cannot be sent in the codec's protocol.
-func (u *Client) carries(x *protocol.Exchange, m *codec.Message) error {
+func (u *UpstreamConn) carries(x *protocol.Exchange, m *codec.Message) error {
 	if m == nil || m.Traits != u.traits {
 		return protocol.Faultf(protocol.Internal, "a %s request cannot be sent as %s", x.Meta.Protocol, u.traits.Name)
 	}
@@ -239,7 +239,7 @@ func (u *Client) carries(x *protocol.Exchange, m *codec.Message) error {
 }
 
 // twoWay registers x and puts it into the outbox.
-func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
+func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
 	var k *call
 	if r != nil {
 		k = &r.call
@@ -248,7 +248,7 @@ func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 		k = &call{by: make(sleeper, 1)}
 		k.body.k = k
 	}
-	k.client, k.deadline = u, x.Until()
+	k.client, k.deadline = u, x.EffectiveDeadline()
 	id, err := u.register(k, now)
 	if err != nil {
 		k.free()
@@ -265,14 +265,14 @@ func (u *Client) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 	if r != nil && !r.awaits(waiting{u, id}) {
 		if u.remove(id) != nil {
 			k.free()
-			return nil, protocol.Faultf(protocol.DownstreamGone, "client closed its connection")
+			return nil, protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 		}
 	}
 	return k, nil
 }
 
 // register gives k an id.
-func (u *Client) register(k *call, now time.Time) (id uint64, err error) {
+func (u *UpstreamConn) register(k *call, now time.Time) (id uint64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.err != nil {
@@ -287,24 +287,24 @@ func (u *Client) register(k *call, now time.Time) (id uint64, err error) {
 }
 
 // mayEnd has the connection replaced before its ids run out. u.mu is held.
-func (u *Client) mayEnd() {
+func (u *UpstreamConn) mayEnd() {
 	if u.calls.exhausted() {
 		u.closing.Store(true)
 	}
 }
 
 // remove takes a call out of the table; nil if somebody has done so.
-func (u *Client) remove(id uint64) *call {
+func (u *UpstreamConn) remove(id uint64) *call {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.calls.remove(id)
 }
 
 // put puts the request into the outbox. A panic of the codec's is an error.
-func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
-	defer protocol.Recover(&err)
+func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
+	defer protocol.RecoverPanic(&err)
 	left := time.Duration(0)
-	if until := x.Until(); m.View.Timeout > 0 && !until.IsZero() {
+	if until := x.EffectiveDeadline(); m.View.Timeout > 0 && !until.IsZero() {
 		if left = until.Sub(now); left <= 0 {
 			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
 		}
@@ -335,13 +335,13 @@ func (u *Client) put(x *protocol.Exchange, m *codec.Message, r *request, id uint
 }
 
 // oneWay sends a request that nobody answers.
-func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
+func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
 	u.told.Store(true)
 	u.mu.Lock()
 	err := u.err
 	id := uint64(0)
 	if err == nil {
-		id = u.calls.skip()
+		id = u.calls.reserveID()
 		u.mayEnd()
 	}
 	u.mu.Unlock()
@@ -350,7 +350,7 @@ func (u *Client) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now 
 	} else {
 		err = u.put(x, m, r, id, now)
 	}
-	u.o.Released(!u.closing.Load())
+	u.o.OnRelease(!u.closing.Load())
 	if err == nil {
 		x.Response.Status = 200
 		x.Response.ContentLength = 0
@@ -373,7 +373,7 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 		return k.err
 	}
 	c := k.client.codec
-	x.Record.UpstreamFirst = k.read
+	x.Record.UpstreamFirstByte = k.read
 	x.Response.Source = protocol.UpstreamResponse
 	k.body.Set(c, k.body.Frame)
 	if err = c.ReadResponse(k.body.Frame, &x.Response, &k.body.View); err == nil {
@@ -384,10 +384,10 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 }
 
 // errAbandoned is why a call ends whose caller is gone.
-var errAbandoned = protocol.Faultf(protocol.DownstreamGone, "client closed its connection while the upstream was answering")
+var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection while the upstream was answering")
 
 // abandon ends the wait of a call whose caller is gone.
-func (u *Client) abandon(id uint64, b *batch) {
+func (u *UpstreamConn) abandon(id uint64, b *batch) {
 	if k := u.remove(id); k != nil {
 		k.err = errAbandoned
 		k.by.wake(b)
@@ -395,7 +395,7 @@ func (u *Client) abandon(id uint64, b *batch) {
 }
 
 // run reads answers until the connection ends, and then fails what still waits.
-func (u *Client) run() {
+func (u *UpstreamConn) run() {
 	var in input
 	var b batch
 	err := u.readAll(&in, &b)
@@ -406,8 +406,8 @@ func (u *Client) run() {
 }
 
 // readAll reads until the connection ends, which a panic of the codec's is as well.
-func (u *Client) readAll(in *input, b *batch) (err error) {
-	defer protocol.Recover(&err)
+func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
+	defer protocol.RecoverPanic(&err)
 	flush := func() {
 		b.flush()
 		in.read = 0
@@ -426,7 +426,7 @@ func (u *Client) readAll(in *input, b *batch) (err error) {
 }
 
 // read deals with every whole frame that there is.
-func (u *Client) read(in *input, b *batch) (err error) {
+func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 	for in.whole() {
 		head, frame, err := in.next(u.codec, u.o.RPC.MaxFrameSize)
 		if err != nil {
@@ -443,7 +443,7 @@ func (u *Client) read(in *input, b *batch) (err error) {
 }
 
 // frame deals with one frame.
-func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
+func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 	switch head.Kind {
 	case codec.Response:
 		k := u.remove(head.ID)
@@ -457,19 +457,19 @@ func (u *Client) frame(head codec.Frame, frame []byte, b *batch) {
 			k.answered(frame)
 		}
 		k.by.wake(b)
-	case codec.Ping:
+	case codec.Heartbeat:
 		if head.Size == len(frame) {
-			u.reply(b, func(dst []byte) []byte { return u.codec.AppendPong(dst, frame) })
+			u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Request:
 		// Hosts that call back over the connection of a caller: there is nobody
 		// behind us who could answer.
 		u.reply(b, func(dst []byte) []byte {
-			return u.codec.AppendFault(dst, frame, protocol.NoRoute, "weft: callbacks over an upstream connection are not carried")
+			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not carried")
 		})
 	case codec.GoAway:
 		u.closing.Store(true)
-	case codec.OneWay, codec.Pong, codec.Ignored:
+	case codec.OneWay, codec.HeartbeatAck, codec.Ignored:
 	}
 }
 
@@ -484,7 +484,7 @@ func (k *call) answered(frame []byte) {
 }
 
 // reply sends a frame of Weft's own.
-func (u *Client) reply(b *batch, frame func(dst []byte) []byte) {
+func (u *UpstreamConn) reply(b *batch, frame func(dst []byte) []byte) {
 	if put(u.outbox, frame) {
 		b.add(u.outbox)
 	}
@@ -498,7 +498,7 @@ func put(o *network.WriteQueue, frame func(dst []byte) []byte) bool {
 }
 
 // fail ends everything, for the connection is lost.
-func (u *Client) fail(err error, b *batch) {
+func (u *UpstreamConn) fail(err error, b *batch) {
 	u.mu.Lock()
 	if u.err != nil { // somebody found out before
 		u.mu.Unlock()
@@ -522,7 +522,7 @@ func (u *Client) fail(err error, b *batch) {
 
 // wake ends the wait of k, which has no answer. A panic does not keep the others from
 // being woken.
-func (u *Client) wake(k *call, err error, b *batch) {
+func (u *UpstreamConn) wake(k *call, err error, b *batch) {
 	defer u.engine.contain("ending a request")
 	k.err = err
 	k.by.wake(b)
@@ -534,7 +534,7 @@ func lost(err error) error {
 	switch {
 	case errors.As(err, &f):
 		return err
-	case errors.Is(err, io.EOF), errors.Is(err, errSilent):
+	case errors.Is(err, io.EOF), errors.Is(err, errHeartbeatTimeout):
 		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)
 	}
 	return protocol.Faultf(protocol.UpstreamReset, "waiting for the answer: %w", err)

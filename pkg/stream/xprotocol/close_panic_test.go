@@ -33,14 +33,14 @@ func TestAPanicOfCloseReleasesTheHostsConnection(t *testing.T) {
 				return &fusedMessage{codec.MessageOf(body), body, &f.fuse}
 			}
 			released := make(chan bool, 10)
-			f.connect(t, echoes, func(o *stream.ClientOptions) {
-				o.Released = func(reusable bool) { released <- reusable }
+			f.connect(t, echoes, func(o *stream.UpstreamConnOptions) {
+				o.OnRelease = func(reusable bool) { released <- reusable }
 			})
 			f.arm("answer Close")
 			p := f.dial()
 			for id := range uint64(2) {
 				p.write(ask(id+1, "fine"))
-				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
+				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 					t.Errorf("request %d is answered with %q", id+1, frame)
 				}
 				select {

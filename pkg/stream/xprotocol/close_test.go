@@ -26,8 +26,8 @@ func testALastRequestThatNobodyAnswersIsSent(t *testing.T, to *forwardTo) {
 			}
 			got <- head
 		}
-	}), func(o *stream.ClientOptions) {
-		o.Released = func(bool) { _ = to.client.Load().Close() }
+	}), func(o *stream.UpstreamConnOptions) {
+		o.OnRelease = func(bool) { _ = to.client.Load().Close() }
 	}))
 	p := r.dial()
 	p.write(appendToy(nil, codec.OneWay, 0, 0, "svc tell\x00x"))
@@ -49,8 +49,8 @@ func testAConnectionToASlowHostSendsWhatNobodyAnswers(t *testing.T, to *forwardT
 		<-closed
 		_, frame := p.read()
 		got <- len(frame)
-	}), func(o *stream.ClientOptions) {
-		o.Released = func(bool) {
+	}), func(o *stream.UpstreamConnOptions) {
+		o.OnRelease = func(bool) {
 			_ = to.client.Load().Close()
 			close(closed)
 		}

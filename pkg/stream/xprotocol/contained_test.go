@@ -23,22 +23,22 @@ func (d defective) boom(method string, frame []byte) {
 	}
 }
 
-func (d defective) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
+func (d defective) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	d.boom("ReadRequest", frame)
 	return d.toy.ReadRequest(frame, r, v)
 }
 
-func (d defective) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, left time.Duration) ([]byte, error) {
+func (d defective) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	d.boom("AppendRequest", frame)
 	return d.toy.AppendRequest(dst, frame, r, v, left)
 }
 
-func (d defective) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error {
+func (d defective) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	d.boom("ReadResponse", frame)
 	return d.toy.ReadResponse(frame, r, v)
 }
 
-func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.View) ([]byte, error) {
+func (d defective) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
 	d.boom("AppendResponse", frame)
 	return d.toy.AppendResponse(dst, frame, r, v)
 }
@@ -102,7 +102,7 @@ func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 		begun <- struct{}{}
 		x.Detach()
 		<-time.After(250 * time.Millisecond)
-		return protocol.NewFault(protocol.Denied, nil)
+		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
 	var all []byte
@@ -128,7 +128,7 @@ func TestADrainRefusesWhatItHasNotBegun(t *testing.T) {
 		}
 	}
 	_ = p.conn.Close()
-	if served, refused := answers[protocol.Denied], answers[protocol.Draining]; served+refused != 20 || refused == 0 {
+	if served, refused := answers[protocol.ReasonDenied], answers[protocol.Draining]; served+refused != 20 || refused == 0 {
 		t.Errorf("answered with %v, want 20 answers, the last of them refusals", answers)
 	}
 	if cut := <-drained; cut != 0 {

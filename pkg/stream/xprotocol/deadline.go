@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-var errSilent = errors.New("the host answers no heartbeat")
+var errHeartbeatTimeout = errors.New("the host answers no heartbeat")
 
 // arm sees to it that expire runs at t, or before. u.mu is held. Most deadlines
 // are later than what the timer is set to already, so this mostly costs nothing.
-func (u *Client) arm(now, t time.Time) {
+func (u *UpstreamConn) arm(now, t time.Time) {
 	if u.due.IsZero() || t.Before(u.due) {
 		u.due = t
 		u.timer.Reset(max(t.Sub(now), 0))
@@ -20,7 +20,7 @@ func (u *Client) arm(now, t time.Time) {
 
 // expire ends the wait of calls whose time is up and asks a silent host whether
 // it lives. The timer runs it, on a goroutine of its own.
-func (u *Client) expire() {
+func (u *UpstreamConn) expire() {
 	b := &batch{now: time.Now()}
 	u.mu.Lock()
 	u.due = time.Time{}
@@ -31,16 +31,16 @@ func (u *Client) expire() {
 	u.expiring.Add(1)
 	defer u.expiring.Done()
 	late, next := u.calls.expired(b.now)
-	ping, dead := u.beat(b.now)
+	ping, dead := u.keepaliveDue(b.now)
 	if d := u.o.RPC.PingInterval; d > 0 {
-		u.arm(b.now, u.nextBeat(d))
+		u.arm(b.now, u.nextHeartbeat(d))
 	}
 	if !next.IsZero() {
 		u.arm(b.now, next)
 	}
 	id := uint64(0)
 	if ping {
-		id = u.calls.skip()
+		id = u.calls.reserveID()
 		u.mayEnd()
 	}
 	u.mu.Unlock()
@@ -54,7 +54,7 @@ func (u *Client) expire() {
 	}
 	b.flush()
 	if dead {
-		err = errSilent
+		err = errHeartbeatTimeout
 	}
 	if err != nil {
 		u.fail(err, b)
@@ -62,24 +62,24 @@ func (u *Client) expire() {
 }
 
 // ping asks the host whether it lives. The error is a panic of the codec's.
-func (u *Client) ping(id uint64, b *batch) (err error) {
-	defer protocol.Recover(&err)
-	u.reply(b, func(dst []byte) []byte { return u.codec.AppendPing(dst, id) })
+func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
+	defer protocol.RecoverPanic(&err)
+	u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeat(dst, id) })
 	return nil
 }
 
-// beat reports whether a ping is due, or the host is to be given up. u.mu is
+// keepaliveDue reports whether a ping is due, or the host is to be given up. u.mu is
 // held.
-func (u *Client) beat(now time.Time) (ping, dead bool) {
+func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
 	interval := u.o.RPC.PingInterval
 	if interval <= 0 {
 		return false, false
 	}
 	heard := time.Unix(0, u.heard.Load())
 	if heard.After(u.pulse.sent) {
-		u.pulse = pulse{}
+		u.pulse = keepalive{}
 	}
-	if now.Before(u.nextBeat(interval)) {
+	if now.Before(u.nextHeartbeat(interval)) {
 		return false, false
 	}
 	if u.pulse.misses >= max(u.o.RPC.PingMisses, 1) {
@@ -90,9 +90,9 @@ func (u *Client) beat(now time.Time) (ping, dead bool) {
 	return true, false
 }
 
-// nextBeat is when the next ping is due if nothing is heard until then. u.mu is
+// nextHeartbeat is when the next ping is due if nothing is heard until then. u.mu is
 // held.
-func (u *Client) nextBeat(interval time.Duration) time.Time {
+func (u *UpstreamConn) nextHeartbeat(interval time.Duration) time.Time {
 	last := time.Unix(0, u.heard.Load())
 	if u.pulse.sent.After(last) {
 		last = u.pulse.sent

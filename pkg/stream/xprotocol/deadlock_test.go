@@ -15,11 +15,11 @@ import (
 func TestAConnectionThatWasClosedAtTheLimitEnds(t *testing.T) {
 	begun, finish := make(chan struct{}), make(chan struct{})
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		_ = x.Meta.Conn.Link.(*network.Conn).Close()
+		_ = x.Meta.Conn.DownstreamConn.(*network.Conn).Close()
 		close(begun)
 		x.Detach()
 		<-finish
-		return protocol.NewFault(protocol.Denied, nil)
+		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = 1 })
 	p := r.dial()
 	p.write(ask(1, "x"))

@@ -81,7 +81,7 @@ func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
 		Name:      config.Protocol(c.Traits().Name),
 		Match:     c.Match,
 		NewServer: func(o stream.ServerOptions) stream.Server { return newServer(e, c, o) },
-		NewClient: func(conn *network.Conn, o stream.ClientOptions) stream.Client {
+		NewUpstreamConn: func(conn *network.Conn, o stream.UpstreamConnOptions) stream.UpstreamConn {
 			return newClient(e, c, conn, o)
 		},
 		Multiplexed: true,
@@ -138,7 +138,7 @@ func (e *Engine) take() *request {
 func (e *Engine) give(r *request) {
 	r.c, r.next = nil, nil
 	r.sent = waiting{}
-	r.watch.Clear() // its caller may have left just when it was over
+	r.watch.Reset() // its caller may have left just when it was over
 	if r.frame != nil {
 		r.frame.Release()
 		r.frame = nil

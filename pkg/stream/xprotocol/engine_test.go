@@ -15,7 +15,7 @@ import (
 // forwardTo is a service that sends everything on one connection, once it is
 // there.
 type forwardTo struct {
-	client atomic.Pointer[Client]
+	client atomic.Pointer[UpstreamConn]
 	whole  bool // it wants a stack to wait on
 }
 
@@ -162,7 +162,7 @@ func testACallerThatGoesEndsItsRequests(t *testing.T, to *forwardTo) {
 	_ = p.conn.Close()
 	r.await(func() bool { return len(r.observed) == 3 })
 	for _, o := range r.observed {
-		if o.reason != protocol.DownstreamGone {
+		if o.reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("recorded as %v", o.reason)
 		}
 	}
@@ -196,7 +196,7 @@ func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 			x.Detach()
 			<-release
 		}
-		x.Reply(403, "", "")
+		x.LocalReply(403, "", "")
 		return nil
 	}), nil)
 	p := r.dial()
@@ -206,7 +206,7 @@ func TestAServiceThatWaitsHoldsNobodyUp(t *testing.T) {
 		t.Errorf("%d is answered first", head.ID)
 	}
 	close(release)
-	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.Denied {
+	if head, frame := p.read(); head.ID != 1 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
 		t.Errorf("id %d, %v", head.ID, protocol.Reason(frame[2]))
 	}
 }
@@ -245,8 +245,8 @@ func testOneWayRequestsAreNeverAnswered(t *testing.T, to *forwardTo) {
 func TestPingsAreAnsweredInPlace(t *testing.T) {
 	r := newRig(t, &forwardTo{}, nil)
 	p := r.dial()
-	p.write(appendToyID(nil, codec.Ping, 77, ""))
-	if head, _ := p.read(); head.Kind != codec.Pong || head.ID != 77 {
+	p.write(appendToyID(nil, codec.Heartbeat, 77, ""))
+	if head, _ := p.read(); head.Kind != codec.HeartbeatAck || head.ID != 77 {
 		t.Errorf("%+v", head)
 	}
 }

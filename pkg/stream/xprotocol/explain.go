@@ -17,7 +17,7 @@ func (r *request) fault() (protocol.Reason, string) {
 	x := &r.x
 	reason := x.Record.Reason
 	said := ""
-	if reason == protocol.None {
+	if reason == protocol.ReasonNone {
 		reason, said = reasonOf(x.Response.Status), text(x.Response.Body)
 		if reason == protocol.NotImplemented {
 			said = fmt.Sprintf("an answer with HTTP status %d has no form in %s", x.Response.Status, r.c.s.traits.Name)
@@ -40,8 +40,8 @@ func (r *request) fault() (protocol.Reason, string) {
 		b.WriteString("]")
 	}
 	b.WriteString(", listener " + r.c.s.o.Listener)
-	if x.Record.Target != "" {
-		b.WriteString(", cluster " + x.Record.Target)
+	if x.Record.TargetCluster != "" {
+		b.WriteString(", cluster " + x.Record.TargetCluster)
 	}
 	if h := x.Record.Host(); h != nil {
 		b.WriteString(", host " + h.Name())
@@ -61,9 +61,9 @@ func reasonOf(status int) protocol.Reason {
 	case 401:
 		return protocol.Unauthenticated
 	case 403:
-		return protocol.Denied
+		return protocol.ReasonDenied
 	case 404:
-		return protocol.NoRoute
+		return protocol.ReasonNoRoute
 	case 413:
 		return protocol.BodyTooLarge
 	case 429, 509:

@@ -8,24 +8,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// turn says whose a request is between sending it and the answer: of who sends it,
+// waitState says whose a request is between sending it and the answer: of who sends it,
 // until that has nothing more to do, and then of who has the answer.
 //
 //	running ──── rest ────▶ resting ─── wake ──▶ running
 //	   └──────── wake ────▶ woken   ─── rest ──▶ running (it goes on at once)
-type turn struct{ state atomic.Uint32 }
+type waitState struct{ state atomic.Uint32 }
 
 // States of a turn.
 const (
 	running uint32 = iota
-	resting
+	stateWaiting
 	woken
 )
 
 // rest gives the request away until it is woken, and reports false if it was
 // already: then it is still the caller's.
-func (t *turn) rest() bool {
-	if t.state.CompareAndSwap(running, resting) {
+func (t *waitState) rest() bool {
+	if t.state.CompareAndSwap(running, stateWaiting) {
 		return true
 	}
 	t.state.Store(running)
@@ -34,15 +34,15 @@ func (t *turn) rest() bool {
 
 // wake reports whether the request is the caller's to go on with. Otherwise it
 // runs, and will not rest. Called once for each rest.
-func (t *turn) wake() bool {
-	if t.state.CompareAndSwap(resting, running) {
+func (t *waitState) wake() bool {
+	if t.state.CompareAndSwap(stateWaiting, running) {
 		return true
 	}
 	if t.state.CompareAndSwap(running, woken) {
 		return false
 	}
 	// It began to rest in between.
-	if !t.state.CompareAndSwap(resting, running) {
+	if !t.state.CompareAndSwap(stateWaiting, running) {
 		panic("xprotocol: woken twice")
 	}
 	return true
@@ -84,7 +84,7 @@ func newFiber() *fiber {
 				return
 			}
 			f.idle = false
-			f.err = protocol.Contain(f.ctx, f.service, &f.r.x)
+			f.err = protocol.ServeRecovered(f.ctx, f.service, &f.r.x)
 		}
 	})
 	f.next() // to its first rest

@@ -64,7 +64,7 @@ func (s *lateCaller) serve(ctx context.Context) {
 func (r *rig) lateServer(service protocol.Service, change func(o *stream.ServerOptions)) stream.Server {
 	o := stream.ServerOptions{
 		Listener: "late", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
-		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
+		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &tally{rig: r} },
 	}
 	if change != nil {
 		change(&o)
@@ -120,7 +120,7 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 			var served atomic.Int64
 			service := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 				served.Add(1)
-				x.Reply(403, "", "")
+				x.LocalReply(403, "", "")
 				return nil
 			})
 			r := newRig(t, service, nil)
@@ -130,8 +130,8 @@ func TestRequestsOfACallerThatHasLeftAreNotServed(t *testing.T) {
 				t.Errorf("%d requests were served, want none", got)
 			}
 			for _, o := range r.recorded() {
-				if o.reason != protocol.DownstreamGone {
-					t.Fatalf("recorded as %v, want %v", o.reason, protocol.DownstreamGone)
+				if o.reason != protocol.ReasonDownstreamDisconnect {
+					t.Fatalf("recorded as %v, want %v", o.reason, protocol.ReasonDownstreamDisconnect)
 				}
 			}
 		})
@@ -147,7 +147,7 @@ func TestARequestThatNeverStartedIsReadForTheLogOnly(t *testing.T) {
 		r.reads.Store(reads)
 		r.serveLate(service, burst(1, codec.Request), (*net.TCPConn).Close, nil)
 		r.await(func() bool { return len(r.observed) == 1 })
-		if got := r.recorded()[0]; got.path != want || got.reason != protocol.DownstreamGone {
+		if got := r.recorded()[0]; got.path != want || got.reason != protocol.ReasonDownstreamDisconnect {
 			t.Errorf("reads %v: recorded as %+v, want the path %q", reads, got, want)
 		}
 	}
@@ -215,7 +215,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	release, waiting := make(chan struct{}), make(chan error, n)
 	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
-		defer x.Caller.Watch(func() { close(gone) })()
+		defer x.Caller.OnDisconnect(func() { close(gone) })()
 		x.Detach()
 		waiting <- nil
 		select {
@@ -243,7 +243,7 @@ func TestOneWayRequestsOfACallerThatHasLeftAreServed(t *testing.T) {
 	r.await(func() bool { return len(r.observed) == 2*n })
 	served := 0
 	for _, o := range r.recorded() {
-		if o.reason == protocol.None {
+		if o.reason == protocol.ReasonNone {
 			served++
 		}
 	}
@@ -257,14 +257,14 @@ func TestADrainThatEndsAbandonsOneWayRequests(t *testing.T) {
 	begun := make(chan struct{})
 	service := protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 		gone := make(chan struct{})
-		defer x.Caller.Watch(func() { close(gone) })()
+		defer x.Caller.OnDisconnect(func() { close(gone) })()
 		x.Detach()
 		close(begun)
 		select {
 		case <-ctx.Done():
 		case <-gone:
 		}
-		return protocol.Faultf(protocol.DownstreamGone, "gave up")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "gave up")
 	})
 	r := newRig(t, service, nil)
 	s := r.serveLate(service, burst(1, codec.OneWay), (*net.TCPConn).Close, nil)
@@ -316,8 +316,8 @@ func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
 		_ = s.caller.SetLinger(0)
 		_ = s.caller.Close()
 		r.await(func() bool { return len(r.observed) == 1 })
-		if got := r.recorded()[0].reason; got != protocol.DownstreamGone {
-			t.Errorf("recorded as %v, want %v", got, protocol.DownstreamGone)
+		if got := r.recorded()[0].reason; got != protocol.ReasonDownstreamDisconnect {
+			t.Errorf("recorded as %v, want %v", got, protocol.ReasonDownstreamDisconnect)
 		}
 	})
 }
@@ -325,7 +325,7 @@ func TestAHalfClosedCallerThatLeavesEndsItsRequests(t *testing.T) {
 // deafCodec cannot tell a caller of a fault.
 type deafCodec struct{ toy }
 
-func (deafCodec) AppendFault([]byte, []byte, protocol.Reason, string) []byte {
+func (deafCodec) AppendErrorResponse([]byte, []byte, protocol.Reason, string) []byte {
 	panic("no faults today")
 }
 
@@ -334,7 +334,7 @@ func (deafCodec) AppendFault([]byte, []byte, protocol.Reason, string) []byte {
 func TestAnAnswerThatCannotBeMadeEndsAnIdleConnection(t *testing.T) {
 	for _, limit := range []int{0, 1} {
 		r := newRigOf(t, deafCodec{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
-			return protocol.NewFault(protocol.Denied, nil)
+			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 		p := r.dial()
 		p.write(ask(1, "x"))

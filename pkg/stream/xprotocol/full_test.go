@@ -57,7 +57,7 @@ func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return slices.ContainsFunc(r.observed, func(o observation) bool {
-				return o.reason == protocol.DownstreamGone && strings.Contains(o.detail, "too much waits")
+				return o.reason == protocol.ReasonDownstreamDisconnect && strings.Contains(o.detail, "too much waits")
 			})
 		}
 		late, look := time.After(time.Minute), time.NewTicker(time.Millisecond)
@@ -86,7 +86,7 @@ func TestRequestsToAHostThatDoesNotReadAreRefused(t *testing.T) {
 					return
 				}
 			}
-		}), func(o *stream.ClientOptions) { o.RPC.MaxQueued = queued }))
+		}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxQueued = queued }))
 		refused := make(chan bool, enough)
 		for range enough {
 			p := r.dial()

@@ -14,7 +14,7 @@ func TestWhatWasAnsweredLastIsNotHeldBack(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), nil)
 	u := r.client(host(t, func(p *peer) { p.read() }), nil)
 	held := &batch{tallies: []tallied{{server: &server{engine: r.engine}, tally: &tally{rig: r, seen: []observation{{code: 7}}}}}}
-	u.fail(errSilent, new(batch))
+	u.fail(errHeartbeatTimeout, new(batch))
 	u.fail(io.EOF, held)
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -7,7 +7,7 @@ import (
 
 // close ends what is under way, for the caller is gone, and waits for that. One-way
 // requests are served to their end. What was answered already still leaves.
-func (c *session) close(cancel context.CancelFunc) {
+func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.in.release()
 	c.dropFresh()
 	c.batch.flush()
@@ -23,7 +23,7 @@ func (c *session) close(cancel context.CancelFunc) {
 		c.mu.Unlock()
 		stop()
 	}
-	for _, r := range c.all { // the reader is the only goroutine left
+	for _, r := range c.allRequests { // the reader is the only goroutine left
 		c.s.engine.give(r)
 	}
 	c.outbox.Close()
@@ -31,9 +31,9 @@ func (c *session) close(cancel context.CancelFunc) {
 
 // dropFresh ends the requests that have not started, but for one-way requests: those start,
 // because their caller has nothing to wait for.
-func (c *session) dropFresh() {
+func (c *downstreamConn) dropFresh() {
 	for r := c.takeFresh(); r != nil; r = c.takeFresh() {
-		if r.oneWay() && !c.refusing {
+		if r.oneWay() && !c.rejecting {
 			r.serve(&c.batch)
 		} else {
 			r.cancel(&c.batch)
@@ -43,7 +43,7 @@ func (c *session) dropFresh() {
 
 // abandonLasting tells every request under way that its caller is gone; one-way requests
 // only once the connection's time to drain is over. stop takes that back.
-func (c *session) abandonLasting() (stop func()) {
+func (c *downstreamConn) abandonLasting() (stop func()) {
 	over := c.lasting.Err() != nil || c.conn.DrainExpiring()
 	if !c.abandon(over) {
 		return func() {}
@@ -63,15 +63,15 @@ func (c *session) abandonLasting() (stop func()) {
 
 // abandon tells every request under way that its caller is gone; one-way requests only if
 // all. It reports whether there are some that it did not tell.
-func (c *session) abandon(all bool) (others bool) {
+func (c *downstreamConn) abandon(all bool) (others bool) {
 	idle := map[*request]bool{}
-	for _, first := range [...]*request{c.spare, c.back.Load()} {
+	for _, first := range [...]*request{c.freeRequests, c.returnedRequests.Load()} {
 		for r := first; r != nil; r = r.next {
 			idle[r] = true
 		}
 	}
 	var pending []waiting
-	for _, r := range c.all {
+	for _, r := range c.allRequests {
 		switch {
 		case idle[r]:
 			continue
@@ -79,7 +79,7 @@ func (c *session) abandon(all bool) (others bool) {
 			others = true
 			continue
 		}
-		for _, on := range [...]waiting{r.sent, r.watch.Leave(c.s.engine.start)} {
+		for _, on := range [...]waiting{r.sent, r.watch.NotifyDisconnect(c.s.engine.start)} {
 			if on.client != nil {
 				pending = append(pending, on)
 			}

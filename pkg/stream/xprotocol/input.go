@@ -62,11 +62,11 @@ func (in *input) drop() {
 // never the whole, even if that is there. The frame is valid until consume.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	b := in.buf.Bytes()
-	head, err := c.Next(b)
+	head, err := c.ParseFrame(b)
 	switch {
 	case err != nil || head.Size == 0:
 		return head, nil, err
-	case limit > 0 && head.Size > limit && head.Size > c.Traits().MinHead:
+	case limit > 0 && head.Size > limit && head.Size > c.Traits().FrameHeaderLen:
 		return head, b[:min(len(b), head.Size-1)], nil
 	case head.Size <= len(b):
 		return head, b[:head.Size:head.Size], nil

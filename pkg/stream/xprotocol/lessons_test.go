@@ -21,7 +21,7 @@ type fewIDs struct{ toy }
 
 const perConn = 9
 
-var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + idsLeft, MinHead: toyHead}
+var fewTraits = codec.Traits{Name: "few", Version: "few/1", MaxID: perConn - 1 + idsLeft, FrameHeaderLen: toyHead}
 
 func (fewIDs) Traits() *codec.Traits { return &fewTraits }
 
@@ -29,9 +29,9 @@ func (fewIDs) Traits() *codec.Traits { return &fewTraits }
 // that one says that it takes no more, as a pool does.
 type replacing struct {
 	mu      sync.Mutex
-	rig     *rig      // guarded by mu
-	address string    // guarded by mu
-	all     []*Client // guarded by mu
+	rig     *rig            // guarded by mu
+	address string          // guarded by mu
+	all     []*UpstreamConn // guarded by mu
 }
 
 func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -42,7 +42,7 @@ func (p *replacing) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return u.Serve(ctx, x)
 }
 
-func (p *replacing) newest() (*Client, error) {
+func (p *replacing) newest() (*UpstreamConn, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if n := len(p.all); n > 0 && p.all[n-1].Usable(0) {
@@ -56,12 +56,12 @@ func (p *replacing) newest() (*Client, error) {
 }
 
 // few is a connection with few ids.
-func few(r *rig, address string) (*Client, error) {
+func few(r *rig, address string) (*UpstreamConn, error) {
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
 		return nil, err
 	}
-	u := newClient(r.engine, fewIDs{}, conn, stream.ClientOptions{RPC: r.options, Released: func(bool) {}})
+	u := newClient(r.engine, fewIDs{}, conn, stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}})
 	r.t.Cleanup(func() { _ = u.Close() })
 	return u, nil
 }

@@ -17,7 +17,7 @@ import (
 
 // denies answers everything with Denied.
 var denies = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-	return protocol.NewFault(protocol.Denied, nil)
+	return protocol.NewFault(protocol.ReasonDenied, nil)
 })
 
 func TestFramesAreTheSameAtEverySplit(t *testing.T) { inBothWays(t, testFramesAreTheSameAtEverySplit) }
@@ -52,7 +52,7 @@ func TestAFrameThatIsTooLargeIsAFaultAtOnce(t *testing.T) {
 	}
 	p.write(large[100:])
 	p.write(ask(2, "")) // the connection goes on behind it
-	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.Denied {
+	if head, frame := p.read(); head.ID != 2 || protocol.Reason(frame[2]) != protocol.ReasonDenied {
 		t.Errorf("id %d: %v", head.ID, protocol.Reason(frame[2]))
 	}
 }
@@ -84,7 +84,7 @@ func testAnAnswerThatIsTooLargeFailsItsRequestOnly(t *testing.T, to *forwardTo) 
 		p.write(reply(large, strings.Repeat("x", 5000)))
 		p.write(reply(small, "ok"))
 		p.read()
-	}), func(o *stream.ClientOptions) { o.RPC.MaxFrameSize = 1000 }))
+	}), func(o *stream.UpstreamConnOptions) { o.RPC.MaxFrameSize = 1000 }))
 	p := r.dial()
 	p.write(ask(1, ""))
 	p.write(ask(2, ""))
@@ -103,7 +103,7 @@ func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 		for _, pieces := range []int{1, 7, 64 << 10} {
 			t.Run(fmt.Sprintf("%d bytes in %d pieces", size, pieces), func(t *testing.T) {
 				r := newRig(t, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
-					return protocol.NewFault(protocol.Denied, nil)
+					return protocol.NewFault(protocol.ReasonDenied, nil)
 				}), func(o *stream.ServerOptions) { o.RPC.MaxFrameSize = limit })
 				p := r.dial()
 				text := strings.Repeat("x", size-len(ask(1, "")))
@@ -113,11 +113,11 @@ func TestAFrameAboveTheLimitIsRefusedHoweverItArrives(t *testing.T) {
 						p.write(piece)
 					}
 				}()
-				first := protocol.Denied
+				first := protocol.ReasonDenied
 				if size > limit {
 					first = protocol.BodyTooLarge
 				}
-				for i, want := range []protocol.Reason{first, protocol.Denied} {
+				for i, want := range []protocol.Reason{first, protocol.ReasonDenied} {
 					if head, frame := p.read(); head.ID != uint64(i+1) || protocol.Reason(frame[2]) != want {
 						t.Errorf("request %d is answered with %v, want %v", head.ID, protocol.Reason(frame[2]), want)
 					}
@@ -140,7 +140,7 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 		begun <- struct{}{}
 		<-release
 		now.Add(-1)
-		x.Reply(403, "", "")
+		x.LocalReply(403, "", "")
 		return nil
 	}), func(o *stream.ServerOptions) { o.RPC.MaxInFlight = limit })
 	p := r.dial()
@@ -200,11 +200,11 @@ func testAHostThatIsSilentIsAskedAndGivenUp(t *testing.T, to *forwardTo) {
 			if frame == nil {
 				return
 			}
-			if head.Kind == codec.Ping {
+			if head.Kind == codec.Heartbeat {
 				pings <- head.ID
 			}
 		}
-	}), func(o *stream.ClientOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 10*time.Millisecond, 3 }))
+	}), func(o *stream.UpstreamConnOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 10*time.Millisecond, 3 }))
 	p := r.dial()
 	p.write(ask(1, ""))
 	if _, frame := p.read(); protocol.Reason(frame[2]) != protocol.UpstreamClosed {
@@ -226,14 +226,14 @@ func testAHostThatAnswersPingsIsKept(t *testing.T, to *forwardTo) {
 			if frame == nil {
 				return
 			}
-			if head.Kind == codec.Ping {
-				p.write(toy{}.AppendPong(nil, frame))
+			if head.Kind == codec.Heartbeat {
+				p.write(toy{}.AppendHeartbeatAck(nil, frame))
 				if n++; n == 5 {
 					close(enough)
 				}
 			}
 		}
-	}), func(o *stream.ClientOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 5*time.Millisecond, 2 }))
+	}), func(o *stream.UpstreamConnOptions) { o.RPC.PingInterval, o.RPC.PingMisses = 5*time.Millisecond, 2 }))
 	<-enough
 	if !to.client.Load().Usable(0) {
 		t.Error("it was given up")
@@ -254,8 +254,8 @@ func testAHostThatGoesAwayGetsNoNewRequests(t *testing.T, to *forwardTo) {
 		p.write(toy{}.AppendGoAway(nil, 0))
 		p.write(reply(head, "before I go"))
 		p.read()
-	}), func(o *stream.ClientOptions) {
-		o.Released = func(ok bool) { reusable.Store(ok); close(done) }
+	}), func(o *stream.UpstreamConnOptions) {
+		o.OnRelease = func(ok bool) { reusable.Store(ok); close(done) }
 	}))
 	p := r.dial()
 	p.write(ask(1, ""))
@@ -310,7 +310,7 @@ func testADrainTellsTheCallerAndFinishesWhatIsUnderWay(t *testing.T, to *forward
 // shy is a protocol of which many peers do not know how to say goodbye.
 type shy struct{ toy }
 
-var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, MinHead: toyHead, RareGoAway: true}
+var shyTraits = codec.Traits{Name: "shy", Version: "shy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead, OptInGoAway: true}
 
 func (shy) Traits() *codec.Traits { return &shyTraits }
 
@@ -321,7 +321,7 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 			x.Detach()
 			close(arrived)
 			<-answer
-			return protocol.NewFault(protocol.Denied, nil)
+			return protocol.NewFault(protocol.ReasonDenied, nil)
 		}), func(o *stream.ServerOptions) { o.RPC.GoAway = asked })
 		p := r.dial()
 		p.write(ask(1, ""))
@@ -352,7 +352,7 @@ func TestARareGoodbyeIsSaidOnlyIfAskedFor(t *testing.T) {
 // end; none is cut in the middle.
 func TestADrainAnswersACallerThatGoesOnAsking(t *testing.T) {
 	r := newRigOf(t, shy{}, protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error {
-		return protocol.NewFault(protocol.Denied, nil)
+		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
 	p := r.dial()
 	drained := make(chan int)
@@ -409,11 +409,11 @@ func TestAPanicCostsOneRequest(t *testing.T) {
 		if x.Request.ContentLength > 0 {
 			panic("a defect")
 		}
-		return protocol.NewFault(protocol.Denied, nil)
+		return protocol.NewFault(protocol.ReasonDenied, nil)
 	}), nil)
 	p := r.dial()
 	p.write(append(ask(1, "x"), ask(2, "")...))
-	for _, want := range []protocol.Reason{protocol.Internal, protocol.Denied} {
+	for _, want := range []protocol.Reason{protocol.Internal, protocol.ReasonDenied} {
 		if _, frame := p.read(); protocol.Reason(frame[2]) != want {
 			t.Errorf("answered with %v, want %v", protocol.Reason(frame[2]), want)
 		}
@@ -454,7 +454,7 @@ func TestAFaultSaysWhatAndWhere(t *testing.T) {
 // TestIdsAreNotUsedTwice: lesson 18. An id whose answer is outstanding is left
 // out, and a connection is given up before its ids end.
 func TestIdsAreNotUsedTwice(t *testing.T) {
-	var table table
+	var table callTable
 	table.max = idsLeft + 1000
 	seen := map[uint64]bool{}
 	var held []uint64

@@ -45,11 +45,11 @@ func (c fused) Traits() *codec.Traits {
 	return c.toy.Traits()
 }
 
-func (c fused) Next(b []byte) (codec.Frame, error) {
-	if bytes.Contains(b, []byte("boom")) || len(b) >= toyHead && codec.Kind(b[1]) == codec.Ping {
+func (c fused) ParseFrame(b []byte) (codec.Frame, error) {
+	if bytes.Contains(b, []byte("boom")) || len(b) >= toyHead && codec.Kind(b[1]) == codec.Heartbeat {
 		c.reach(c.side + " Next")
 	}
-	return c.toy.Next(b)
+	return c.toy.ParseFrame(b)
 }
 
 func (c fused) SetID(frame []byte, id uint64) {
@@ -57,39 +57,39 @@ func (c fused) SetID(frame []byte, id uint64) {
 	c.toy.SetID(frame, id)
 }
 
-func (c fused) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
+func (c fused) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	c.reach(c.side + " ReadRequest")
 	return c.toy.ReadRequest(frame, r, v)
 }
 
-func (c fused) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, left time.Duration) ([]byte, error) {
+func (c fused) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	c.reach(c.side + " AppendRequest")
 	return c.toy.AppendRequest(dst, frame, r, v, left)
 }
 
-func (c fused) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error {
+func (c fused) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	c.reach(c.side + " ReadResponse")
 	return c.toy.ReadResponse(frame, r, v)
 }
 
-func (c fused) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.View) ([]byte, error) {
+func (c fused) AppendResponse(dst, frame []byte, r *protocol.Response, v *codec.FrameView) ([]byte, error) {
 	c.reach(c.side + " AppendResponse")
 	return c.toy.AppendResponse(dst, frame, r, v)
 }
 
-func (c fused) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+func (c fused) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	c.reach(c.side + " AppendFault")
-	return c.toy.AppendFault(dst, frame, reason, text)
+	return c.toy.AppendErrorResponse(dst, frame, reason, text)
 }
 
-func (c fused) AppendPing(dst []byte, id uint64) []byte {
+func (c fused) AppendHeartbeat(dst []byte, id uint64) []byte {
 	c.reach(c.side + " AppendPing")
-	return c.toy.AppendPing(dst, id)
+	return c.toy.AppendHeartbeat(dst, id)
 }
 
-func (c fused) AppendPong(dst, ping []byte) []byte {
+func (c fused) AppendHeartbeatAck(dst, ping []byte) []byte {
 	c.reach(c.side + " AppendPong")
-	return c.toy.AppendPong(dst, ping)
+	return c.toy.AppendHeartbeatAck(dst, ping)
 }
 
 func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
@@ -100,24 +100,24 @@ func (c fused) AppendGoAway(dst []byte, id uint64) []byte {
 // fusedService is a service, its finisher and the body of its replies, with a point in each.
 type fusedService struct {
 	*fuse
-	next  *atomic.Pointer[Client]
+	next  *atomic.Pointer[UpstreamConn]
 	forks bool                                    // it wants a stack
 	wrap  *func(body protocol.Body) protocol.Body // puts a body around that of each answer; to nil: none
 }
 
 func (s *fusedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s.reach("Serve")
-	defer x.Caller.Watch(func() { s.reach("gone") })()
+	defer x.Caller.OnDisconnect(func() { s.reach("gone") })()
 	s.sent.Add(1)
 	return s.answer(x, s.next.Load().Serve(ctx, x))
 }
 
 func (s *fusedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if s.forks {
-		return x.Fork(ctx, protocol.ServiceFunc(s.Serve))
+		return x.RunBlocking(ctx, protocol.ServiceFunc(s.Serve))
 	}
 	s.reach("Start")
-	x.Then(s)
+	x.PushFinisher(s)
 	s.sent.Add(1)
 	return s.next.Load().Start(ctx, x)
 }
@@ -130,7 +130,7 @@ func (s *fusedService) Finish(_ context.Context, x *protocol.Exchange, err error
 // answer makes a reply whose body is a point, if a point of a body is armed.
 func (s *fusedService) answer(x *protocol.Exchange, err error) error {
 	if at := s.at.Load(); err == nil && at != nil && strings.HasPrefix(*at, "body ") {
-		x.Reply(500, "", "")
+		x.LocalReply(500, "", "")
 		x.Response.Body = fusedBody{s.fuse}
 	} else if err == nil && *s.wrap != nil {
 		x.Response.Body = (*s.wrap)(x.Response.Body)
@@ -170,7 +170,7 @@ func (t *fusedTally) Flush() {
 type fusedRig struct {
 	*rig
 	fuse
-	client atomic.Pointer[Client]
+	client atomic.Pointer[UpstreamConn]
 	wrap   func(body protocol.Body) protocol.Body // set before there are requests; nil: none
 }
 
@@ -182,7 +182,7 @@ func newFusedRig(t *testing.T, forks bool) *fusedRig {
 			f.reach("Observe")
 			r.observe(x)
 		}
-		o.NewTally = func() stream.Tally {
+		o.NewBatchObserver = func() stream.BatchObserver {
 			f.reach("NewTally")
 			return &fusedTally{&f.fuse, tally{rig: r}}
 		}
@@ -192,13 +192,13 @@ func newFusedRig(t *testing.T, forks bool) *fusedRig {
 }
 
 // connect makes a host's connection the one that requests are sent on.
-func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.ClientOptions)) {
+func (f *fusedRig) connect(t *testing.T, serve func(p *peer), change func(o *stream.UpstreamConnOptions)) {
 	t.Helper()
 	conn, err := network.Dialer{}.Dial(t.Context(), "tcp", host(t, serve), time.Now().Add(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := stream.ClientOptions{RPC: f.options, Released: func(bool) {
+	o := stream.UpstreamConnOptions{RPC: f.options, OnRelease: func(bool) {
 		f.released.Add(1)
 		f.reach("Released")
 	}}
@@ -273,7 +273,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 		got = closed
 	case head.ID != 1:
 		t.Fatalf("id %d is answered, want 1", head.ID)
-	case protocol.Reason(frame[2]) != protocol.None:
+	case protocol.Reason(frame[2]) != protocol.ReasonNone:
 		got = failed
 	}
 	if point == "body Close" && got == failed {
@@ -283,7 +283,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 		t.Errorf("the request is %s (point reached: %v), want %s; frame %q", got, f.burned(), want, frame)
 	}
 	close(release)
-	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.None {
+	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.ReasonNone {
 		t.Errorf("the exchange beside it is answered with %q, want its answer", frame)
 	}
 	f.arm("none")
@@ -292,7 +292,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	}
 	q := f.dial()
 	q.write(ask(2, "fine"))
-	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.None {
+	if _, frame = q.read(); frame == nil || protocol.Reason(frame[2]) != protocol.ReasonNone {
 		t.Errorf("a request afterwards is answered with %q", frame)
 	}
 	for _, p := range []*peer{by, p, q} {
@@ -309,7 +309,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 }
 
 // awaitRequests waits until so many calls wait for an answer on u.
-func awaitRequests(t *testing.T, u *Client, n int) {
+func awaitRequests(t *testing.T, u *UpstreamConn, n int) {
 	t.Helper()
 	for late := time.Now().Add(10 * time.Second); ; runtime.Gosched() {
 		u.mu.Lock()
@@ -331,7 +331,7 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 		f.connect(t, echoes, nil)
 		f.arm("server AppendPong")
 		p := f.dial()
-		p.write(toy{}.AppendPing(nil, 1))
+		p.write(toy{}.AppendHeartbeat(nil, 1))
 		if _, frame := p.read(); frame != nil || !f.burned() {
 			t.Errorf("got %q, want the end of the connection", frame)
 		}
@@ -353,14 +353,14 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 		}
 	})
 	for point, serve := range map[string]func(p *peer){
-		"client AppendPong":  func(p *peer) { p.read(); p.write(toy{}.AppendPing(nil, 1)); p.read() },
+		"client AppendPong":  func(p *peer) { p.read(); p.write(toy{}.AppendHeartbeat(nil, 1)); p.read() },
 		"client AppendFault": func(p *peer) { p.read(); p.write(ask(5, "call back")); p.read() },
 		"client AppendPing":  func(p *peer) { p.read(); p.read() },
 	} {
 		for _, forks := range []bool{false, true} { // each with a rig of its own, which counts buffers
 			t.Run(fmt.Sprintf("%s, forks: %t", point, forks), func(t *testing.T) {
 				f := newFusedRig(t, forks)
-				f.connect(t, serve, func(o *stream.ClientOptions) {
+				f.connect(t, serve, func(o *stream.UpstreamConnOptions) {
 					if point == "client AppendPing" {
 						o.RPC.PingInterval = 50 * time.Millisecond
 					}
@@ -368,7 +368,7 @@ func TestAPanicOfASignalCostsAConnection(t *testing.T) {
 				f.arm(point)
 				p := f.dial()
 				p.write(ask(1, "x"))
-				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.None || !f.burned() {
+				if _, frame := p.read(); frame == nil || protocol.Reason(frame[2]) == protocol.ReasonNone || !f.burned() {
 					t.Errorf("answered with %q, want a fault: the host's connection is lost", frame)
 				}
 			})

@@ -18,20 +18,20 @@ type request struct {
 	engine *Engine  // immutable
 	next   *request // of the session's requests that serve nothing
 	x      protocol.Exchange
-	turn   turn
+	turn   waitState
 
 	// Of the request that is served.
 	watched bool   // watch was used; a byte next to turn
 	batch   *batch // of the goroutine that it is on; nil: a worker's
 	fork    *fiber // what serves it and may wait; nil: nothing
 	call    call   // on a host's connection
-	c       *session
+	c       *downstreamConn
 	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it; nil: there is no memory for one
 	head    codec.Frame
 	sent    waiting       // of the session's reader: what it sent on its own stack
 	message codec.Message // x.Request.Body
 
-	watch stream.Watch[waiting] // an id comes only once
+	watch stream.DisconnectWatch[waiting] // an id comes only once
 }
 
 func newRequest(e *Engine) *request {
@@ -48,7 +48,7 @@ func (r *request) serve(b *batch) {
 	r.x.Meta.Start = r.now()
 	err := r.read()
 	if err == nil {
-		err = r.x.Begin(r.context(), r.c.s.service)
+		err = r.x.StartAsync(r.context(), r.c.s.service)
 	}
 	r.conclude(err)
 }
@@ -127,19 +127,19 @@ func (r *request) conclude(err error) {
 // settle has the caller answered: with what there is, or with err. The error that it
 // returns is a panic of what it called.
 func (r *request) settle(err error) (failed error) {
-	defer protocol.Recover(&failed)
+	defer protocol.RecoverPanic(&failed)
 	x := &r.x
 	if err != nil {
-		x.Fail(err)
+		x.LocalReplyError(err)
 	}
-	if !x.Request.OneWay && x.Record.Reason != protocol.DownstreamGone {
+	if !x.Request.OneWay && x.Record.Reason != protocol.ReasonDownstreamDisconnect {
 		r.answer()
 	}
 	return nil
 }
 
-// Fork is protocol.Forker's.
-func (r *request) Fork(ctx context.Context, s protocol.Service) error {
+// RunBlocking is protocol.BlockingRunner's.
+func (r *request) RunBlocking(ctx context.Context, s protocol.Service) error {
 	if r.fork != nil {
 		return s.Serve(ctx, &r.x)
 	}
@@ -198,7 +198,7 @@ func (r *request) park() { r.fork.park() }
 // passes is waiter's: a request that rests, and has no fork, is answered and done
 // with on the stack of who wakes it. A service that forks then has dropped the
 // answer before.
-func (r *request) passes() bool { return r.turn.state.Load() == resting && r.fork == nil }
+func (r *request) passes() bool { return r.turn.state.Load() == stateWaiting && r.fork == nil }
 
 // wake is waiter's.
 func (r *request) wake(b *batch) {
@@ -236,11 +236,11 @@ func (r *request) Detach() {
 	}
 }
 
-// Inform is protocol.Caller's: there are no interim answers in RPC.
-func (*request) Inform(int, *protocol.Header) error { return nil }
+// SendInterim is protocol.Downstream's: there are no interim answers in RPC.
+func (*request) SendInterim(int, *protocol.Header) error { return nil }
 
-// Watch is protocol.Caller's.
-func (r *request) Watch(gone func()) (stop func()) {
+// OnDisconnect is protocol.Downstream's.
+func (r *request) OnDisconnect(gone func()) (stop func()) {
 	r.watched = true
 	return r.watch.Start(r.engine.start, gone)
 }
@@ -251,7 +251,7 @@ func (r *request) Canceled() bool { return r.watch.Ended() }
 // read makes the frame x.Request. A panic of the codec's is an error: where the frame
 // ends is known, so that it costs no more than the request.
 func (r *request) read() (err error) {
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	x, s := &r.x, r.c.s
 	r.describe()
 	frame := r.frame.Bytes()
@@ -276,7 +276,7 @@ func (r *request) describe() {
 	x, traits := &r.x, r.c.s.traits
 	x.Meta.Conn = &r.c.meta
 	x.Meta.Protocol, x.Meta.Version = traits.Name, traits.Version
-	x.Meta.HeadSize = traits.MinHead
+	x.Meta.HeadSize = traits.FrameHeaderLen
 	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
@@ -288,15 +288,15 @@ func (r *request) answer() {
 		if err == nil {
 			return
 		}
-		r.x.Fail(err) // the codec cannot write the response
+		r.x.LocalReplyError(err) // the codec cannot write the response
 	}
 	reason, text := r.fault()
 	own := r.c.s.codec
 	_ = r.put(faultSize, func(dst []byte) ([]byte, error) { // never fails
 		start := len(dst)
-		dst = own.AppendFault(dst, r.frame.Bytes(), reason, text)
+		dst = own.AppendErrorResponse(dst, r.frame.Bytes(), reason, text)
 		var sent protocol.Response
-		if own.ReadResponse(dst[start:], &sent, new(codec.View)) == nil {
+		if own.ReadResponse(dst[start:], &sent, new(codec.FrameView)) == nil {
 			r.x.Response.Code = sent.Code
 		}
 		return dst, nil
@@ -335,8 +335,8 @@ func (r *request) noteLost(why error) {
 		// The caller does not read its answers, of which it will miss one.
 		r.c.abort(r.batch)
 	}
-	if record := &r.x.Record; record.Reason == protocol.None {
-		record.Reason, record.Detail = protocol.DownstreamGone, why.Error()
+	if record := &r.x.Record; record.Reason == protocol.ReasonNone {
+		record.Reason, record.Detail = protocol.ReasonDownstreamDisconnect, why.Error()
 	}
 }
 
@@ -346,7 +346,7 @@ func (r *request) finish() {
 	x.Record.End = r.now()
 	r.observe()
 	r.drop() // not before: the answer's fields are views
-	r.message.Drop()
+	r.message.Reset()
 	if r.frame.Cap() > keepFrame {
 		r.frame.Release()
 		r.frame = nil
@@ -354,7 +354,7 @@ func (r *request) finish() {
 		r.frame.Reuse()
 	}
 	if r.watched {
-		r.watch.Clear()
+		r.watch.Reset()
 		r.watched = false
 	}
 	r.c.end(r)
@@ -388,11 +388,11 @@ func (r *request) awaits(on waiting) bool {
 		return true
 	}
 	r.watched = true
-	return r.watch.Wait(on)
+	return r.watch.SetPending(on)
 }
 
 // waiting says on which connection, and under which id, r waits for an answer.
 type waiting struct {
-	client *Client
+	client *UpstreamConn
 	id     uint64
 }

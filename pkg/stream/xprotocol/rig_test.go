@@ -64,7 +64,7 @@ func newRigOn(t testing.TB, c codec.Codec, service protocol.Service, change func
 	r := &rig{t: t, engine: engine, codec: c, options: config.DefaultRPCOptions(), ended: make(chan struct{})}
 	o := stream.ServerOptions{
 		Listener: "test", Service: service, RPC: r.options, Log: slog.New(slog.DiscardHandler),
-		Observe: r.observe, NewTally: func() stream.Tally { return &tally{rig: r} },
+		Observe: r.observe, NewBatchObserver: func() stream.BatchObserver { return &tally{rig: r} },
 	}
 	if change != nil {
 		change(&o)
@@ -124,13 +124,13 @@ func (t *tally) Flush() {
 }
 
 // client connects the engine's upstream side to an address.
-func (r *rig) client(address string, change func(o *stream.ClientOptions)) *Client {
+func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
 	r.t.Helper()
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	o := stream.ClientOptions{RPC: r.options, Released: func(bool) {}}
+	o := stream.UpstreamConnOptions{RPC: r.options, OnRelease: func(bool) {}}
 	if change != nil {
 		change(&o)
 	}
@@ -168,7 +168,7 @@ func (p *peer) read() (codec.Frame, []byte) {
 	p.t.Helper()
 	_ = p.conn.SetReadDeadline(time.Now().Add(10 * time.Second))
 	for {
-		head, err := toy{}.Next(p.buf)
+		head, err := toy{}.ParseFrame(p.buf)
 		if err != nil {
 			p.t.Fatal(err)
 		}

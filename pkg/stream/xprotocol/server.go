@@ -22,9 +22,9 @@ const (
 	// parkAfter is how long an idle connection keeps its goroutine's stack, and how
 	// often one that is not idle looks whether it is.
 	parkAfter = 200 * time.Millisecond
-	// farewell is how long a caller that was told to go may be silent before the
+	// downstreamCloseGrace is how long a caller that was told to go may be silent before the
 	// connection is closed under it: what it sent meanwhile has arrived by then.
-	farewell = 500 * time.Millisecond
+	downstreamCloseGrace = 500 * time.Millisecond
 )
 
 // server is the downstream side for the connections of one listener.
@@ -33,12 +33,12 @@ type server struct {
 	codec   codec.Codec
 	traits  *codec.Traits // codec's
 	o       stream.ServerOptions
-	service protocol.Starter // o.Service
-	yields  bool             // there is one processor: see pause
+	service protocol.AsyncService // o.Service
+	yields  bool                  // there is one processor: see pause
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
-	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Halves(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
+	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
 // IdleTimeout is network.ClientFirstHandler's.
@@ -49,7 +49,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	lasting := ctx
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c := &session{s: s, conn: conn, ctx: ctx, lasting: lasting, meta: stream.ConnMeta(s.o.Listener, conn)}
+	c := &downstreamConn{s: s, conn: conn, ctx: ctx, lasting: lasting, meta: stream.NewConnMeta(s.o.Listener, conn)}
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
 	c.outbox = network.NewOutbox(conn, s.engine.start)
@@ -62,46 +62,46 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 
 // contained is run, whose panic ends the connection as any error does: its requests are
 // told, and what waits in its batch leaves.
-func (c *session) contained() (err error) {
+func (c *downstreamConn) contained() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
 			c.s.engine.report("reading requests", err)
 			c.conn.CloseReason = network.CauseInternal
 		}
 	}()
-	defer protocol.Recover(&err)
+	defer protocol.RecoverPanic(&err)
 	return c.run()
 }
 
-// session is a caller's connection. Its reader's goroutine owns what no comment
+// downstreamConn is a caller's connection. Its reader's goroutine owns what no comment
 // says otherwise of.
-type session struct {
+type downstreamConn struct {
 	s    *server
 	conn *network.Conn
 	ctx  context.Context //nolint:containedctx // of the requests: it is the connection's
 	// lasting is the context of one-way requests, which outlive the connection.
-	lasting context.Context //nolint:containedctx // see ctx
-	meta    protocol.ConnMeta
-	outbox  *network.WriteQueue
-	in      input
-	batch   batch
-	onWait  func()                // pause, made once
-	full    []*network.WriteQueue // of hosts that take too little
-	held    bool                  // frames were left in the input: as much is under way as may be
-	all     []*request            // that came from the engine, and did not go back
-	spare   *request              // those of them that serve nothing, but for back, linked by next
-	begun   int64                 // how many requests were ever under way
-	fresh   *request              // the oldest request that was read and has not started; linked by next
-	newest  *request              // the last of those; undefined if there is none
-	cut     error                 // why the reader must end the connection; nil: it must not
-	known   int64                 // over, as it was seen last
-	// left is when the caller was told to send no more; zero: it was not.
-	left     time.Time
-	refusing bool // requests are refused: the time to drain is nearly over
+	lasting            context.Context //nolint:containedctx // see ctx
+	meta               protocol.ConnMeta
+	outbox             *network.WriteQueue
+	in                 input
+	batch              batch
+	onWait             func()                // pause, made once
+	fullQueues         []*network.WriteQueue // of hosts that take too little
+	maxInFlightReached bool                  // frames were left in the input: as much is under way as may be
+	allRequests        []*request            // that came from the engine, and did not go back
+	freeRequests       *request              // those of them that serve nothing, but for back, linked by next
+	begun              int64                 // how many requests were ever under way
+	fresh              *request              // the oldest request that was read and has not started; linked by next
+	newest             *request              // the last of those; undefined if there is none
+	cut                error                 // why the reader must end the connection; nil: it must not
+	known              int64                 // over, as it was seen last
+	// goAwaySentAt is when the caller was told to send no more; zero: it was not.
+	goAwaySentAt time.Time
+	rejecting    bool // requests are refused: the time to drain is nearly over
 
-	back  atomic.Pointer[request] // requests that were under way since spare was filled, linked by next
-	over  atomic.Int64            // how many requests were ever over
-	waits atomic.Bool             // the reader waits for fewer
+	returnedRequests atomic.Pointer[request] // requests that were under way since spare was filled, linked by next
+	over             atomic.Int64            // how many requests were ever over
+	waits            atomic.Bool             // the reader waits for fewer
 
 	mu    sync.Mutex
 	fewer sync.Cond // on mu: over grew, or the caller has left
@@ -115,22 +115,22 @@ const keepFrame = 4 << 10
 
 // run reads until the connection is to end. nil means that it ends, or is to be
 // parked, as it should.
-func (c *session) run() error {
+func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() {
-			c.leave()
+			c.sendGoAway()
 		}
 		if c.conn.DrainExpiring() {
-			return c.ended(c.depart())
+			return c.ended(c.rejectAndClose())
 		}
-		if !c.settle() {
+		if !c.flushAndAwaitCapacity() {
 			return c.ended(io.EOF)
 		}
 		if c.cut != nil {
 			return c.ended(c.cut)
 		}
 		err := error(nil)
-		if !c.held {
+		if !c.maxInFlightReached {
 			err = c.fill()
 		}
 		if err == nil {
@@ -141,7 +141,7 @@ func (c *session) run() error {
 		switch {
 		case err == nil:
 		case errors.Is(err, network.ErrDraining):
-			c.leave()
+			c.sendGoAway()
 		case err == io.EOF && c.s.o.HTTP1.AllowHalfClose && !c.in.partial():
 			c.answerAll()
 			return c.ended(err)
@@ -153,24 +153,24 @@ func (c *session) run() error {
 
 // answerAll serves what has been read, and waits for the answers: the caller has ended its
 // direction, or the connection.
-func (c *session) answerAll() {
+func (c *downstreamConn) answerAll() {
 	c.flush()
 	c.await(func() bool { return c.count() == 0 })
 }
 
-// settle starts the requests and sends what was held back for long enough, or has to leave before there
+// flushAndAwaitCapacity starts the requests and sends what was held back for long enough, or has to leave before there
 // is anything to wait for, and waits: while the caller or a host takes too little,
 // and while as much is under way as may be. It reports false if the caller has left
 // meanwhile.
-func (c *session) settle() bool {
-	if c.held || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWatermark || c.busy() {
+func (c *downstreamConn) flushAndAwaitCapacity() bool {
+	if c.maxInFlightReached || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWatermark || c.busy() {
 		c.flush()
 	}
-	for _, o := range c.full {
+	for _, o := range c.fullQueues {
 		o.AwaitCapacity()
 	}
-	clear(c.full)
-	c.full = c.full[:0]
+	clear(c.fullQueues)
+	c.fullQueues = c.fullQueues[:0]
 	c.outbox.AwaitCapacity()
 	limit := int64(c.s.o.RPC.MaxInFlight)
 	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.DrainExpiring() })
@@ -180,7 +180,7 @@ func (c *session) settle() bool {
 // nothing to read. It runs inside a read of the connection, which must not be closed on
 // this goroutine: see session.abort. On a busy processor the readers of other connections have their turn before, and what
 // they send to the same hosts leaves in the same writes.
-func (c *session) pause() {
+func (c *downstreamConn) pause() {
 	c.startAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
 		runtime.Gosched()
@@ -190,10 +190,10 @@ func (c *session) pause() {
 
 // startAll serves the requests that were read, or refuses them. The end of the connection
 // has not been read behind them.
-func (c *session) startAll() {
+func (c *downstreamConn) startAll() {
 	for n := 1; c.fresh != nil; n++ {
 		r := c.takeFresh()
-		if c.refusing {
+		if c.rejecting {
 			r.refuse(&c.batch)
 		} else {
 			r.serve(&c.batch)
@@ -214,7 +214,7 @@ const (
 )
 
 // takeFresh returns the oldest request that has not started; nil: there is none.
-func (c *session) takeFresh() *request {
+func (c *downstreamConn) takeFresh() *request {
 	r := c.fresh
 	if r != nil {
 		c.fresh, r.next = r.next, nil
@@ -228,7 +228,7 @@ var errUnanswered = errors.New("an answer could not be sent")
 // abort ends the connection, whose caller would wait for an answer forever. b is the batch
 // of the goroutine. The reader's may be inside a read of the connection, and Close waits
 // for that: there, the read ends first.
-func (c *session) abort(b *batch) {
+func (c *downstreamConn) abort(b *batch) {
 	if b != &c.batch {
 		_ = c.conn.Close() // the listener does it once more
 		return
@@ -238,11 +238,11 @@ func (c *session) abort(b *batch) {
 }
 
 // flush starts the requests that were read, and sends what was held back.
-func (c *session) flush() {
+func (c *downstreamConn) flush() {
 	c.startAll()
 	for _, o := range c.batch.dirty {
 		if o.Queued() >= network.HighWatermark {
-			c.full = append(c.full, o)
+			c.fullQueues = append(c.fullQueues, o)
 		}
 	}
 	c.batch.flush()
@@ -252,7 +252,7 @@ func (c *session) flush() {
 var errFarewell = errors.New("the caller was told to go and is silent")
 
 // ended says why the connection ends, and returns what is worth a log line.
-func (c *session) ended(err error) error {
+func (c *downstreamConn) ended(err error) error {
 	cause := &c.conn.CloseReason
 	switch {
 	case errors.Is(err, network.ErrPark):
@@ -276,13 +276,13 @@ func (c *session) ended(err error) error {
 }
 
 // fill reads what there is. A connection that waits holds no buffer.
-func (c *session) fill() error {
+func (c *downstreamConn) fill() error {
 	wait := parkAfter
 	switch {
 	case c.in.partial():
 		wait = c.s.o.RPC.FrameTimeout
-	case !c.left.IsZero():
-		wait = farewell
+	case !c.goAwaySentAt.IsZero():
+		wait = downstreamCloseGrace
 	}
 	now := time.Now()
 	if wait > 0 {
@@ -290,7 +290,7 @@ func (c *session) fill() error {
 	} else {
 		c.conn.SetReadDeadline(time.Time{})
 	}
-	if c.left.IsZero() && !c.in.partial() {
+	if c.goAwaySentAt.IsZero() && !c.in.partial() {
 		if err := c.conn.SetIdle(true); err != nil {
 			return err
 		}
@@ -302,14 +302,14 @@ func (c *session) fill() error {
 }
 
 // silent decides what to do about a caller that has sent nothing for so long.
-func (c *session) silent() error {
+func (c *downstreamConn) silent() error {
 	c.flush()
 	switch {
 	case c.in.partial():
 		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
 	case c.count() > 0:
 		return nil
-	case !c.left.IsZero():
+	case !c.goAwaySentAt.IsZero():
 		return errFarewell
 	}
 	limit := time.Time{}
@@ -324,10 +324,10 @@ func (c *session) silent() error {
 // under way. The requests start, and what comes of other frames leaves, in flush: once
 // there is nothing more to read, or mostUnstarted bytes were read. If what comes next is the
 // end of the connection, they never start.
-func (c *session) read() error {
+func (c *downstreamConn) read() error {
 	var err error
-	for c.held = false; c.in.whole(); {
-		if c.held = !c.refusing && c.busy(); c.held {
+	for c.maxInFlightReached = false; c.in.whole(); {
+		if c.maxInFlightReached = !c.rejecting && c.busy(); c.maxInFlightReached {
 			break
 		}
 		head, frame, wrong := c.in.next(c.s.codec, c.s.o.RPC.MaxFrameSize)
@@ -350,21 +350,21 @@ func (c *session) read() error {
 
 // frame deals with one frame. It may be only the beginning of one that is too
 // large.
-func (c *session) frame(head codec.Frame, frame []byte) {
+func (c *downstreamConn) frame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
 		c.begin(head, frame)
-	case codec.Ping:
+	case codec.Heartbeat:
 		if head.Size == len(frame) {
-			c.send(func(dst []byte) []byte { return c.s.codec.AppendPong(dst, frame) })
+			c.send(func(dst []byte) []byte { return c.s.codec.AppendHeartbeatAck(dst, frame) })
 		}
-	case codec.Response, codec.Pong, codec.GoAway, codec.Ignored:
+	case codec.Response, codec.HeartbeatAck, codec.GoAway, codec.Ignored:
 		// Nothing was asked, and whoever goes away will close the connection.
 	}
 }
 
 // begin makes a frame a request under way, which starts in startAll.
-func (c *session) begin(head codec.Frame, frame []byte) {
+func (c *downstreamConn) begin(head codec.Frame, frame []byte) {
 	r := c.enter()
 	r.c, r.head = c, head
 	if r.frame == nil {
@@ -381,33 +381,33 @@ func (c *session) begin(head codec.Frame, frame []byte) {
 }
 
 // enter puts a request among those under way.
-func (c *session) enter() *request {
-	if c.spare == nil {
-		c.collect()
+func (c *downstreamConn) enter() *request {
+	if c.freeRequests == nil {
+		c.reclaimRequests()
 	}
-	r := c.spare
+	r := c.freeRequests
 	if r == nil {
 		r = c.s.engine.take()
-		c.all = append(c.all, r)
+		c.allRequests = append(c.allRequests, r)
 	} else {
-		c.spare, r.next = r.next, nil
+		c.freeRequests, r.next = r.next, nil
 	}
 	r.sent = waiting{}
 	c.begun++
 	return r
 }
 
-// collect takes what came back, and gives away what a busy connection need not keep.
+// reclaimRequests takes what came back, and gives away what a busy connection need not keep.
 // There is nothing in spare.
-func (c *session) collect() {
-	if c.back.Load() == nil {
+func (c *downstreamConn) reclaimRequests() {
+	if c.returnedRequests.Load() == nil {
 		return // a burst calls this for each of its requests
 	}
-	c.spare = c.back.Swap(nil)
-	if len(c.all)-int(c.count()) <= keepSpare {
+	c.freeRequests = c.returnedRequests.Swap(nil)
+	if len(c.allRequests)-int(c.count()) <= keepSpare {
 		return
 	}
-	last := c.spare
+	last := c.freeRequests
 	for n := 1; last != nil && n < keepSpare; n++ {
 		last = last.next
 	}
@@ -419,7 +419,7 @@ func (c *session) collect() {
 	for r := extra; r != nil; r = r.next {
 		r.c = nil
 	}
-	c.all = slices.DeleteFunc(c.all, func(r *request) bool { return r.c == nil })
+	c.allRequests = slices.DeleteFunc(c.allRequests, func(r *request) bool { return r.c == nil })
 	for r := extra; r != nil; {
 		next := r.next
 		c.s.engine.give(r)
@@ -429,10 +429,10 @@ func (c *session) collect() {
 
 // end takes r out of what is under way. Neither it nor c is the caller's
 // afterwards.
-func (c *session) end(r *request) {
+func (c *downstreamConn) end(r *request) {
 	for {
-		r.next = c.back.Load()
-		if c.back.CompareAndSwap(r.next, r) {
+		r.next = c.returnedRequests.Load()
+		if c.returnedRequests.CompareAndSwap(r.next, r) {
 			break
 		}
 	}
@@ -445,10 +445,10 @@ func (c *session) end(r *request) {
 }
 
 // count is how many requests are under way. The reader calls it.
-func (c *session) count() int64 { return c.begun - c.over.Load() }
+func (c *downstreamConn) count() int64 { return c.begun - c.over.Load() }
 
 // busy reports whether as many requests are under way as may be.
-func (c *session) busy() bool {
+func (c *downstreamConn) busy() bool {
 	limit := int64(c.s.o.RPC.MaxInFlight)
 	if limit <= 0 || c.begun-c.known < limit {
 		return false
@@ -460,7 +460,7 @@ func (c *session) busy() bool {
 // await waits until done reports true, which is asked each time that a request is
 // over, and reports false if the caller has left before. The reader calls it, so
 // that nobody else would notice.
-func (c *session) await(done func() bool) bool {
+func (c *downstreamConn) await(done func() bool) bool {
 	c.waits.Store(true) // who ends a request now sees it, or we see that it is over
 	defer c.waits.Store(false)
 	if done() {
@@ -497,37 +497,37 @@ func (c *session) await(done func() bool) bool {
 }
 
 // send sends a frame of Weft's own.
-func (c *session) send(frame func(dst []byte) []byte) {
+func (c *downstreamConn) send(frame func(dst []byte) []byte) {
 	if put(c.outbox, frame) {
 		c.batch.add(c.outbox)
 	}
 }
 
-// leave tells the caller to send no more requests here.
-func (c *session) leave() {
-	if !c.left.IsZero() {
+// sendGoAway tells the caller to send no more requests here.
+func (c *downstreamConn) sendGoAway() {
+	if !c.goAwaySentAt.IsZero() {
 		return
 	}
-	c.left = time.Now()
-	if c.s.traits.RareGoAway && !c.s.o.RPC.GoAway {
+	c.goAwaySentAt = time.Now()
+	if c.s.traits.OptInGoAway && !c.s.o.RPC.GoAway {
 		return // who is silent is closed, and the others when the drain is over
 	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
 }
 
-// depart answers what is under way, though the caller goes on asking, and says
+// rejectAndClose answers what is under way, though the caller goes on asking, and says
 // goodbye. What it has asked since, or was not begun, is refused: it was not sent
 // anywhere. All of it is read, so that the kernel does not reset the connection before
 // the answers have arrived.
-func (c *session) depart() error {
-	c.refusing = true
+func (c *downstreamConn) rejectAndClose() error {
+	c.rejecting = true
 	err := c.read()
 	c.flush()
 	if c.await(func() bool { return c.count() == 0 }) {
 		c.outbox.Close()
 		if err == nil && c.conn.CloseWrite() == nil {
-			c.conn.SetReadDeadline(time.Now().Add(farewell))
+			c.conn.SetReadDeadline(time.Now().Add(downstreamCloseGrace))
 			for c.in.release(); err == nil; c.in.release() {
 				err = c.in.fill(c.conn, c.onWait)
 			}
@@ -538,7 +538,7 @@ func (c *session) depart() error {
 
 // refuse records what is no frame. There is nobody to tell: where an answer would
 // begin is as unknown as where the next frame does.
-func (c *session) refuse(err error) {
+func (c *downstreamConn) refuse(err error) {
 	if c.s.o.Observe == nil {
 		return
 	}
@@ -547,7 +547,7 @@ func (c *session) refuse(err error) {
 	x.Meta.Conn = &c.meta
 	x.Meta.Protocol, x.Meta.Version = c.s.traits.Name, c.s.traits.Version
 	x.Meta.Start = c.batch.now
-	x.Fail(err)
+	x.LocalReplyError(err)
 	x.Response.Status = 0
 	x.Record.End = time.Now()
 	defer c.s.engine.contain("accounting for a malformed frame")

@@ -2,10 +2,10 @@ package xprotocol
 
 import "time"
 
-// table holds the calls that wait for an answer, by id. Ids are given in order
+// callTable holds the calls that wait for an answer, by id. Ids are given in order
 // and never twice; an id's place is its lowest bits, and one whose place is taken
 // is left out. So finding a call is one look, and nothing is hashed.
-type table struct {
+type callTable struct {
 	slots slots // at least half of them are free
 	used  int
 	last  uint64 // the last id given
@@ -39,7 +39,7 @@ const (
 )
 
 // add gives k an id.
-func (t *table) add(k *call) uint64 {
+func (t *callTable) add(k *call) uint64 {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
 	}
@@ -57,18 +57,18 @@ func (t *table) add(k *call) uint64 {
 	}
 }
 
-// skip gives an id to something that has no answer.
-func (t *table) skip() uint64 {
+// reserveID gives an id to something that has no answer.
+func (t *callTable) reserveID() uint64 {
 	t.last++
 	return t.last
 }
 
 // exhausted reports whether ids run out.
-func (t *table) exhausted() bool { return t.last+idsLeft > t.max }
+func (t *callTable) exhausted() bool { return t.last+idsLeft > t.max }
 
 // grow doubles the table: ids with different lowest bits differ in one bit more,
 // too, so that no two meet.
-func (t *table) grow() {
+func (t *callTable) grow() {
 	old := t.slots
 	t.slots = make(slots, max(2*len(old), firstSlots))
 	for i := range old {
@@ -79,7 +79,7 @@ func (t *table) grow() {
 }
 
 // remove takes the call with an id out; nil if there is none.
-func (t *table) remove(id uint64) *call {
+func (t *callTable) remove(id uint64) *call {
 	if len(t.slots) == 0 {
 		return nil
 	}
@@ -96,7 +96,7 @@ func (t *table) remove(id uint64) *call {
 }
 
 // free makes a slot free.
-func (t *table) free(s *slot) {
+func (t *callTable) free(s *slot) {
 	s.call = nil
 	t.used--
 	if t.used == 0 && len(t.slots) > keepSlots {
@@ -107,7 +107,7 @@ func (t *table) free(s *slot) {
 // expired takes out the calls whose deadline has come, and returns when it is to be called
 // again; zero: there is no deadline. Its cost goes by how many calls those are, and not by
 // how many there are.
-func (t *table) expired(now time.Time) (late []*call, next time.Time) {
+func (t *callTable) expired(now time.Time) (late []*call, next time.Time) {
 	late = t.wheel.expired(t.slots, now)
 	for _, k := range late {
 		t.free(t.slots.of(k.id))
@@ -116,7 +116,7 @@ func (t *table) expired(now time.Time) (late []*call, next time.Time) {
 }
 
 // clear takes all calls out.
-func (t *table) clear() []*call {
+func (t *callTable) clear() []*call {
 	all := make([]*call, 0, t.used)
 	for i := range t.slots {
 		if k := t.slots[i].call; k != nil {

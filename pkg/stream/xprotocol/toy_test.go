@@ -16,7 +16,7 @@ import (
 // bytes, then "service method" and, after a zero byte, the content.
 type toy struct{}
 
-var toyTraits = codec.Traits{Name: "toy", Version: "toy/1", MaxID: 1<<63 - 1, MinHead: toyHead}
+var toyTraits = codec.Traits{Name: "toy", Version: "toy/1", MaxID: 1<<63 - 1, FrameHeaderLen: toyHead}
 
 const (
 	toyHead = 16
@@ -25,17 +25,17 @@ const (
 
 func (toy) Traits() *codec.Traits { return &toyTraits }
 
-func (toy) Match(b []byte) codec.Verdict {
+func (toy) Match(b []byte) codec.MatchResult {
 	switch {
 	case len(b) == 0:
-		return codec.Unsure
+		return codec.MatchNeedMore
 	case b[0] == 'T':
-		return codec.Yes
+		return codec.MatchYes
 	}
-	return codec.No
+	return codec.MatchNo
 }
 
-func (toy) Next(b []byte) (codec.Frame, error) {
+func (toy) ParseFrame(b []byte) (codec.Frame, error) {
 	if len(b) > 0 && b[0] != 'T' {
 		return codec.Frame{}, errors.New("toy: no frame begins so")
 	}
@@ -51,7 +51,7 @@ func (toy) Next(b []byte) (codec.Frame, error) {
 
 func (toy) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[8:], id) }
 
-func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
+func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.FrameView) error {
 	if len(frame) <= toyBody {
 		return protocol.Faultf(protocol.MalformedRequest, "toy: no body")
 	}
@@ -61,22 +61,22 @@ func (toy) ReadRequest(frame []byte, r *protocol.Request, v *codec.View) error {
 		return protocol.Faultf(protocol.MalformedRequest, "toy: no target")
 	}
 	v.Timeout = time.Duration(binary.BigEndian.Uint32(frame[toyHead:])) * time.Millisecond
-	v.Content = toyBody + len(target) + 1
+	v.ContentOffset = toyBody + len(target) + 1
 	r.Authority, r.Path = service, target
 	r.Header.Add(codec.FieldService, service)
 	r.Header.Add(codec.FieldMethod, method)
-	r.Header.Seal()
-	r.ContentLength = int64(len(frame) - v.Content)
+	r.Header.MarkUnchanged()
+	r.ContentLength = int64(len(frame) - v.ContentOffset)
 	return nil
 }
 
-func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, left time.Duration) ([]byte, error) {
+func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
 	} else {
 		dst = appendToy(dst, codec.Kind(frame[1]), 0, v.Timeout,
-			r.Header.Get(codec.FieldService)+" "+r.Header.Get(codec.FieldMethod)+"\x00"+string(frame[v.Content:]))
+			r.Header.Get(codec.FieldService)+" "+r.Header.Get(codec.FieldMethod)+"\x00"+string(frame[v.ContentOffset:]))
 	}
 	if ms := uint32(left.Milliseconds()); left > 0 && ms < binary.BigEndian.Uint32(dst[start+toyHead:]) {
 		binary.BigEndian.PutUint32(dst[start+toyHead:], ms)
@@ -84,7 +84,7 @@ func (toy) AppendRequest(dst, frame []byte, r *protocol.Request, v *codec.View, 
 	return dst, nil
 }
 
-func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error {
+func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.FrameView) error {
 	if len(frame) < toyBody {
 		return protocol.Faultf(protocol.UpstreamMalformed, "toy: no body")
 	}
@@ -93,29 +93,29 @@ func (toy) ReadResponse(frame []byte, r *protocol.Response, v *codec.View) error
 	if r.Code != 0 {
 		r.Status = 500
 	}
-	r.Header.Seal()
-	v.Content = toyBody
+	r.Header.MarkUnchanged()
+	v.ContentOffset = toyBody
 	r.ContentLength = int64(len(frame) - toyBody)
 	return nil
 }
 
-func (toy) AppendResponse(dst, frame []byte, _ *protocol.Response, _ *codec.View) ([]byte, error) {
+func (toy) AppendResponse(dst, frame []byte, _ *protocol.Response, _ *codec.FrameView) ([]byte, error) {
 	return append(dst, frame...), nil
 }
 
-func (toy) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+func (toy) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	start := len(dst)
 	dst = appendToy(dst, codec.Response, byte(reason), 0, text)
 	copy(dst[start+8:start+16], frame[8:16])
 	return dst
 }
 
-func (toy) AppendPing(dst []byte, id uint64) []byte {
-	return appendToyID(dst, codec.Ping, id, "")
+func (toy) AppendHeartbeat(dst []byte, id uint64) []byte {
+	return appendToyID(dst, codec.Heartbeat, id, "")
 }
 
-func (toy) AppendPong(dst, ping []byte) []byte {
-	return appendToyID(dst, codec.Pong, binary.BigEndian.Uint64(ping[8:]), "")
+func (toy) AppendHeartbeatAck(dst, ping []byte) []byte {
+	return appendToyID(dst, codec.HeartbeatAck, binary.BigEndian.Uint64(ping[8:]), "")
 }
 
 func (toy) AppendGoAway(dst []byte, id uint64) []byte {

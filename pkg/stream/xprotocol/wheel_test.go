@@ -12,7 +12,7 @@ import (
 func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 	for seed := range uint64(50) {
 		chance := rand.New(rand.NewPCG(seed, 1))
-		table := table{max: 1 << 60}
+		table := callTable{max: 1 << 60}
 		now := time.Now()
 		var waiting []*call
 		for step := range 3000 {
@@ -75,7 +75,7 @@ func TestExpiredCallsAreTheRightOnes(t *testing.T) {
 // among few. Looks are counted by the calls of the buckets that are walked.
 func TestWhatHasNotExpiredIsNotLookedAt(t *testing.T) {
 	const calls = 10_000
-	table := table{max: 1 << 60}
+	table := callTable{max: 1 << 60}
 	now := time.Now()
 	for i := range calls { // as of a host that hangs: each has a deadline of its own
 		table.add(&call{deadline: now.Add(time.Duration(i) * time.Second / calls)})
@@ -102,7 +102,7 @@ func BenchmarkHungHost(b *testing.B) {
 	const calls = 10_000
 	all := make([]call, calls)
 	for b.Loop() {
-		table := table{max: 1 << 60}
+		table := callTable{max: 1 << 60}
 		now := time.Now()
 		for i := range all {
 			all[i] = call{deadline: now.Add(time.Duration(i) * time.Second / calls)}
@@ -117,7 +117,7 @@ func BenchmarkHungHost(b *testing.B) {
 
 // BenchmarkTable is a call that is added and answered, among as many as wait already.
 func BenchmarkTable(b *testing.B) {
-	table := table{max: 1 << 60}
+	table := callTable{max: 1 << 60}
 	now := time.Now()
 	ring := make([]call, 64)
 	for i := range ring {

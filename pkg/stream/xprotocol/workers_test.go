@@ -16,7 +16,7 @@ func (w waits) Serve(_ context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	w.begun <- struct{}{}
 	<-w.let
-	return protocol.Faultf(protocol.NoRoute, "it has waited")
+	return protocol.Faultf(protocol.ReasonNoRoute, "it has waited")
 }
 
 // TestExchangesBeyondTheWorkersAreRefused has every place for exchanges that wait taken,
@@ -61,7 +61,7 @@ func TestExchangesBeyondTheWorkersAreRefused(t *testing.T) {
 	for _, o := range r.recorded() {
 		reasons[o.reason]++
 	}
-	if reasons[protocol.Overloaded] != 1 || reasons[protocol.NoRoute] != reserved+1 {
-		t.Errorf("recorded: %v, want one %v and %d %v", reasons, protocol.Overloaded, reserved+1, protocol.NoRoute)
+	if reasons[protocol.Overloaded] != 1 || reasons[protocol.ReasonNoRoute] != reserved+1 {
+		t.Errorf("recorded: %v, want one %v and %d %v", reasons, protocol.Overloaded, reserved+1, protocol.ReasonNoRoute)
 	}
 }

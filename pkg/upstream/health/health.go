@@ -53,9 +53,9 @@ const never = math.MaxInt64
 type Group struct {
 	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
 	end      context.CancelFunc
-	panicked func(*protocol.Panic) // immutable; nil: panics are not reported
-	epoch    time.Time             // of the times that follow
-	tasks    sync.WaitGroup        // workers
+	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
+	epoch    time.Time                  // of the times that follow
+	tasks    sync.WaitGroup             // workers
 
 	mu      sync.Mutex
 	agenda  agenda        // guarded by mu; checks that are not due
@@ -70,7 +70,7 @@ type Group struct {
 
 // NewGroup returns a group without checks. It calls panicked, which may be nil, with each
 // panic of a probe or a report.
-func NewGroup(panicked func(*protocol.Panic)) *Group {
+func NewGroup(panicked func(*protocol.PanicError)) *Group {
 	g := &Group{epoch: time.Now(), at: never, panicked: panicked}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
@@ -326,7 +326,7 @@ func (c *Check) tell(r Result) {
 }
 
 // contained reports a panic, which the deferred function that calls it has recovered.
-func (g *Group) contained(recovered any) *protocol.Panic {
+func (g *Group) contained(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
 	if g.panicked != nil {
 		g.panicked(p)

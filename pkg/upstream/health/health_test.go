@@ -262,7 +262,7 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 func TestAPanicOfAReportIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contained []any
-		g := NewGroup(func(p *protocol.Panic) { contained = append(contained, p.Value) })
+		g := NewGroup(func(p *protocol.PanicError) { contained = append(contained, p.Value) })
 		defer g.Close()
 		fine := probeFunc(func(context.Context, time.Time) error { return nil })
 		reports := [2]int{}

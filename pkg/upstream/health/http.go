@@ -124,7 +124,7 @@ func (p *grpc) Probe(ctx context.Context, deadline time.Time) error {
 	x := request(p.host, &p.config.HTTP, "POST", healthPath, deadline)
 	x.Request.Header.Add("Content-Type", "application/grpc")
 	content := appendRequest(nil, p.config.Service)
-	x.Request.Body = protocol.NewTextBody(string(content))
+	x.Request.Body = protocol.NewStringBody(string(content))
 	x.Request.ContentLength = int64(len(content))
 	return exchange(ctx, p.host, config.HTTP2, p.config.HTTP.Port, x, func() error {
 		if x.Response.Status != 200 {

@@ -87,7 +87,7 @@ func (p *heartbeat) Probe(ctx context.Context, deadline time.Time) error {
 	defer stop()
 	conn.SetWriteDeadline(deadline)
 	conn.SetReadDeadline(deadline)
-	if _, err := conn.Write(p.codec.AppendPing(nil, beatID)); err != nil {
+	if _, err := conn.Write(p.codec.AppendHeartbeat(nil, beatID)); err != nil {
 		return fmt.Errorf("sending a heartbeat: %w", err)
 	}
 	return p.await(conn)
@@ -110,14 +110,14 @@ func (p *heartbeat) await(conn *network.Conn) error {
 			return errors.New("no answer to a heartbeat, and much else")
 		}
 		for {
-			f, err := p.codec.Next(read)
+			f, err := p.codec.ParseFrame(read)
 			if err != nil {
 				return fmt.Errorf("the answer to a heartbeat: %w", err)
 			}
 			if f.Size == 0 || f.Size > len(read) {
 				break
 			}
-			if f.Kind == xprotocol.Pong {
+			if f.Kind == xprotocol.HeartbeatAck {
 				return nil
 			}
 			if f.Kind == xprotocol.GoAway {

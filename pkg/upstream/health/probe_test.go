@@ -18,10 +18,10 @@ import (
 // "A" answers, "G" says that the sender goes away, "R" is a request.
 type toy struct{ xprotocol.Codec }
 
-func (toy) AppendPing(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
+func (toy) AppendHeartbeat(dst []byte, _ uint64) []byte { return append(dst, 'Q', 0) }
 
-func (toy) Next(b []byte) (xprotocol.Frame, error) {
-	kinds := map[byte]xprotocol.Kind{'Q': xprotocol.Ping, 'A': xprotocol.Pong, 'G': xprotocol.GoAway, 'R': xprotocol.Request}
+func (toy) ParseFrame(b []byte) (xprotocol.Frame, error) {
+	kinds := map[byte]xprotocol.Kind{'Q': xprotocol.Heartbeat, 'A': xprotocol.HeartbeatAck, 'G': xprotocol.GoAway, 'R': xprotocol.Request}
 	switch {
 	case len(b) > 0 && kinds[b[0]] == 0:
 		return xprotocol.Frame{}, errors.New("no frame of the toy")

@@ -90,7 +90,7 @@ func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
 		}),
 	}
 	f.calls.New = func() any { return &call{filter: f} }
-	return func(next protocol.Service) protocol.Service { return &limited{f, protocol.Halves(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &limited{f, protocol.Async(next)} }, nil
 }
 
 // adaptive is a configuration. It is immutable but for its limits and its pool.
@@ -106,7 +106,7 @@ type adaptive struct {
 // limited is the filter before a service.
 type limited struct {
 	*adaptive
-	next protocol.Starter
+	next protocol.AsyncService
 }
 
 // call is a request that was let in: what is to be known at its end.
@@ -120,10 +120,10 @@ type call struct {
 
 // Serve is protocol.Service's.
 func (f *limited) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	g := f.limits.of(x, f.byMethod)
 	level := f.levels.of(x)
@@ -138,7 +138,7 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	c.gate, c.began = g, now
 	c.grpc = x.Request.Method != "" && protocol.IsGRPC(&x.Request.Header)
 	c.stream = x.Request.OneWay || x.Request.Upgrade != "" || x.Request.Method == "CONNECT"
-	x.Then(c)
+	x.PushFinisher(c)
 	return f.next.Start(ctx, x)
 }
 
@@ -147,17 +147,17 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 func (f *adaptive) refuse(x *protocol.Exchange) {
 	x.Record.Reason = protocol.Overflow
 	x.Record.Detail = "adaptive_concurrency: as many requests are under way as can be served in time"
-	x.Reply(f.status, "text/plain; charset=utf-8", f.text)
+	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
 // goesOn reports whether the caller of a request that is answered is still sending it, as
 // those of streams do. The engine that reads it may not know: then it does not.
 func goesOn(r *protocol.Request) bool {
-	body, ok := r.Body.(protocol.Whole)
+	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
 		return false
 	}
-	whole, _ := body.Whole()
+	whole, _ := body.Complete()
 	return !whole
 }
 
@@ -177,9 +177,9 @@ func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 // outcome tells what the time that x took says of the upstream.
 func (c *call) outcome(x *protocol.Exchange, err error) outcome {
 	switch reason := protocol.ReasonOf(err); {
-	case c.stream, reason == protocol.DownstreamGone:
+	case c.stream, reason == protocol.ReasonDownstreamDisconnect:
 		return leftOut
-	case reason != protocol.None:
+	case reason != protocol.ReasonNone:
 		return failed
 	}
 	r := &x.Response

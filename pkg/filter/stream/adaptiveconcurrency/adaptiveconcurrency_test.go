@@ -67,7 +67,7 @@ func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
 	if r.replies != nil {
 		return r.replies(x)
 	}
-	x.Reply(200, "text/plain", "from the application")
+	x.LocalReply(200, "text/plain", "from the application")
 	return nil
 }
 
@@ -130,7 +130,7 @@ func rpc(service, method string, attachments ...string) *protocol.Exchange {
 func grpc(path string) *protocol.Exchange {
 	x := http("content-type: application/grpc")
 	x.Request.Method, x.Request.Path, x.Meta.Protocol = "POST", path, "Http2"
-	x.Request.Body = protocol.NewTextBody("\x00\x00\x00\x00\x00")
+	x.Request.Body = protocol.NewStringBody("\x00\x00\x00\x00\x00")
 	return x
 }
 
@@ -237,8 +237,8 @@ type coming struct {
 	whole bool
 }
 
-// Whole is protocol.Whole's.
-func (c coming) Whole() (whole, empty bool) { return c.whole, false }
+// Complete is protocol.CompleteBody's.
+func (c coming) Complete() (whole, empty bool) { return c.whole, false }
 
 // gateOf returns the only gate that the filter has.
 func gateOf(t *testing.T, s protocol.Service) *gate {
@@ -255,7 +255,7 @@ func gateOf(t *testing.T, s protocol.Service) *gate {
 
 // TestWhatIsASample: whatever becomes of a request, it is not under way any more.
 func TestWhatIsASample(t *testing.T) {
-	text := func(x *protocol.Exchange) error { x.Reply(200, "text/plain", "hello"); return nil }
+	text := func(x *protocol.Exchange) error { x.LocalReply(200, "text/plain", "hello"); return nil }
 	head := func(status string) func(x *protocol.Exchange) error {
 		return func(x *protocol.Exchange) error {
 			x.Response.Status = 200
@@ -274,9 +274,9 @@ func TestWhatIsASample(t *testing.T) {
 	}{
 		{"an answer", func() *protocol.Exchange { return http() }, text, true},
 		{"an answer to RPC", func() *protocol.Exchange { return rpc("s", "m") }, text, true},
-		{"an error of the application", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.Reply(500, "", ""); return nil }, false},
+		{"an error of the application", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(500, "", ""); return nil }, false},
 		{"a fault", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ConnectFailure, nil) }, false},
-		{"a caller that leaves", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.DownstreamGone, nil) }, false},
+		{"a caller that leaves", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) }, false},
 		{"a panic", func() *protocol.Exchange { return http() }, func(*protocol.Exchange) error { panic("of the test") }, false},
 		{"a one-way call", func() *protocol.Exchange { x := rpc("s", "m"); x.Request.OneWay = true; return x }, func(*protocol.Exchange) error { return nil }, false},
 		{"WebSocket", func() *protocol.Exchange { x := http(); x.Request.Upgrade = "websocket"; return x }, text, false},
@@ -284,8 +284,8 @@ func TestWhatIsASample(t *testing.T) {
 		{"one with a status alone", func() *protocol.Exchange { return grpc("/s/m") }, head("0"), true},
 		{"one that fails", func() *protocol.Exchange { return grpc("/s/m") }, head("14"), false},
 		{"one that finds nothing", func() *protocol.Exchange { return grpc("/s/m") }, head("5"), true},
-		{"an answer that nothing is there", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.Reply(404, "", ""); return nil }, true},
-		{"a refusal of the application's own", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.Reply(429, "", ""); return nil }, false},
+		{"an answer that nothing is there", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(404, "", ""); return nil }, true},
+		{"a refusal of the application's own", func() *protocol.Exchange { return http() }, func(x *protocol.Exchange) error { x.LocalReply(429, "", ""); return nil }, false},
 		{"one that has come whole", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, true}; return x }, text, true},
 		{"a stream whose caller goes on", func() *protocol.Exchange { x := grpc("/s/m"); x.Request.Body = coming{x.Request.Body, false}; return x }, text, false},
 		{"a head before its message", func() *protocol.Exchange { return grpc("/s/m") }, head(""), true},
@@ -343,7 +343,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 					}
 					x := http()
 					_ = r.s.Serve(t.Context(), x) // a refusal is an answer
-					if x.Record.Reason != protocol.None {
+					if x.Record.Reason != protocol.ReasonNone {
 						time.Sleep(time.Millisecond) // of the bubble
 					}
 				}

@@ -82,7 +82,7 @@ func methodOf(x *protocol.Exchange) (s scope) {
 		s.service = x.Request.Header.Get(xprotocol.FieldService)
 		s.name = x.Request.Header.Get(xprotocol.FieldMethod)
 	case x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
-		s.service, s.name = protocol.GRPCMethod(x.AskedPath())
+		s.service, s.name = protocol.GRPCMethod(x.OriginalPath())
 	}
 	return s
 }

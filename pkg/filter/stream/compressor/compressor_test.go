@@ -25,7 +25,7 @@ func answered(t *testing.T, s filtertest.Settings, accept, contentType string, s
 		if _, seen := x.Request.Header.Lookup("Accept-Encoding"); seen {
 			x.Response.Header.Add("X-Seen", "1")
 		}
-		x.Reply(200, contentType, strings.Repeat("x", size))
+		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
 	if err := made(app).Serve(t.Context(), x); err != nil {

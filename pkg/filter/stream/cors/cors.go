@@ -115,21 +115,21 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type cors struct {
 	policy                     *policy
 	valid, invalid, preflights *metrics.Counter
-	next                       protocol.Starter
+	next                       protocol.AsyncService
 }
 
 // before returns c in front of next.
 func (c cors) before(next protocol.Service) protocol.Service {
-	c.next = protocol.Halves(next)
+	c.next = protocol.Async(next)
 	return &c
 }
 
 // Serve is protocol.Service's.
 func (c *cors) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, c, x)
+	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" { // RPC has no pages
 		return c.next.Start(ctx, x)
@@ -149,7 +149,7 @@ func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	if ok {
 		x.Metadata.Set(namespace, originKey, origin)
 	}
-	x.Then(c)
+	x.PushFinisher(c)
 	return c.next.Start(ctx, x)
 }
 
@@ -197,7 +197,7 @@ func isPreflight(x *protocol.Exchange) bool {
 // answer answers a preflight.
 func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
 	private := x.Request.Header.Get(requestPrivate) == "true"
-	x.Reply(200, "", "")
+	x.LocalReply(200, "", "")
 	h := &x.Response.Header
 	vary(h)
 	if !ok {
@@ -224,7 +224,7 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 		if protocol.PanicIn(err) != nil {
 			return err // proxy.Respond counts and logs it
 		}
-		x.Fail(err)
+		x.LocalReplyError(err)
 	}
 	h := &x.Response.Header
 	vary(h)

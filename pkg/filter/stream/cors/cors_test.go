@@ -47,7 +47,7 @@ func exchanged(t *testing.T, s filtertest.Settings, request, answer string) stri
 	x := requested(request)
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Request.Header.Del("origin") // as a filter further in may do
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		filtertest.AddList(&x.Response.Header, answer)
 		return nil
 	})).Serve(t.Context(), x)
@@ -137,8 +137,8 @@ func TestAPageSeesWhyItsRequestFailed(t *testing.T) {
 	if err != nil || x.Response.Status != 502 || x.Record.Reason != protocol.NoHealthyHost || x.Response.Header.Get(allowOrigin) != "https://a.test" {
 		t.Errorf("a fault: %v, %d %s with %q", err, x.Response.Status, x.Record.Reason, filtertest.List(&x.Response.Header))
 	}
-	var p *protocol.Panic
-	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.Panic{Value: "x"})); !errors.As(err, &p) {
+	var p *protocol.PanicError
+	if _, err = fails(protocol.NewFault(protocol.Internal, &protocol.PanicError{Value: "x"})); !errors.As(err, &p) {
 		t.Errorf("a panic: %v, want it for proxy.Respond", err)
 	}
 }

@@ -84,27 +84,27 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 type csrf struct {
 	policy                  policy
 	valid, invalid, missing *metrics.Counter
-	next                    protocol.Starter
+	next                    protocol.AsyncService
 }
 
 // before returns c in front of next.
 func (c csrf) before(next protocol.Service) protocol.Service {
-	c.next = protocol.Halves(next)
+	c.next = protocol.Async(next)
 	return &c
 }
 
 // Serve is protocol.Service's.
 func (c *csrf) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, c, x)
+	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 	if changes(x.Request.Method) {
 		switch {
 		case c.policy.enabled.Hits():
 			if err := c.judge(x); err != nil {
-				return protocol.NewFault(protocol.Denied, err)
+				return protocol.NewFault(protocol.ReasonDenied, err)
 			}
 		case c.policy.shadow.Hits():
 			_ = c.judge(x) // counted is all that it is
@@ -137,7 +137,7 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 		c.missing.Add(1)
 		return errMissing
 	case source == "":
-	case protocol.EqualFold(source, x.AskedAuthority()), match.Any(c.policy.additional, source):
+	case protocol.EqualFold(source, x.OriginalAuthority()), match.Any(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
 	}

@@ -22,11 +22,11 @@ func TestReadme(t *testing.T) {
 		origin   string
 		want     protocol.Reason
 	}{
-		{examples[0], "Origin: https://api.test", protocol.None},
-		{examples[0], "Origin: https://shop.example.com", protocol.None},
-		{examples[0], "Origin: https://a.preview.example.com", protocol.None},
-		{examples[0], "Origin: https://evil.test", protocol.Denied},
-		{examples[1], "Origin: https://evil.test", protocol.None},
+		{examples[0], "Origin: https://api.test", protocol.ReasonNone},
+		{examples[0], "Origin: https://shop.example.com", protocol.ReasonNone},
+		{examples[0], "Origin: https://a.preview.example.com", protocol.ReasonNone},
+		{examples[0], "Origin: https://evil.test", protocol.ReasonDenied},
+		{examples[1], "Origin: https://evil.test", protocol.ReasonNone},
 	} {
 		if got, _ := served(t, test.settings, sent("POST", test.origin)); got != test.want {
 			t.Errorf("%s with %s: %v, want %v", test.settings, test.origin, got, test.want)
@@ -52,7 +52,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason p
 		return nil
 	})).Serve(t.Context(), x)
 	reason = protocol.ReasonOf(err)
-	if passed != (reason == protocol.None) {
+	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
 	return reason, [3]float64{counts.Of(valid()), counts.Of(invalid()), counts.Of(missing())}
@@ -66,30 +66,30 @@ func TestOriginsAreJudged(t *testing.T) {
 		want    protocol.Reason
 		counted [3]float64
 	}{
-		{"the target's own", sent("POST", "Origin: https://api.test"), protocol.None, isValid},
-		{"in another case", sent("PUT", "ORIGIN: HTTPS://API.test"), protocol.None, isValid},
-		{"another", sent("POST", "Origin: https://evil.test"), protocol.Denied, isInvalid},
-		{"another port", sent("DELETE", "Origin: https://api.test:8443"), protocol.Denied, isInvalid},
-		{"one that begins so", sent("PATCH", "Origin: https://api.test.evil.test"), protocol.Denied, isInvalid},
-		{"one that ends so", sent("POST", "Origin: https://evil-api.test"), protocol.Denied, isInvalid},
-		{"one with the target as its user", sent("POST", "Origin: https://api.test@evil.test"), protocol.Denied, isInvalid},
-		{"a backslash", sent("POST", `Origin: https://evil.test\@api.test`), protocol.Denied, isInvalid},
-		{"none", sent("POST"), protocol.Denied, isMissing},
-		{"an additional one", sent("POST", "Origin: https://shop.test"), protocol.None, isValid},
-		{"of the referer", sent("POST", "Referer: https://api.test/page?x=1"), protocol.None, isValid},
-		{"of another referer", sent("POST", "Referer: https://evil.test/https://api.test/"), protocol.Denied, isInvalid},
-		{"an opaque one", sent("POST", "Origin: null"), protocol.Denied, isInvalid},
-		{"an opaque one, with the target's own referer", sent("POST", "Origin: null", "Referer: https://api.test/"), protocol.Denied, isInvalid},
-		{"an empty one, with the target's own referer", sent("POST", "Origin: ", "Referer: https://api.test/"), protocol.None, isValid},
-		{"the origin goes before the referer", sent("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.Denied, isInvalid},
-		{"two", sent("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.Denied, isMissing},
-		{"of no scheme", sent("POST", "Origin: api.test"), protocol.Denied, isInvalid},
-		{"of a file", sent("POST", "Origin: file://api.test"), protocol.Denied, isInvalid},
-		{"of an unknown method", sent("MKCOL", "Origin: https://evil.test"), protocol.Denied, isInvalid},
-		{"of who only looks", sent("GET", "Origin: https://evil.test"), protocol.None, [3]float64{}},
-		{"of HEAD", sent("HEAD", "Origin: https://evil.test"), protocol.None, [3]float64{}},
-		{"of a preflight", sent("OPTIONS", "Origin: https://evil.test"), protocol.None, [3]float64{}},
-		{"of RPC", sent(""), protocol.None, [3]float64{}},
+		{"the target's own", sent("POST", "Origin: https://api.test"), protocol.ReasonNone, isValid},
+		{"in another case", sent("PUT", "ORIGIN: HTTPS://API.test"), protocol.ReasonNone, isValid},
+		{"another", sent("POST", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"another port", sent("DELETE", "Origin: https://api.test:8443"), protocol.ReasonDenied, isInvalid},
+		{"one that begins so", sent("PATCH", "Origin: https://api.test.evil.test"), protocol.ReasonDenied, isInvalid},
+		{"one that ends so", sent("POST", "Origin: https://evil-api.test"), protocol.ReasonDenied, isInvalid},
+		{"one with the target as its user", sent("POST", "Origin: https://api.test@evil.test"), protocol.ReasonDenied, isInvalid},
+		{"a backslash", sent("POST", `Origin: https://evil.test\@api.test`), protocol.ReasonDenied, isInvalid},
+		{"none", sent("POST"), protocol.ReasonDenied, isMissing},
+		{"an additional one", sent("POST", "Origin: https://shop.test"), protocol.ReasonNone, isValid},
+		{"of the referer", sent("POST", "Referer: https://api.test/page?x=1"), protocol.ReasonNone, isValid},
+		{"of another referer", sent("POST", "Referer: https://evil.test/https://api.test/"), protocol.ReasonDenied, isInvalid},
+		{"an opaque one", sent("POST", "Origin: null"), protocol.ReasonDenied, isInvalid},
+		{"an opaque one, with the target's own referer", sent("POST", "Origin: null", "Referer: https://api.test/"), protocol.ReasonDenied, isInvalid},
+		{"an empty one, with the target's own referer", sent("POST", "Origin: ", "Referer: https://api.test/"), protocol.ReasonNone, isValid},
+		{"the origin goes before the referer", sent("POST", "Referer: https://api.test/", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"two", sent("POST", "Origin: https://api.test", "Origin: https://evil.test"), protocol.ReasonDenied, isMissing},
+		{"of no scheme", sent("POST", "Origin: api.test"), protocol.ReasonDenied, isInvalid},
+		{"of a file", sent("POST", "Origin: file://api.test"), protocol.ReasonDenied, isInvalid},
+		{"of an unknown method", sent("MKCOL", "Origin: https://evil.test"), protocol.ReasonDenied, isInvalid},
+		{"of who only looks", sent("GET", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of HEAD", sent("HEAD", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of a preflight", sent("OPTIONS", "Origin: https://evil.test"), protocol.ReasonNone, [3]float64{}},
+		{"of RPC", sent(""), protocol.ReasonNone, [3]float64{}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			got, counted := served(t, `{"additional_origins": [{"exact": "shop.test"}]}`, test.x)
@@ -97,11 +97,11 @@ func TestOriginsAreJudged(t *testing.T) {
 				t.Errorf("%v, counted %v; want %v, %v", got, counted, test.want, test.counted)
 			}
 			const shadow = `{"additional_origins": [{"exact": "shop.test"}], "filter_enabled": {"default_value": {}}, "shadow_enabled": {"default_value": {"numerator": 100}}}`
-			if got, counted = served(t, shadow, test.x); got != protocol.None || counted != test.counted {
+			if got, counted = served(t, shadow, test.x); got != protocol.ReasonNone || counted != test.counted {
 				t.Errorf("in the shadow: %v, counted %v; want it let in, %v", got, counted, test.counted)
 			}
 			const off = `{"filter_enabled": {"default_value": {}}}`
-			if got, counted = served(t, off, test.x); got != protocol.None || counted != [3]float64{} {
+			if got, counted = served(t, off, test.x); got != protocol.ReasonNone || counted != [3]float64{} {
 				t.Errorf("switched off: %v, counted %v", got, counted)
 			}
 		})

@@ -32,7 +32,7 @@ func posted(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reas
 	x.Reset()
 	x.Request.Method = "POST"
 	x.Request.Header.Add("Content-Encoding", "gzip")
-	x.Request.Body, x.Request.ContentLength = protocol.NewTextBody(b.String()), int64(b.Len())
+	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody(b.String()), int64(b.Len())
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		content, err := io.ReadAll(x.Request.Body)
 		got = len(content)
@@ -46,8 +46,8 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
-	for size, want := range map[int]protocol.Reason{60_000: protocol.None, 1 << 20: protocol.BodyTooLarge} {
-		if reason, got, _ := posted(t, examples[0], size); reason != want || want == protocol.None && got != size {
+	for size, want := range map[int]protocol.Reason{60_000: protocol.ReasonNone, 1 << 20: protocol.BodyTooLarge} {
+		if reason, got, _ := posted(t, examples[0], size); reason != want || want == protocol.ReasonNone && got != size {
 			t.Errorf("%d bytes: %v, and %d of them", size, reason, got)
 		}
 	}
@@ -59,26 +59,26 @@ func TestLimits(t *testing.T) {
 		size     int
 		want     protocol.Reason
 	}{
-		{`{}`, 60 << 10, protocol.None},
+		{`{}`, 60 << 10, protocol.ReasonNone},
 		{`{}`, 8 << 20, protocol.BodyTooLarge}, // of a ratio of a thousand
-		{`{"max_inflate_ratio": 0}`, 8 << 20, protocol.None},
+		{`{"max_inflate_ratio": 0}`, 8 << 20, protocol.ReasonNone},
 		{`{"max_inflate_ratio": 0}`, 65 << 20, protocol.BodyTooLarge},
-		{`{"max_inflate_ratio": 0, "max_decompressed_size": 0}`, 65 << 20, protocol.None},
-		{`{"max_decompressed_size": "1KB"}`, 1024, protocol.None},
+		{`{"max_inflate_ratio": 0, "max_decompressed_size": 0}`, 65 << 20, protocol.ReasonNone},
+		{`{"max_decompressed_size": "1KB"}`, 1024, protocol.ReasonNone},
 		{`{"max_decompressed_size": "1KB"}`, 1025, protocol.BodyTooLarge},
 	} {
 		reason, got, counts := posted(t, test.settings, test.size)
-		if reason != test.want || reason == protocol.None && got != test.size {
+		if reason != test.want || reason == protocol.ReasonNone && got != test.size {
 			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
 		}
-		if n := counts.Of(refused()); (n == 1) != (test.want != protocol.None) || counts.Of(begun()) != 1 {
+		if n := counts.Of(refused()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Of(begun()) != 1 {
 			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Of(begun()))
 		}
 	}
 }
 
 func TestDisabledItDoesNothing(t *testing.T) {
-	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.None || got > 100 || counts.Of(begun()) != 0 {
+	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Of(begun()) != 0 {
 		t.Errorf("%v, %d bytes", reason, got)
 	}
 }

@@ -124,6 +124,6 @@ func (d *dubboStream) addLabels(h *protocol.Header) {
 		}
 	}
 	if !changed {
-		h.Seal()
+		h.MarkUnchanged()
 	}
 }

@@ -38,7 +38,7 @@ func dubboRequest(attachments ...string) *protocol.Exchange {
 	x.Request.Header.Add("service", "org.example.Shop")
 	x.Request.Header.Add("method", "buy")
 	filtertest.AddFields(&x.Request.Header, attachments...)
-	x.Request.Header.Seal()
+	x.Request.Header.MarkUnchanged()
 	return x
 }
 

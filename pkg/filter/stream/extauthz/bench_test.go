@@ -19,7 +19,7 @@ func BenchmarkAsk(b *testing.B) {
 		b.Fatal(err)
 	}
 	services := map[string]protocol.ServiceFunc{
-		"HTTP": func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil },
+		"HTTP": func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil },
 		"gRPC": func(_ context.Context, x *protocol.Exchange) error {
 			if _, err := io.Copy(io.Discard, x.Request.Body); err != nil {
 				return err

@@ -50,7 +50,7 @@ func (c changes) apply(h *protocol.Header) {
 // forget removes the other spellings of name.
 func forget(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if other := h.At(i).Name; protocol.Alike(other, name) && !protocol.EqualFold(other, name) {
+		if other := h.At(i).Name; protocol.EqualFoldUnderscore(other, name) && !protocol.EqualFold(other, name) {
 			h.Del(other)
 		}
 	}

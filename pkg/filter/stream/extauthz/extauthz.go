@@ -82,30 +82,30 @@ type authz struct {
 	rules                           *rules
 	service                         service // nil: nobody is asked
 	allowed, denied, failed, passed *metrics.Counter
-	next                            protocol.Starter
+	next                            protocol.AsyncService
 	whole                           protocol.Service // a.judge
 }
 
 // before returns a in front of next.
 func (a authz) before(next protocol.Service) protocol.Service {
-	a.next = protocol.Halves(next)
+	a.next = protocol.Async(next)
 	a.whole = protocol.ServiceFunc(a.judge)
 	return &a
 }
 
 // Serve is protocol.Service's.
 func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, a, x)
+	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	dropFailureClaim(x)
 	if a.config.Disabled || a.service == nil {
 		a.disown(x)
 		return a.next.Start(ctx, x)
 	}
-	return x.Fork(ctx, a.whole)
+	return x.RunBlocking(ctx, a.whole)
 }
 
 // errHidden is why a call is refused that nobody can be asked about.
@@ -127,7 +127,7 @@ func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 	if why != nil {
 		a.denied.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
-		return protocol.NewFault(protocol.Denied, why)
+		return protocol.NewFault(protocol.ReasonDenied, why)
 	}
 	told, partial, err := tell(x, a.rules.body)
 	if err != nil {
@@ -135,7 +135,7 @@ func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 	}
 	v, err := a.service.ask(ctx, x, told, partial)
 	switch {
-	case protocol.ReasonOf(err) == protocol.DownstreamGone:
+	case protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect:
 		return err
 	case err != nil:
 		return a.fail(ctx, x, err)
@@ -172,7 +172,7 @@ func dropFailureClaim(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		name := h.At(i).Name
-		if !protocol.Alike(name, failureHeader) {
+		if !protocol.EqualFoldUnderscore(name, failureHeader) {
 			continue
 		}
 		if _, ours := x.Metadata.Lookup(namespace, keyNotJudged); ours {
@@ -188,7 +188,7 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 	if !a.config.open() {
 		a.failed.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
-		x.Fail(protocol.NewFault(protocol.Denied, fmt.Errorf("ext_authz: the service failed: %w", err)))
+		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, fmt.Errorf("ext_authz: the service failed: %w", err)))
 		x.Response.Status = a.config.onError()
 		return nil
 	}
@@ -212,7 +212,7 @@ func (a *authz) disown(x *protocol.Exchange) {
 
 // refuse answers x as the service says.
 func refuse(x *protocol.Exchange, v *verdict) {
-	reason := protocol.Denied
+	reason := protocol.ReasonDenied
 	switch v.status {
 	case 401:
 		reason = protocol.Unauthenticated
@@ -220,15 +220,15 @@ func refuse(x *protocol.Exchange, v *verdict) {
 		reason = protocol.RateLimited
 	}
 	x.Record.Flags |= protocol.ExternallyDenied
-	x.Fail(protocol.Faultf(reason, "ext_authz: the service answers %d", v.status))
-	x.Reply(v.status, "text/plain; charset=utf-8", v.body)
+	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service answers %d", v.status))
+	x.LocalReply(v.status, "text/plain; charset=utf-8", v.body)
 	v.response.apply(&x.Response.Header)
 }
 
 // until is when an answer that may take so long is given up: not after x is.
 func until(x *protocol.Exchange, timeout time.Duration) time.Time {
 	end := time.Now().Add(timeout)
-	if d := x.Until(); !d.IsZero() && d.Before(end) {
+	if d := x.EffectiveDeadline(); !d.IsZero() && d.Before(end) {
 		return d
 	}
 	return end

@@ -53,7 +53,7 @@ func (a *authority) Serve(_ context.Context, x *protocol.Exchange) error {
 // says is an answer of HTTP.
 func says(code int, body string, fields ...string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
-		x.Reply(code, "text/html", body)
+		x.LocalReply(code, "text/html", body)
 		filtertest.AddFields(&x.Response.Header, fields...)
 		return nil
 	}
@@ -71,7 +71,7 @@ func saysMessage(t *testing.T, m *authv3.CheckResponse) func(x *protocol.Exchang
 
 func saysFrame(frame, code string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
-		x.Reply(200, "application/grpc", frame)
+		x.LocalReply(200, "application/grpc", frame)
 		x.Response.Trailer.Add("grpc-status", code)
 		return nil
 	}
@@ -88,7 +88,7 @@ func get(fields ...string) *protocol.Exchange {
 
 func post(content string, declared bool) *protocol.Exchange {
 	x := get()
-	x.Request.Method, x.Request.Body = "POST", protocol.NewTextBody(content)
+	x.Request.Method, x.Request.Body = "POST", protocol.NewStringBody(content)
 	if declared {
 		x.Request.ContentLength = int64(len(content))
 	}
@@ -118,16 +118,16 @@ func serve(t *testing.T, made filter.Filter, x *protocol.Exchange) string {
 			}
 			b.WriteString(" [" + string(content) + "]")
 		}
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	})
 	if err := made(app).Serve(t.Context(), x); err != nil {
-		x.Fail(err)
+		x.LocalReplyError(err)
 	}
 	if x.Response.Status != 200 || b.Len() == 0 {
 		b.WriteString("refused")
 	}
-	if r := x.Record.Reason; r != protocol.None {
+	if r := x.Record.Reason; r != protocol.ReasonNone {
 		b.WriteString(" " + r.String())
 	}
 	if s := x.Response.Status; s != 200 {
@@ -283,9 +283,9 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 	x := get("X-A: 1", "x-a: 2", "Cookie: \xff", "X-Envoy-Auth-Partial-Body: true")
 	x.Meta.Conn = &protocol.ConnMeta{
 		Remote: netip.MustParseAddrPort("192.0.2.1:4711"), Local: netip.MustParseAddrPort("192.0.2.2:80"),
-		TLS: &protocol.TLS{ServerName: "shop.test", Peer: &protocol.Certificate{Subject: "CN=cart", URIs: []string{"spiffe://shop/cart"}, Raw: [][]byte{{1, 2}}}},
+		TLS: &protocol.TLS{ServerName: "shop.test", Peer: &protocol.Certificate{Subject: "CN=cart", URISANs: []string{"spiffe://shop/cart"}, Raw: [][]byte{{1, 2}}}},
 	}
-	x.Request.Body, x.Request.ContentLength = protocol.NewTextBody("book"), 4
+	x.Request.Body, x.Request.ContentLength = protocol.NewStringBody("book"), 4
 	settings := filtertest.Settings(strings.Replace(byGRPC, `"include_peer`, `"include_tls_session": true, "with_request_body": {"max_request_bytes": 9},
 		"check_settings": {"context_extensions": {"realm": "shop"}}, "include_peer`, 1))
 	to := &authority{answer: saysMessage(t, &authv3.CheckResponse{})}
@@ -330,7 +330,7 @@ func TestServicesOfGRPCDecide(t *testing.T) {
 		{"a message that is none", saysFrame("\x00\x00\x00\x00\x01\x0a", "0"), closed},
 		{"an answer of HTTP", says(200, "yes"), closed},
 		{"no answer", func(*protocol.Exchange) error { return protocol.NewFault(protocol.NoHealthyHost, nil) }, closed},
-		{"nobody waits any more", func(*protocol.Exchange) error { return protocol.NewFault(protocol.DownstreamGone, nil) },
+		{"nobody waits any more", func(*protocol.Exchange) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil) },
 			"refused downstream_gone 499 <Content-Type:text/plain; charset=utf-8>"},
 	} {
 		t.Run(test.name, func(t *testing.T) {

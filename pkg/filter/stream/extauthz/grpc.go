@@ -63,7 +63,7 @@ func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	s.rules.set.Apply(x, &r.Header)
 	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, told, partial))
 	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // heads and max_request_bytes are bounded
-	r.Body, r.ContentLength = protocol.NewTextBody(string(b)), -1
+	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
 	err = s.calls.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
 		answer, err := message(&q.Response)
 		if err != nil {
@@ -157,7 +157,7 @@ func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool
 	}
 	r := &x.Request
 	a.http = httpRequest{
-		method: clean(r.Method), path: clean(x.AskedPath()), host: clean(x.AskedAuthority()), scheme: clean(r.Scheme),
+		method: clean(r.Method), path: clean(x.OriginalPath()), host: clean(x.OriginalAuthority()), scheme: clean(r.Scheme),
 		protocol: x.Meta.Version, size: r.ContentLength, body: told, raw: s.raw,
 	}
 	if !s.raw {
@@ -201,10 +201,10 @@ func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
 	switch {
 	case peer == nil:
 		return
-	case len(peer.URIs) > 0:
-		a.source.principal = clean(peer.URIs[0])
-	case len(peer.DNS) > 0:
-		a.source.principal = clean(peer.DNS[0])
+	case len(peer.URISANs) > 0:
+		a.source.principal = clean(peer.URISANs[0])
+	case len(peer.DNSSANs) > 0:
+		a.source.principal = clean(peer.DNSSANs[0])
 	default:
 		a.source.principal = clean(peer.Subject)
 	}

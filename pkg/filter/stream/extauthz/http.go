@@ -42,8 +42,8 @@ func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	q := question(x, s.config.Server.Timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
 	r := &q.Request
-	r.Method, r.Scheme, r.Authority = x.Request.Method, "http", x.AskedAuthority()
-	path := x.AskedPath()
+	r.Method, r.Scheme, r.Authority = x.Request.Method, "http", x.OriginalAuthority()
+	path := x.OriginalPath()
 	if r.Method == "" { // a call of RPC: its names may have any character
 		r.Method, r.Authority = "POST", s.config.Server.Cluster
 		path = (&url.URL{Path: path}).EscapedPath()
@@ -60,7 +60,7 @@ func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	s.rules.set.Apply(x, &r.Header)
 	r.ContentLength = int64(len(told))
 	if len(told) > 0 {
-		r.Body = protocol.NewTextBody(string(told))
+		r.Body = protocol.NewStringBody(string(told))
 	}
 	if s.rules.body != nil {
 		r.Header.Set(partialBody, strconv.FormatBool(partial))

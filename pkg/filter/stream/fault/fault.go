@@ -123,7 +123,7 @@ type fault struct {
 	delayed match.Share
 	aborted match.Share
 	matches []match.Header
-	next    protocol.Starter
+	next    protocol.AsyncService
 	roll    func() uint32 // below match.Million, each as likely
 	delays  *metrics.Counter
 	aborts  *metrics.Counter
@@ -133,16 +133,16 @@ type fault struct {
 
 // before returns f in front of next.
 func (f fault) before(next protocol.Service) protocol.Service {
-	f.next = protocol.Halves(next)
+	f.next = protocol.Async(next)
 	return &f
 }
 
 // Serve is protocol.Service's.
 func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
@@ -150,7 +150,7 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.strikes(f.delayed) && f.enter() {
 		f.delays.Add(1)
 		x.Record.Flags |= protocol.DelayInjected
-		return x.Fork(ctx, protocol.ServiceFunc(f.late))
+		return x.RunBlocking(ctx, protocol.ServiceFunc(f.late))
 	}
 	if f.strikes(f.aborted) && f.enter() {
 		defer f.leave()
@@ -188,7 +188,7 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 // abort answers x.
 func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
-	x.Fail(protocol.Faultf(protocol.FaultInjected, "by configuration"))
+	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "by configuration"))
 	code := protocol.GRPCCodeOf(f.config.Abort.Status)
 	x.Response.Status = f.config.Abort.Status
 	if given := f.config.Abort.GRPC; given != nil {
@@ -198,7 +198,7 @@ func (f *fault) abort(x *protocol.Exchange) {
 	if !protocol.IsGRPC(&x.Request.Header) {
 		return
 	}
-	x.Reply(200, "", "")
+	x.LocalReply(200, "", "")
 	x.Response.Header.Add("Content-Type", "application/grpc")
 	x.Response.Header.Add("grpc-status", strconv.Itoa(code))
 	x.Response.Header.Add("grpc-message", protocol.FaultInjected.Text())
@@ -214,7 +214,7 @@ func httpStatus(code int) int {
 func (f *fault) strikes(s match.Share) bool { return !s.None() && s.Has(f.roll()) }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
-	if want := f.config.UpstreamCluster; want != "" && x.Record.Target != want {
+	if want := f.config.UpstreamCluster; want != "" && x.Record.TargetCluster != want {
 		return false
 	}
 	for i := range f.matches {
@@ -233,7 +233,7 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, filter.ErrGone):
-		return protocol.NewFault(protocol.DownstreamGone, errors.New("client gone during an injected delay"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone during an injected delay"))
 	}
 	return protocol.NewFault(protocol.Draining, err)
 }

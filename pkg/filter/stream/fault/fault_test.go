@@ -58,7 +58,7 @@ func with(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 
 func application() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "text/plain", "from the application")
+		x.LocalReply(200, "text/plain", "from the application")
 		return nil
 	})
 }
@@ -151,8 +151,8 @@ func TestDelayEndsWhenTheCallerGoes(t *testing.T) {
 		x.Caller = caller
 		began := time.Now()
 		err := with(t, minute, 0).Serve(t.Context(), x)
-		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(began) != 3*time.Second {
-			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.DownstreamGone)
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 3*time.Second {
+			t.Errorf("Serve = %v after %v, want %v after 3s", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
 		if caller.watches != 0 {
 			t.Error("the watch was not stopped")
@@ -221,10 +221,10 @@ func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
 		want   int
 	}{
 		"no content":             {nil, -1, 1},
-		"content that is there":  {protocol.NewTextBody("hello"), 5, 1},
+		"content that is there":  {protocol.NewStringBody("hello"), 5, 1},
 		"content on its way":     {coming{}, 5, 0},
-		"content of any length":  {protocol.NewTextBody("hello"), -1, 0},
-		"content that is partly": {protocol.NewTextBody("hel"), 5, 0},
+		"content of any length":  {protocol.NewStringBody("hello"), -1, 0},
+		"content that is partly": {protocol.NewStringBody("hel"), 5, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -249,9 +249,9 @@ type caller struct {
 	watches int // that are not stopped
 }
 
-func (c *caller) Inform(int, *protocol.Header) error { return nil }
+func (c *caller) SendInterim(int, *protocol.Header) error { return nil }
 
-func (c *caller) Watch(gone func()) (stop func()) {
+func (c *caller) OnDisconnect(gone func()) (stop func()) {
 	c.asked++
 	c.watches++
 	if c.after == 0 {
@@ -296,7 +296,7 @@ func TestOnlyMatchingRequestsAreStruck(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := request(test.fields...)
-			x.Record.Target = test.target
+			x.Record.TargetCluster = test.target
 			if err := with(t, filtertest.Settings(test.settings), 0).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 				t.Errorf("Serve = %v, status %d, want %d", err, x.Response.Status, test.want)
 			}

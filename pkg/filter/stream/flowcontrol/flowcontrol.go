@@ -92,7 +92,7 @@ func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
 		})
 	}
 	f.calls.New = func() any { return &call{filter: f} }
-	return func(next protocol.Service) protocol.Service { return &controlled{f, protocol.Halves(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &controlled{f, protocol.Async(next)} }, nil
 }
 
 // flowControl is a configuration. It is immutable but for its rules, counters and pool.
@@ -112,15 +112,15 @@ type counts struct{ passed, queued, blocked, refused *metrics.Counter }
 // controlled is the filter before a service.
 type controlled struct {
 	*flowControl
-	next protocol.Starter
+	next protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (f *controlled) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
 	resource := f.resource(x)
 	named := f.plan.byResource[resource]
@@ -139,17 +139,17 @@ func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
 		}
 	}
 	if h.call != nil {
-		x.Then(h.call)
+		x.PushFinisher(h.call)
 	}
 	if h.wait > 0 {
-		return x.Fork(ctx, &waiting{f, h.wait})
+		return x.RunBlocking(ctx, &waiting{f, h.wait})
 	}
 	return f.next.Start(ctx, x)
 }
 
 // resource returns what of x the rules name.
 func (f *flowControl) resource(x *protocol.Exchange) string {
-	asked := x.AskedPath()
+	asked := x.OriginalPath()
 	if f.key == "URI" || f.key == "URL" {
 		return asked
 	}
@@ -172,7 +172,7 @@ type holding struct {
 // refuse answers x. It is Exchange.Fail without what that allocates: there may be many.
 func (f *flowControl) refuse(x *protocol.Exchange) {
 	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request is beyond a rule"
-	x.Reply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
+	x.LocalReply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
 }
 
 // take holds x to a rule. It reports false if x was refused: it has an answer then.
@@ -239,7 +239,7 @@ func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
 	case err == nil:
 		return w.next.Serve(ctx, x)
 	case errors.Is(err, filter.ErrGone):
-		return protocol.NewFault(protocol.DownstreamGone, errors.New("client gone while it waited for its turn"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone while it waited for its turn"))
 	default:
 		return protocol.NewFault(protocol.Draining, err)
 	}

@@ -67,7 +67,7 @@ func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
 	if r.hold != nil {
 		<-r.hold
 	}
-	x.Reply(200, "text/plain", "from the application")
+	x.LocalReply(200, "text/plain", "from the application")
 	return nil
 }
 
@@ -274,11 +274,11 @@ func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
 // leaving is a caller that leaves after a time.
 type leaving struct{ after time.Duration }
 
-// Inform is protocol.Caller's.
-func (leaving) Inform(int, *protocol.Header) error { return nil }
+// SendInterim is protocol.Downstream's.
+func (leaving) SendInterim(int, *protocol.Header) error { return nil }
 
-// Watch is protocol.Caller's.
-func (l leaving) Watch(gone func()) (stop func()) {
+// OnDisconnect is protocol.Downstream's.
+func (l leaving) OnDisconnect(gone func()) (stop func()) {
 	timer := time.AfterFunc(l.after, gone)
 	return func() { timer.Stop() }
 }
@@ -293,8 +293,8 @@ func TestWhoLeavesWaitsNoMore(t *testing.T) {
 		x, began := filtertest.Get("/a"), time.Now()
 		x.Caller = leaving{50 * time.Millisecond}
 		err := r.s.Serve(t.Context(), x)
-		if got := protocol.ReasonOf(err); got != protocol.DownstreamGone || time.Since(began) != 50*time.Millisecond {
-			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.DownstreamGone)
+		if got := protocol.ReasonOf(err); got != protocol.ReasonDownstreamDisconnect || time.Since(began) != 50*time.Millisecond {
+			t.Errorf("Serve = %v after %v, want %v after 50ms", err, time.Since(began), protocol.ReasonDownstreamDisconnect)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 		defer cancel()

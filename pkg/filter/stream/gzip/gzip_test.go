@@ -23,7 +23,7 @@ func answered(t *testing.T, s filtertest.Settings, contentType string, size int)
 	x.Request.Method = "GET"
 	x.Request.Header.Add("Accept-Encoding", "gzip, zstd")
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, contentType, strings.Repeat("x", size))
+		x.LocalReply(200, contentType, strings.Repeat("x", size))
 		return nil
 	})
 	if err := made(app).Serve(t.Context(), x); err != nil {

@@ -75,20 +75,20 @@ type mutation struct{ request, response *router.Mutation }
 // headerMutation is immutable.
 type headerMutation struct {
 	all  []mutation
-	next protocol.Starter
+	next protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, m, x)
+	return protocol.ServeSync(ctx, m, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range m.all {
 		m.all[i].request.Apply(x, &x.Request.Header)
 	}
-	x.Then(m)
+	x.PushFinisher(m)
 	return m.next.Start(ctx, x)
 }
 
@@ -116,7 +116,7 @@ func Kind() filter.Stream {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerMutation{all, protocol.Halves(next)}
+				return &headerMutation{all, protocol.Async(next)}
 			}, nil
 		},
 	}

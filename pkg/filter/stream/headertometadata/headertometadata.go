@@ -192,7 +192,7 @@ func Kind() filter.Stream {
 				return nil, err
 			}
 			return func(next protocol.Service) protocol.Service {
-				return &headerToMetadata{rules, protocol.Halves(next)}
+				return &headerToMetadata{rules, protocol.Async(next)}
 			}, nil
 		},
 	}
@@ -201,15 +201,15 @@ func Kind() filter.Stream {
 // headerToMetadata is immutable.
 type headerToMetadata struct {
 	rules []rule
-	next  protocol.Starter
+	next  protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (h *headerToMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, h, x)
+	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]

@@ -68,7 +68,7 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 		if isLeaving(x) || !h.least.met() {
 			answer = notServing
 		}
-		x.Reply(200, "application/grpc", answer)
+		x.LocalReply(200, "application/grpc", answer)
 		x.Response.ContentLength = -1 // as other servers of gRPC have it
 		x.Response.Trailer.Add("grpc-status", strconv.Itoa(statusOK))
 	}
@@ -80,13 +80,13 @@ func isLeaving(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil {
 		return false
 	}
-	l, ok := x.Meta.Conn.Link.(leaver)
+	l, ok := x.Meta.Conn.DownstreamConn.(leaver)
 	return ok && l.ListenerDraining()
 }
 
 // end answers with a status alone.
 func end(x *protocol.Exchange, status int) {
-	x.Reply(200, "", "")
+	x.LocalReply(200, "", "")
 	x.Response.ContentLength = -1
 	x.Response.Header.Add("Content-Type", "application/grpc")
 	x.Response.Header.Add("grpc-status", strconv.Itoa(status))

@@ -16,7 +16,7 @@ func check(path, content string) *protocol.Exchange {
 	x := request("POST", path)
 	x.Meta.Protocol = "Http2"
 	x.Request.Header.Add("content-type", "application/grpc")
-	x.Request.Body = protocol.NewTextBody(content)
+	x.Request.Body = protocol.NewStringBody(content)
 	return x
 }
 
@@ -27,7 +27,7 @@ func message(content string) string {
 
 // link is a connection.
 type link struct {
-	protocol.Link
+	protocol.DownstreamConn
 	leaving bool
 }
 
@@ -59,7 +59,7 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			made, counts := filtertest.Build(t, Kind(), `{"grpc": true, "grpc_services": ["shop.Items"]}`)
 			x := check(test.path, test.content)
-			x.Meta.Conn = &protocol.ConnMeta{Link: link{leaving: test.draining}}
+			x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: link{leaving: test.draining}}
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
@@ -114,9 +114,9 @@ func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
 }
 
 // cut is content that ends early.
-type cut struct{ *protocol.TextBody }
+type cut struct{ *protocol.StringBody }
 
-var errCut = protocol.NewFault(protocol.DownstreamGone, io.ErrUnexpectedEOF)
+var errCut = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrUnexpectedEOF)
 
 func (cut) Read([]byte) (int, error) { return 0, errCut }
 

@@ -92,7 +92,7 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	}
 	return func(next protocol.Service) protocol.Service {
 		made := made
-		made.next = protocol.Halves(next)
+		made.next = protocol.Async(next)
 		return &made
 	}, nil
 }
@@ -105,22 +105,22 @@ type healthCheck struct {
 	memory   *memory        // nil: the filter answers, not the application
 	least    least
 	answered *metrics.Counter
-	next     protocol.Starter
+	next     protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, h, x)
+	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
 	case h.asked(x):
 		return h.answer(ctx, x)
 	case h.grpc != nil && called(x):
 		h.answered.Add(1)
-		return x.Fork(ctx, h.grpc) // its content may still be on its way
+		return x.RunBlocking(ctx, h.grpc) // its content may still be on its way
 	}
 	return h.next.Start(ctx, x)
 }
@@ -130,18 +130,18 @@ func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 	if h.memory != nil {
 		if status, ok := h.memory.recall(); ok {
 			h.answered.Add(1)
-			x.Reply(status, "", "")
+			x.LocalReply(status, "", "")
 			return nil
 		}
-		x.Then(h)
+		x.PushFinisher(h)
 		return h.next.Start(ctx, x)
 	}
 	h.answered.Add(1)
 	if isLeaving(x) || !h.least.met() {
-		x.Reply(503, "text/plain; charset=utf-8", "not healthy\n")
+		x.LocalReply(503, "text/plain; charset=utf-8", "not healthy\n")
 		return nil
 	}
-	x.Reply(200, "text/plain; charset=utf-8", "ok\n")
+	x.LocalReply(200, "text/plain; charset=utf-8", "ok\n")
 	return nil
 }
 
@@ -165,7 +165,7 @@ func isOfCaller(reason protocol.Reason) bool {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
 		return true
 	default:
-		return reason != protocol.None && reason.Traits().HTTP < 500 // DownstreamGone among them
+		return reason != protocol.ReasonNone && reason.Traits().HTTP < 500 // DownstreamGone among them
 	}
 }
 

@@ -40,7 +40,7 @@ func request(method, path string) *protocol.Exchange {
 // application knows none of the paths that it is asked for.
 func application() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(404, "text/plain", "from the application")
+		x.LocalReply(404, "text/plain", "from the application")
 		return nil
 	})
 }
@@ -184,7 +184,7 @@ func TestHealthIsThatOfClusters(t *testing.T) {
 	}
 	made, _ := filtertest.Build(t, Kind(), `{"endpoint": "/healthz"}`)
 	x := request("GET", "/healthz")
-	x.Meta.Conn = &protocol.ConnMeta{Link: link{leaving: true}}
+	x.Meta.Conn = &protocol.ConnMeta{DownstreamConn: link{leaving: true}}
 	if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != 503 {
 		t.Errorf("on a connection that drains: %d, %v; want 503", x.Response.Status, err)
 	}
@@ -200,7 +200,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 		if fails != nil {
 			return fails
 		}
-		x.Reply(status, "text/plain", "from the application")
+		x.LocalReply(status, "text/plain", "from the application")
 		return nil
 	}))
 	for _, step := range []struct {
@@ -220,7 +220,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 		{"a failure is remembered", 9 * time.Second, "/healthz", 200, nil, 503, 3, ""},
 		{"and forgotten", time.Second, "/healthz", 0, protocol.NewFault(protocol.ConnectFailure, nil), 0, 4, ""},
 		{"a fault is remembered", time.Second, "/healthz", 200, nil, 502, 4, ""},
-		{"a caller that left", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.DownstreamGone, nil), 0, 5, ""},
+		{"a caller that left", 9 * time.Second, "/healthz", 0, protocol.NewFault(protocol.ReasonDownstreamDisconnect, nil), 0, 5, ""},
 		{"is not", 0, "/healthz", 200, nil, 200, 6, "from the application"},
 		{"a caller that a filter refuses", 10 * time.Second, "/healthz", 0, protocol.NewFault(protocol.Unauthenticated, nil), 0, 7, ""},
 		{"or holds back", 0, "/healthz", 0, protocol.NewFault(protocol.RateLimited, nil), 0, 8, ""},

@@ -68,7 +68,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 			lists:  lists,
 			deny:   c.Default == deny,
 			denied: count,
-			next:   protocol.Halves(next),
+			next:   protocol.Async(next),
 		}
 	}, nil
 }
@@ -100,19 +100,19 @@ type ipAccess struct {
 	lists  []list
 	deny   bool // addresses that no list has
 	denied *metrics.Counter
-	next   protocol.Starter
+	next   protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (a *ipAccess) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, a, x)
+	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
 	if err := a.judge(x); err != nil {
 		a.denied.Add(1)
-		return protocol.NewFault(protocol.Denied, err)
+		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return a.next.Start(ctx, x)
 }

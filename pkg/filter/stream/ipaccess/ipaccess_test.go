@@ -23,12 +23,12 @@ func TestReadme(t *testing.T) {
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{examples[0], from("10.1.2.3:1"), protocol.None},
-		{examples[0], from("10.0.0.66:1"), protocol.Denied},
-		{examples[0], from("11.0.0.1:1"), protocol.Denied},
-		{examples[0], from("[2001:db8::7]:1"), protocol.None},
-		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), protocol.None},
-		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 198.51.100.1, 203.0.113.9"), protocol.Denied},
+		{examples[0], from("10.1.2.3:1"), protocol.ReasonNone},
+		{examples[0], from("10.0.0.66:1"), protocol.ReasonDenied},
+		{examples[0], from("11.0.0.1:1"), protocol.ReasonDenied},
+		{examples[0], from("[2001:db8::7]:1"), protocol.ReasonNone},
+		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 203.0.113.9, 198.51.100.1"), protocol.ReasonNone},
+		{examples[1], from("10.0.0.1:1", "X-Forwarded-For: 198.51.100.1, 203.0.113.9"), protocol.ReasonDenied},
 	} {
 		if got := served(t, test.settings, test.x); got != test.want {
 			t.Errorf("%s from %v %q: %v, want %v", test.settings, test.x.Meta.Conn.Remote, test.x.Request.Header.Get("x-forwarded-for"), got, test.want)
@@ -58,7 +58,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.
 		return nil
 	})).Serve(t.Context(), x)
 	reason := protocol.ReasonOf(err)
-	if passed != (reason == protocol.None) {
+	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
 	if got := counts.Of(denied()) == 1; got == passed {
@@ -77,23 +77,23 @@ func TestAddressesAreJudged(t *testing.T) {
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{"an attachment of the caller's", byHeader, call, protocol.Denied},
-		{"nothing is said", `{}`, from("10.0.0.1:1"), protocol.None},
-		{"by default denied", `{"default_action": "deny"}`, from("10.0.0.1:1"), protocol.Denied},
-		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.None},
+		{"an attachment of the caller's", byHeader, call, protocol.ReasonDenied},
+		{"nothing is said", `{}`, from("10.0.0.1:1"), protocol.ReasonNone},
+		{"by default denied", `{"default_action": "deny"}`, from("10.0.0.1:1"), protocol.ReasonDenied},
+		{"a list allows by default", `{"default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.ReasonNone},
 		{"the first list decides, not the longest prefix",
-			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.None},
-		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("[::ffff:10.0.0.1]:1"), protocol.Denied},
-		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, from("[fe80::1%eth0]:1"), protocol.Denied},
-		{"a unix socket", `{}`, from(""), protocol.Denied},
-		{"the field that is named", byHeader, from("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.Denied},
-		{"the field that is named, beside the connection", byHeader, from("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.None},
-		{"the connection, without the field", byHeader, from("10.0.0.1:1"), protocol.Denied},
-		{"a field of no address", byHeader, from("192.0.2.1:1", "X-Real-IP: localhost"), protocol.Denied},
-		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.Denied},
+			`{"ips": [{"action": "allow", "addrs": ["10.0.0.0/8"]}, {"action": "deny", "addrs": ["10.0.0.1"]}]}`, from("10.0.0.1:1"), protocol.ReasonNone},
+		{"an IPv4 address of an IPv6 socket", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("[::ffff:10.0.0.1]:1"), protocol.ReasonDenied},
+		{"a link-local address with its zone", `{"ips": [{"action": "deny", "addrs": ["fe80::/10"]}]}`, from("[fe80::1%eth0]:1"), protocol.ReasonDenied},
+		{"a unix socket", `{}`, from(""), protocol.ReasonDenied},
+		{"the field that is named", byHeader, from("192.0.2.1:1", "X-Real-IP: 10.0.0.1"), protocol.ReasonDenied},
+		{"the field that is named, beside the connection", byHeader, from("10.0.0.1:1", "X-Real-IP: 192.0.2.1"), protocol.ReasonNone},
+		{"the connection, without the field", byHeader, from("10.0.0.1:1"), protocol.ReasonDenied},
+		{"a field of no address", byHeader, from("192.0.2.1:1", "X-Real-IP: localhost"), protocol.ReasonDenied},
+		{"a field that is not named", `{"ips": [{"action": "deny", "addrs": ["10.0.0.0/8"]}]}`, from("10.0.0.1:1", "X-Forwarded-For: 192.0.2.1"), protocol.ReasonDenied},
 		{"what a caller put before its address",
 			`{"header": "x-forwarded-for", "xff_num_trusted_hops": 1, "default_action": "deny", "ips": [{"addrs": ["10.0.0.1"]}]}`,
-			from("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.Denied},
+			from("192.0.2.1:1", "X-Forwarded-For: 10.0.0.1, 203.0.113.1, 192.0.2.1"), protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got := served(t, test.settings, test.x); got != test.want {

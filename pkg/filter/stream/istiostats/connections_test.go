@@ -73,7 +73,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 			"source_principal": "spiffe://mesh/ns/proven/sa/there", "source_workload_namespace": "proven",
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
 		}},
-		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{Caller: &protocol.TLS{OwnURIs: []string{"spiffe://a"}}},
+		{name: "by TLS without a name of the caller", settings: inbound, base: arrived, session: &filter.Session{Caller: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}},
 			want: map[string]string{"destination_principal": "spiffe://a"}},
 		{name: "of a service", settings: inbound, base: arrived, session: &filter.Session{Cluster: service},
 			want: map[string]string{"destination_service": "app.default.svc", "destination_service_name": "app"}},
@@ -83,7 +83,7 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 		{name: "to out of the mesh", settings: outbound, base: left, session: &filter.Session{Cluster: &config.Cluster{Name: "PassthroughCluster"}},
 			want: map[string]string{"destination_service_name": "PassthroughCluster"}},
 		{name: "to a workload", settings: outbound, base: left,
-			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, Called: identities(), Caller: &protocol.TLS{OwnURIs: []string{"spiffe://not/me"}}},
+			session: &filter.Session{Cluster: service, Host: &config.Host{Workload: "there-v2;theirs;there;v2;west"}, Called: identities(), Caller: &protocol.TLS{LocalURISANs: []string{"spiffe://not/me"}}},
 			want: map[string]string{
 				"destination_service": "app.default.svc", "destination_service_name": "app", "destination_service_namespace": "proven",
 				"destination_workload": "there-v2", "destination_workload_namespace": "proven", "destination_canonical_service": "there", "destination_canonical_revision": "v2",
@@ -172,7 +172,7 @@ func TestOverridesOfConnectionsAreHonoured(t *testing.T) {
 func TestSeriesOfConnectionsAreBounded(t *testing.T) {
 	watch, r := watching(t, Connections(), inbound)
 	for i := range mostSeries + 10 {
-		watch(&filter.Session{Caller: &protocol.TLS{Peer: &protocol.Certificate{URIs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
+		watch(&filter.Session{Caller: &protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{fmt.Sprintf("spiffe://mesh/%d", i)}}}})()
 	}
 	if n := r.Counter(overflows()).Value(); n != 10 {
 		t.Errorf("%d connections are beyond the limit, want 10", n)

@@ -78,8 +78,8 @@ const (
 
 func identities() *protocol.TLS {
 	return &protocol.TLS{
-		Peer:    &protocol.Certificate{URIs: []string{"spiffe://mesh/ns/proven/sa/there"}},
-		OwnURIs: []string{"spiffe://mesh/ns/ours/sa/here"},
+		Peer:         &protocol.Certificate{URISANs: []string{"spiffe://mesh/ns/proven/sa/there"}},
+		LocalURISANs: []string{"spiffe://mesh/ns/ours/sa/here"},
 	}
 }
 
@@ -168,10 +168,10 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 			"destination_principal": "spiffe://mesh/ns/ours/sa/here", "connection_security_policy": "mutual_tls",
 		}},
 		{name: "TLS without a name of the caller", change: func(x *protocol.Exchange) {
-			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{OwnURIs: []string{"spiffe://a"}}}
+			x.Meta.Conn = &protocol.ConnMeta{TLS: &protocol.TLS{LocalURISANs: []string{"spiffe://a"}}}
 		}, want: map[string]string{"destination_principal": "spiffe://a"}},
 		{name: "of a service", change: func(x *protocol.Exchange) { x.Record.Cluster = service }, want: asService},
-		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.Target = "configured" }, want: asService},
+		{name: "of a service that was not reached", change: func(x *protocol.Exchange) { x.Record.TargetCluster = "configured" }, want: asService},
 		{name: "of a service that nobody knows", change: func(x *protocol.Exchange) {
 			x.Record.Cluster = place{cluster: &config.Cluster{Name: "InboundPassthroughCluster"}}
 		}, want: map[string]string{"destination_service_name": "InboundPassthroughCluster"}},
@@ -184,7 +184,9 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		{name: "a fault", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.ConnectFailure, 502 }, want: map[string]string{
 			"response_code": "502", "response_flags": "UF",
 		}},
-		{name: "a caller that has gone", change: func(x *protocol.Exchange) { x.Record.Reason, x.Response.Status = protocol.DownstreamGone, 499 }, want: map[string]string{
+		{name: "a caller that has gone", change: func(x *protocol.Exchange) {
+			x.Record.Reason, x.Response.Status = protocol.ReasonDownstreamDisconnect, 499
+		}, want: map[string]string{
 			"response_code": "0", "response_flags": "DC",
 		}},
 		{name: "gRPC", change: func(x *protocol.Exchange) {

@@ -60,7 +60,7 @@ func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	case x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
 		k.protocol, k.grpc = "grpc", protocol.GRPCStatus(&x.Response)
 	}
-	if k.reason == protocol.DownstreamGone {
+	if k.reason == protocol.ReasonDownstreamDisconnect {
 		k.status = 0 // nobody was answered
 	}
 	if !s.NoFallback && len(x.Request.Authority) <= longestHost {
@@ -99,8 +99,8 @@ func (s *stats) nameService(x *protocol.Exchange, k *key) {
 	}
 	if place, ok := x.Record.Cluster.(clusterPlace); ok {
 		k.nameCluster(place.Config())
-	} else if x.Record.Target != "" {
-		k.nameCluster(s.env.Cluster(x.Record.Target)) // it was not reached
+	} else if x.Record.TargetCluster != "" {
+		k.nameCluster(s.env.Cluster(x.Record.TargetCluster)) // it was not reached
 	}
 }
 
@@ -124,11 +124,11 @@ func principals(t *protocol.TLS) (theirs, ours string) {
 	if t == nil {
 		return "", ""
 	}
-	if t.Peer != nil && len(t.Peer.URIs) > 0 {
-		theirs = t.Peer.URIs[0]
+	if t.Peer != nil && len(t.Peer.URISANs) > 0 {
+		theirs = t.Peer.URISANs[0]
 	}
-	if len(t.OwnURIs) > 0 {
-		ours = t.OwnURIs[0]
+	if len(t.LocalURISANs) > 0 {
+		ours = t.LocalURISANs[0]
 	}
 	return theirs, ours
 }

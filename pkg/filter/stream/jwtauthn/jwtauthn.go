@@ -75,7 +75,7 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 	}
 	return func(next protocol.Service) protocol.Service {
 		a := a
-		a.next = protocol.Halves(next)
+		a.next = protocol.Async(next)
 		return &a
 	}, nil
 }
@@ -88,15 +88,15 @@ type authn struct {
 	own             []string // fields that only the filter may set
 	preflights      bool     // need no token
 	allowed, denied *metrics.Counter
-	next            protocol.Starter
+	next            protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, a, x)
+	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.Starter's: it judges at once if the keys are at hand.
+// Start is protocol.AsyncService's: it judges at once if the keys are at hand.
 func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	rules := a.rulesFor(x)
 	if len(rules) == 0 {
@@ -107,7 +107,7 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	err := a.judge(ctx, x, rules, func() bool { return false })
 	if errors.Is(err, errWait) {
-		return x.Fork(ctx, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
+		return x.RunBlocking(ctx, protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
 			wait := func() bool { x.Detach(); return true }
 			if err := a.judge(ctx, x, rules, wait); err != nil {
 				return a.refuse(x, err)
@@ -128,10 +128,10 @@ var errMissing = errors.New("there is no token")
 func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	a.denied.Add(1)
 	if isForbidden(err) {
-		x.Fail(protocol.NewFault(protocol.Denied, err)) // another token would not help: 403
+		x.LocalReplyError(protocol.NewFault(protocol.ReasonDenied, err)) // another token would not help: 403
 		return nil
 	}
-	x.Fail(protocol.NewFault(protocol.Unauthenticated, err))
+	x.LocalReplyError(protocol.NewFault(protocol.Unauthenticated, err))
 	challenge := `Bearer error="invalid_token"`
 	if errors.Is(err, errMissing) {
 		challenge = "Bearer"
@@ -173,7 +173,7 @@ func isPreflight(x *protocol.Exchange) bool {
 // pathOf returns what rules are about: the path that the caller asked for. Calls of RPC
 // have theirs even behind dubbo_stream, which shows "/" to routes.
 func pathOf(x *protocol.Exchange) string {
-	path, h := x.AskedPath(), &x.Request.Header
+	path, h := x.OriginalPath(), &x.Request.Header
 	if x.Request.Method == "" && path == "/" {
 		return "/" + h.Get(xprotocol.FieldService) + "/" + h.Get(xprotocol.FieldMethod)
 	}

@@ -239,7 +239,7 @@ func judged(t *testing.T, settings, path string, fields ...string) (got *protoco
 	filtertest.AddFields(&x.Request.Header, fields...)
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		got = &x.Request.Header
-		x.Reply(200, "text/plain", "app")
+		x.LocalReply(200, "text/plain", "app")
 		return nil
 	})
 	if err := made(app).Serve(t.Context(), x); err != nil {
@@ -327,7 +327,7 @@ func TestTheFirstPathCounts(t *testing.T) {
 		x := new(protocol.Exchange)
 		x.Reset()
 		x.Request.Method, x.Request.Path, x.Record.OriginalPath = "GET", test.path, test.asked
-		app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil })
+		app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
 		if err := made(app).Serve(t.Context(), x); err != nil || x.Response.Status != test.want {
 			t.Errorf("%s, rewritten to %s: %d, %v; want %d", test.asked, test.path, x.Response.Status, err, test.want)
 		}
@@ -419,16 +419,16 @@ func TestCallsThatHideWhatTheyCallNeedATokenWhereOneIsNeeded(t *testing.T) {
 		disputed            bool
 		want                protocol.Reason
 	}{
-		{"of another service", "/org.Bank/look", "org.Bank", false, protocol.None},
+		{"of another service", "/org.Bank/look", "org.Bank", false, protocol.ReasonNone},
 		{"of another service, by one account", "/org.Bank/look", "org.Bank", true, protocol.Unauthenticated},
 		{"of no service", "/", "", false, protocol.Unauthenticated},
 		{"of the service, behind dubbo_stream", "/", "org.Shop", false, protocol.Unauthenticated},
-		{"of another service, behind dubbo_stream", "/", "org.Bank", false, protocol.None},
+		{"of another service, behind dubbo_stream", "/", "org.Bank", false, protocol.ReasonNone},
 	} {
 		x := new(protocol.Exchange)
 		x.Reset()
 		x.Request.Path = test.path
-		x.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: test.disputed}}
+		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: test.disputed}}
 		if test.service != "" {
 			x.Request.Header.Add("service", test.service)
 		}
@@ -454,7 +454,7 @@ func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
 	if text == "" {
 		return protocol.NewFault(protocol.ConnectFailure, nil)
 	}
-	x.Reply(200, "application/json", text)
+	x.LocalReply(200, "application/json", text)
 	return nil
 }
 
@@ -467,7 +467,7 @@ func visit(t *testing.T, through filter.Filter, path, token string) int {
 	if token != "" {
 		x.Request.Header.Add("Authorization", "Bearer "+token)
 	}
-	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.Reply(200, "", ""); return nil })
+	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error { x.LocalReply(200, "", ""); return nil })
 	if err := through(app).Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}

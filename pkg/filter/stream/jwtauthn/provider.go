@@ -245,7 +245,7 @@ func remove(h *protocol.Header, name, token string) {
 // is spelt: applications that put fields into variables take X_User for X-User.
 func forget(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if protocol.Alike(h.At(i).Name, name) {
+		if protocol.EqualFoldUnderscore(h.At(i).Name, name) {
 			h.Del(h.At(i).Name)
 		}
 	}

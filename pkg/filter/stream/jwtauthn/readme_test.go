@@ -17,7 +17,7 @@ func TestReadme(t *testing.T) {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	keys := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "application/json", setOf("rsa"))
+		x.LocalReply(200, "application/json", setOf("rsa"))
 		return nil
 	})
 	made, _ := filtertest.BuildWith(t, kind, examples[0], &filtertest.Calls{Clusters: map[string]protocol.Service{"id": keys}})

@@ -92,21 +92,21 @@ type rateLimit struct {
 	plan                  *plan
 	limiter               *limiter
 	ok, limited, enforced *metrics.Counter
-	next                  protocol.Starter
+	next                  protocol.AsyncService
 }
 
 // before returns f in front of next.
 func (f rateLimit) before(next protocol.Service) protocol.Service {
-	f.next = protocol.Halves(next)
+	f.next = protocol.Async(next)
 	return &f
 }
 
 // Serve is protocol.Service's.
 func (f *rateLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	p := f.plan
 	if !p.enabled.Hits() {
@@ -126,7 +126,7 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	}
 	if q.counted && x.Request.Method != "" {
 		keep(&x.Metadata, &q)
-		x.Then(f)
+		x.PushFinisher(f)
 	}
 	return f.next.Start(ctx, x)
 }
@@ -136,7 +136,7 @@ var errLimited = errors.New("local_ratelimit: there is no token left")
 // refuse answers x, which is beyond a limit. Callers of RPC and gRPC get what the
 // reason is there.
 func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
-	x.Fail(protocol.NewFault(protocol.RateLimited, errLimited))
+	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errLimited))
 	x.Response.Status = f.plan.status
 	if f.plan.exhausted && protocol.IsGRPC(&x.Request.Header) {
 		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine keeps it

@@ -63,7 +63,7 @@ func behind(t *testing.T, kind filter.Stream, s filtertest.Settings) *rig {
 func (r *rig) sent(x *protocol.Exchange) int {
 	r.t.Helper()
 	x.ResetResponse()
-	x.Record.Reason = protocol.None
+	x.Record.Reason = protocol.ReasonNone
 	if err := r.s.Serve(r.t.Context(), x); err != nil {
 		r.t.Fatal(err)
 	}
@@ -456,7 +456,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 	for _, more := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
 		s, x := passing(t, more)
 		filtertest.AllocatesNothing(t, s, x)
-		if x.Record.Reason != protocol.None {
+		if x.Record.Reason != protocol.ReasonNone {
 			t.Fatal(x.Record.Reason)
 		}
 	}

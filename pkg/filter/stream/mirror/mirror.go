@@ -106,7 +106,7 @@ type mirror struct {
 	config  Config
 	targets []*target // one at least
 	calls   filter.Calls
-	next    protocol.Starter
+	next    protocol.AsyncService
 	roll    func() float64 // from 0, below 100, each as likely
 
 	answered, failed          *metrics.Counter
@@ -115,16 +115,16 @@ type mirror struct {
 
 // before returns m in front of next.
 func (m mirror) before(next protocol.Service) protocol.Service {
-	m.next = protocol.Halves(next)
+	m.next = protocol.Async(next)
 	return &m
 }
 
 // Serve is protocol.Service's.
 func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, m, x)
+	return protocol.ServeSync(ctx, m, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
 	if chosen := m.choose(); len(chosen) > 0 {
 		m.copy(x, chosen)

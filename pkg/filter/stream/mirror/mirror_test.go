@@ -61,7 +61,7 @@ func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
 	if s.fails != nil {
 		return s.fails
 	}
-	x.Reply(200, "text/plain", "forgotten")
+	x.LocalReply(200, "text/plain", "forgotten")
 	return nil
 }
 
@@ -72,7 +72,7 @@ func post(content string, declared bool) *protocol.Exchange {
 	x.Meta.Protocol = "Http1"
 	x.Request.Method, x.Request.Authority, x.Request.Path = "POST", "shop.test", "/buy?n=1"
 	x.Request.Header.Add("X-A", "1")
-	x.Request.Body = protocol.NewTextBody(content)
+	x.Request.Body = protocol.NewStringBody(content)
 	if declared {
 		x.Request.ContentLength = int64(len(content))
 	}
@@ -99,7 +99,7 @@ func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *pro
 				return err
 			}
 		}
-		x.Reply(200, "text/plain", "from the application")
+		x.LocalReply(200, "text/plain", "from the application")
 		return nil
 	})
 	if err := made(app).Serve(t.Context(), x); err != nil {
@@ -205,12 +205,12 @@ func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
 	let := make(chan struct{})
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		<-let
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	})
 	arrived := make(chan struct{})
 	fast := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		arrived <- struct{}{}
 		return nil
 	})
@@ -298,7 +298,7 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		arrived <- struct{}{}
 		<-let
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	})
 	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": slow}}
@@ -333,7 +333,7 @@ func (e *ending) Go(f func(ctx context.Context)) {
 	ctx, end := context.WithCancel(context.Background())
 	e.Clusters = map[string]protocol.Service{"shadow": protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		end()
-		x.Reply(200, "", "")
+		x.LocalReply(200, "", "")
 		return nil
 	})}
 	f(ctx)

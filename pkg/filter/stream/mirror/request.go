@@ -32,7 +32,7 @@ func taken(x *protocol.Exchange) *message {
 		protocol: strings.Clone(x.Meta.Protocol), version: strings.Clone(x.Meta.Version),
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
-		header: r.Header.Copied(),
+		header: r.Header.CloneFields(),
 	}
 }
 
@@ -84,7 +84,7 @@ func (m *message) fill(x *protocol.Exchange) error {
 	if !m.hasContent {
 		return nil
 	}
-	r.Body, r.ContentLength = protocol.NewTextBody(string(m.content)), int64(len(m.content))
+	r.Body, r.ContentLength = protocol.NewStringBody(string(m.content)), int64(len(m.content))
 	if len(m.trailer) > 0 {
 		r.ContentLength = -1 // HTTP/1.1 has trailers only where the length is not declared
 	}
@@ -155,7 +155,7 @@ func (t *tee) Read(p []byte) (int, error) {
 	r.content = append(r.content, p[:n]...)
 	if err == io.EOF || int64(len(r.content)) == t.length {
 		t.over, r.hasContent = true, true
-		r.trailer = t.trailer.Copied()
+		r.trailer = t.trailer.CloneFields()
 		t.mirror.launch(r, t.to)
 	}
 	return n, err

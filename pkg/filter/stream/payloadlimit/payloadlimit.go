@@ -38,22 +38,22 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	count := env.Metrics.Counter(refused())
-	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Halves(next)} }, nil
+	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Async(next)} }, nil
 }
 
 // payloadLimit is immutable but for its counter.
 type payloadLimit struct {
 	config  Config
 	refused *metrics.Counter
-	next    protocol.Starter
+	next    protocol.AsyncService
 }
 
 // Serve is protocol.Service's.
 func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, p, x)
+	return protocol.ServeSync(ctx, p, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	body := x.Request.Body
 	if body == nil {
@@ -65,7 +65,7 @@ func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 		return p.next.Start(ctx, x) // the engine holds the sender to its word
 	}
 	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, left: p.config.MaxEntitySize}
-	x.Then(p)
+	x.PushFinisher(p)
 	return p.next.Start(ctx, x)
 }
 
@@ -79,7 +79,7 @@ func (p *payloadLimit) Finish(_ context.Context, x *protocol.Exchange, err error
 
 func (p *payloadLimit) refuse(x *protocol.Exchange, err error) error {
 	p.refused.Add(1)
-	x.Fail(err)
+	x.LocalReplyError(err)
 	x.Response.Status = p.config.Status
 	return nil
 }

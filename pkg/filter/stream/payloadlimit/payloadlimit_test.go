@@ -49,7 +49,7 @@ func post(size int, l length) *protocol.Exchange {
 	x.Reset()
 	x.Request.Method, x.Request.Path = "POST", "/secret-path"
 	x.Request.Header.Add("Authorization", "secret-token")
-	x.Request.Body = protocol.NewTextBody(strings.Repeat("x", size))
+	x.Request.Body = protocol.NewStringBody(strings.Repeat("x", size))
 	if l == declared {
 		x.Request.ContentLength = int64(size)
 	}
@@ -66,7 +66,7 @@ func (a *application) Serve(_ context.Context, x *protocol.Exchange) error {
 			return err
 		}
 	}
-	x.Reply(200, "text/plain", "from the application")
+	x.LocalReply(200, "text/plain", "from the application")
 	return nil
 }
 

@@ -32,7 +32,7 @@ func TestACallerCannotSpeakForItsSidecar(t *testing.T) {
 			}
 			x := asked(test.forged...)
 			if test.target != "" {
-				x.Record.Target = test.target
+				x.Record.TargetCluster = test.target
 			}
 			if err := made(answering()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)

@@ -62,7 +62,7 @@ func build(c *Config, env filter.Env, known *peers) filter.Filter {
 	}
 	return func(next protocol.Service) protocol.Service {
 		e := e
-		e.next = protocol.Halves(next)
+		e.next = protocol.Async(next)
 		return &e
 	}
 }
@@ -72,7 +72,7 @@ func build(c *Config, env filter.Env, known *peers) filter.Filter {
 type exchange struct {
 	Config
 	own       string // the workload, as its field says it; "": not known
-	next      protocol.Starter
+	next      protocol.AsyncService
 	known     *peers
 	cluster   func(name string) *config.Cluster
 	malformed *metrics.Counter
@@ -80,7 +80,7 @@ type exchange struct {
 
 // Serve is protocol.Service's.
 func (e *exchange) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, e, x)
+	return protocol.ServeSync(ctx, e, x)
 }
 
 // What a caller has said, as metadata of the exchange: it is told as much.
@@ -89,7 +89,7 @@ const (
 	keyToldMetadata = "downstream_peer_told_metadata"
 )
 
-// Start is protocol.Starter's. Calls of RPC protocols pass: to those, fields are nothing
+// Start is protocol.AsyncService's. Calls of RPC protocols pass: to those, fields are nothing
 // that sidecars add.
 func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
@@ -109,11 +109,11 @@ func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 	if e.FromCallers || e.ToHosts {
 		forget(h)
 	}
-	if e.ToHosts && !e.silent(x.Record.Target) {
+	if e.ToHosts && !e.silent(x.Record.TargetCluster) {
 		e.tell(h, true, true)
 	}
 	if e.FromHosts || e.ToCallers {
-		x.Then(e)
+		x.PushFinisher(e)
 	}
 	return e.next.Start(ctx, x)
 }
@@ -122,7 +122,7 @@ func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 // take for the fields: a host hears that from this filter alone.
 func forget(h *protocol.Header) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
-		if name := h.At(i).Name; protocol.Alike(name, workload.FieldID) || protocol.Alike(name, workload.FieldMetadata) {
+		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, workload.FieldID) || protocol.EqualFoldUnderscore(name, workload.FieldMetadata) {
 			h.Del(name)
 		}
 	}

@@ -43,7 +43,7 @@ func shop() *workload.Workload {
 func asked(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
-	x.Request.Method, x.Request.Path, x.Record.Target = "GET", "/", "app"
+	x.Request.Method, x.Request.Path, x.Record.TargetCluster = "GET", "/", "app"
 	filtertest.AddFields(&x.Request.Header, fields...)
 	return x
 }
@@ -106,7 +106,7 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 			}
 			x := asked(test.request...)
 			if test.target != "" {
-				x.Record.Target = test.target
+				x.Record.TargetCluster = test.target
 			}
 			if err := made(answering(test.answer...)).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
@@ -151,7 +151,7 @@ func TestCallsOfRPCPass(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), outbound)
 	x := asked()
 	x.Request.Method = ""
-	x.Request.Header.Seal()
+	x.Request.Header.MarkUnchanged()
 	if err := made(answering()).Serve(t.Context(), x); err != nil || x.Request.Header.Changed() {
 		t.Errorf("Serve = %v, changed: %v", err, x.Request.Header.Changed())
 	}
@@ -199,7 +199,7 @@ func TestKnownPeersAllocateNothing(t *testing.T) {
 // again serves x as a request that says who asks.
 func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value string) error {
 	x.Reset()
-	x.Request.Method, x.Record.Target = "GET", "app"
+	x.Request.Method, x.Record.TargetCluster = "GET", "app"
 	x.Request.Header.Add(workload.FieldID, "there")
 	x.Request.Header.Add(workload.FieldMetadata, value)
 	return s.Serve(ctx, x)

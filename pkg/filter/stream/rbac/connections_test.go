@@ -21,7 +21,7 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 	}
 	shown := func(uri string) *protocol.ConnMeta {
 		return of(func(c *protocol.ConnMeta) {
-			c.Secure, c.TLS = true, &protocol.TLS{ServerName: "shop.example", Peer: &protocol.Certificate{URIs: []string{uri}}}
+			c.Secure, c.TLS = true, &protocol.TLS{ServerName: "shop.example", Peer: &protocol.Certificate{URISANs: []string{uri}}}
 		})
 	}
 	plain := of(nil)
@@ -42,7 +42,7 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 		{"by the client, who is who calls", meant("ALLOW", `{"remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) { c.Remote = netip.MustParseAddrPort("11.0.0.1:1") })},
 		{"by the other end, whoever it speaks for", meant("ALLOW", `{"direct_remote_ip": {"address_prefix": "10.0.0.0", "prefix_len": 8}}`), plain, of(func(c *protocol.ConnMeta) {
 			peer := netip.MustParseAddrPort("11.0.0.1:1")
-			c.Peer = &peer
+			c.ProxyAddr = &peer
 		})},
 		{"not by a unix socket's address", meant("ALLOW", `{"source_ip": {"address_prefix": "0.0.0.0", "prefix_len": 0}}`), plain, &protocol.ConnMeta{}},
 		{"nobody without a policy", `{"rules": {"action": "ALLOW", "policies": {}}}`, nil, plain},

@@ -137,10 +137,10 @@ func (n *node) isCalled(x *protocol.Exchange) bool {
 	switch {
 	case n.text == nil:
 		return true
-	case len(shown.URIs) > 0:
-		return slices.ContainsFunc(shown.URIs, n.text.Holds)
-	case len(shown.DNS) > 0:
-		return slices.ContainsFunc(shown.DNS, n.text.Holds)
+	case len(shown.URISANs) > 0:
+		return slices.ContainsFunc(shown.URISANs, n.text.Holds)
+	case len(shown.DNSSANs) > 0:
+		return slices.ContainsFunc(shown.DNSSANs, n.text.Holds)
 	}
 	return n.text.Holds(shown.Subject)
 }

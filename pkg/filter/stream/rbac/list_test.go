@@ -10,11 +10,11 @@ import (
 // if the list has only that text.
 func TestAListOfOneIsNoText(t *testing.T) {
 	for value, want := range map[string]protocol.Reason{
-		`{"string_match": {"exact": "admin"}}`:                                             protocol.Denied,
-		`{"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}]}}`:         protocol.Denied,
-		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`:                 protocol.None,
-		`{"string_match": {"exact": "admin"}}, "invert": true`:                             protocol.None,
-		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}, "invert": true`: protocol.Denied,
+		`{"string_match": {"exact": "admin"}}`:                                             protocol.ReasonDenied,
+		`{"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}]}}`:         protocol.ReasonDenied,
+		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`:                 protocol.ReasonNone,
+		`{"string_match": {"exact": "admin"}}, "invert": true`:                             protocol.ReasonNone,
+		`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}, "invert": true`: protocol.ReasonDenied,
 	} {
 		x := http("GET /", "10.0.0.1:1")
 		x.Metadata.AddElement("jwt", "scope", "admin")

@@ -95,7 +95,7 @@ type rbac struct {
 	client           match.Client
 	pathsAsSent      bool
 	enforced, shadow verdicts
-	next             protocol.Starter
+	next             protocol.AsyncService
 }
 
 // verdicts are rules and how often they decided how.
@@ -111,22 +111,22 @@ func (r *rules) counted(env filter.Env, allowed, denied metrics.Metric, prefix s
 
 // before returns f in front of next.
 func (f rbac) before(next protocol.Service) protocol.Service {
-	f.next = protocol.Halves(next)
+	f.next = protocol.Async(next)
 	return &f
 }
 
 // Serve is protocol.Service's.
 func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return protocol.Run(ctx, f, x)
+	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.Starter's.
+// Start is protocol.AsyncService's.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	s := subject{x: x}
-	s.path, _, _ = strings.Cut(x.AskedPath(), "?")
+	s.path, _, _ = strings.Cut(x.OriginalPath(), "?")
 	_ = f.judge(&f.shadow, &s) // counted is all that it is
 	if err := f.judge(&f.enforced, &s); err != nil {
-		return protocol.NewFault(protocol.Denied, err)
+		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return f.next.Start(ctx, x)
 }

@@ -24,15 +24,15 @@ func TestReadme(t *testing.T) {
 		x        *protocol.Exchange
 		want     protocol.Reason
 	}{
-		{examples[0], http("GET /items", "10.1.1.1:1"), protocol.None},
-		{examples[0], http("GET /admin/x", "10.1.1.1:1"), protocol.Denied},
-		{examples[0], http("POST /items", "10.1.1.1:1"), protocol.Denied},
-		{examples[0], http("POST /admin", "10.0.0.7:1"), protocol.None},
-		{examples[0], http("GET /items", "192.0.2.1:1"), protocol.Denied},
-		{examples[1], rpc("org.example.Shop", "buy"), protocol.None},
-		{examples[1], rpc("org.example.Shop", "refund"), protocol.Denied},
-		{examples[1], rpc("org.example.Shop", "refund", "application: billing"), protocol.None},
-		{examples[1], rpc("org.example.Bank", "refund"), protocol.None},
+		{examples[0], http("GET /items", "10.1.1.1:1"), protocol.ReasonNone},
+		{examples[0], http("GET /admin/x", "10.1.1.1:1"), protocol.ReasonDenied},
+		{examples[0], http("POST /items", "10.1.1.1:1"), protocol.ReasonDenied},
+		{examples[0], http("POST /admin", "10.0.0.7:1"), protocol.ReasonNone},
+		{examples[0], http("GET /items", "192.0.2.1:1"), protocol.ReasonDenied},
+		{examples[1], rpc("org.example.Shop", "buy"), protocol.ReasonNone},
+		{examples[1], rpc("org.example.Shop", "refund"), protocol.ReasonDenied},
+		{examples[1], rpc("org.example.Shop", "refund", "application: billing"), protocol.ReasonNone},
+		{examples[1], rpc("org.example.Bank", "refund"), protocol.ReasonNone},
 	} {
 		if got, _ := served(t, test.settings, test.x); got != test.want {
 			t.Errorf("%s %s: %v, want %v", test.x.Request.Method, test.x.Request.Path, got, test.want)
@@ -44,9 +44,9 @@ func TestReadme(t *testing.T) {
 // "" for a unix socket.
 func announced(from, via string) *protocol.Exchange {
 	x := http("GET /", from)
-	x.Meta.Conn.Peer = new(netip.AddrPort)
+	x.Meta.Conn.ProxyAddr = new(netip.AddrPort)
 	if via != "" {
-		*x.Meta.Conn.Peer = netip.MustParseAddrPort(via)
+		*x.Meta.Conn.ProxyAddr = netip.MustParseAddrPort(via)
 	}
 	return x
 }
@@ -85,7 +85,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol
 		return nil
 	})).Serve(t.Context(), x)
 	reason := protocol.ReasonOf(err)
-	if passed != (reason == protocol.None) {
+	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
 	return reason, counts
@@ -148,7 +148,7 @@ func TestConditions(t *testing.T) {
 					continue
 				}
 				for action, want := range map[string]bool{"ALLOW": fits, "DENY": !fits, "LOG": true} {
-					if got, _ := served(t, test.settings(action), x); (got == protocol.None) != want {
+					if got, _ := served(t, test.settings(action), x); (got == protocol.ReasonNone) != want {
 						t.Errorf("%s of %s %s: %v, want it let in: %t", action, x.Request.Method, x.Request.Path, got, want)
 					}
 				}
@@ -173,8 +173,8 @@ func over(tls *protocol.TLS, x *protocol.Exchange) *protocol.Exchange {
 
 func TestCallersAreKnownByTheirCertificates(t *testing.T) {
 	const shop, other = "spiffe://example.org/ns/shop/sa/cart", "spiffe://example.org/ns/bank/sa/pay"
-	uris := &protocol.Certificate{Subject: "CN=cart", DNS: []string{"cart.test"}, URIs: []string{other, shop}}
-	names := &protocol.Certificate{Subject: "CN=cart", DNS: []string{"a.test", "cart.test"}}
+	uris := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"cart.test"}, URISANs: []string{other, shop}}
+	names := &protocol.Certificate{Subject: "CN=cart", DNSSANs: []string{"a.test", "cart.test"}}
 	bare := &protocol.Certificate{Subject: "CN=cart"}
 	for _, test := range []struct {
 		name  string
@@ -182,16 +182,16 @@ func TestCallersAreKnownByTheirCertificates(t *testing.T) {
 		peer  *protocol.Certificate
 		want  protocol.Reason
 	}{
-		{"one of its URIs", `{"exact": "` + shop + `"}`, uris, protocol.None},
-		{"another URI", `{"exact": "` + shop + `/x"}`, uris, protocol.Denied},
-		{"a part of one", `{"prefix": "spiffe://example.org/ns/shop/"}`, uris, protocol.None},
-		{"a DNS name beside URIs", `{"exact": "cart.test"}`, uris, protocol.Denied},
-		{"one of its DNS names", `{"exact": "cart.test"}`, names, protocol.None},
-		{"its subject beside DNS names", `{"exact": "CN=cart"}`, names, protocol.Denied},
-		{"its subject", `{"exact": "CN=cart"}`, bare, protocol.None},
-		{"any", ``, bare, protocol.None},
-		{"any, and it shows none", ``, nil, protocol.Denied},
-		{"a name, and it shows none", `{"prefix": "spiffe://"}`, nil, protocol.Denied},
+		{"one of its URIs", `{"exact": "` + shop + `"}`, uris, protocol.ReasonNone},
+		{"another URI", `{"exact": "` + shop + `/x"}`, uris, protocol.ReasonDenied},
+		{"a part of one", `{"prefix": "spiffe://example.org/ns/shop/"}`, uris, protocol.ReasonNone},
+		{"a DNS name beside URIs", `{"exact": "cart.test"}`, uris, protocol.ReasonDenied},
+		{"one of its DNS names", `{"exact": "cart.test"}`, names, protocol.ReasonNone},
+		{"its subject beside DNS names", `{"exact": "CN=cart"}`, names, protocol.ReasonDenied},
+		{"its subject", `{"exact": "CN=cart"}`, bare, protocol.ReasonNone},
+		{"any", ``, bare, protocol.ReasonNone},
+		{"any, and it shows none", ``, nil, protocol.ReasonDenied},
+		{"a name, and it shows none", `{"prefix": "spiffe://"}`, nil, protocol.ReasonDenied},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			settings := meant("ALLOW", `{"authenticated": {}}`)
@@ -201,7 +201,7 @@ func TestCallersAreKnownByTheirCertificates(t *testing.T) {
 			if got, _ := served(t, settings, over(&protocol.TLS{Peer: test.peer}, http("GET /", "10.0.0.1:1"))); got != test.want {
 				t.Errorf("%v, want %v", got, test.want)
 			}
-			if got, _ := served(t, settings, http("GET /", "10.0.0.1:1")); got != protocol.Denied {
+			if got, _ := served(t, settings, http("GET /", "10.0.0.1:1")); got != protocol.ReasonDenied {
 				t.Errorf("without TLS: %v", got)
 			}
 		})
@@ -214,10 +214,10 @@ func TestServerNames(t *testing.T) {
 		tls   *protocol.TLS
 		want  protocol.Reason
 	}{
-		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "API.shop.test"}, protocol.None},
-		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "shop.test"}, protocol.Denied},
-		{`{"suffix": ".shop.test"}`, nil, protocol.Denied},
-		{`{"exact": ""}`, nil, protocol.None},
+		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "API.shop.test"}, protocol.ReasonNone},
+		{`{"suffix": ".shop.test"}`, &protocol.TLS{ServerName: "shop.test"}, protocol.ReasonDenied},
+		{`{"suffix": ".shop.test"}`, nil, protocol.ReasonDenied},
+		{`{"exact": ""}`, nil, protocol.ReasonNone},
 	} {
 		if got, _ := served(t, permitting("ALLOW", `{"requested_server_name": `+test.match+`}`), over(test.tls, http("GET /", "10.0.0.1:1"))); got != test.want {
 			t.Errorf("%s of %v: %v, want %v", test.match, test.tls, got, test.want)
@@ -235,23 +235,23 @@ func TestMetadataIsCompared(t *testing.T) {
 		values   []string
 		want     protocol.Reason
 	}{
-		{"a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin"}, protocol.None},
-		{"another text", at(`{"string_match": {"exact": "admin"}}`), []string{"user"}, protocol.Denied},
-		{"nothing", at(`{"string_match": {"exact": ""}}`), nil, protocol.Denied},
-		{"a list for a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin", "user"}, protocol.Denied},
-		{"a list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user", "admin"}, protocol.None},
-		{"another list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user"}, protocol.Denied},
-		{"a list with one of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user", "operator"}, protocol.None},
-		{"a list with none of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user"}, protocol.Denied},
-		{"one of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"admin"}, protocol.None},
-		{"none of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"administrator"}, protocol.Denied},
-		{"a list is none of several texts", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}]}}`), []string{"user", "admin"}, protocol.Denied},
-		{"true", at(`{"bool_match": true}`), []string{"true"}, protocol.None},
-		{"not true", at(`{"bool_match": true}`), []string{"false"}, protocol.Denied},
-		{"there", at(`{"present_match": true}`), []string{""}, protocol.None},
-		{"not there", at(`{"present_match": true}`), nil, protocol.Denied},
-		{"absent", at(`{"present_match": false}`), nil, protocol.None},
-		{"the contrary", at(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.None},
+		{"a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin"}, protocol.ReasonNone},
+		{"another text", at(`{"string_match": {"exact": "admin"}}`), []string{"user"}, protocol.ReasonDenied},
+		{"nothing", at(`{"string_match": {"exact": ""}}`), nil, protocol.ReasonDenied},
+		{"a list for a text", at(`{"string_match": {"exact": "admin"}}`), []string{"admin", "user"}, protocol.ReasonDenied},
+		{"a list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user", "admin"}, protocol.ReasonNone},
+		{"another list", at(`{"list_match": {"one_of": {"string_match": {"exact": "admin"}}}}`), []string{"user"}, protocol.ReasonDenied},
+		{"a list with one of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user", "operator"}, protocol.ReasonNone},
+		{"a list with none of several", at(`{"list_match": {"one_of": {"or_match": {"value_matchers": [{"string_match": {"exact": "admin"}}, {"string_match": {"prefix": "op"}}]}}}}`), []string{"user"}, protocol.ReasonDenied},
+		{"one of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"admin"}, protocol.ReasonNone},
+		{"none of several", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}, {"string_match": {"exact": "admin"}}]}}`), []string{"administrator"}, protocol.ReasonDenied},
+		{"a list is none of several texts", at(`{"or_match": {"value_matchers": [{"string_match": {"exact": "user"}}]}}`), []string{"user", "admin"}, protocol.ReasonDenied},
+		{"true", at(`{"bool_match": true}`), []string{"true"}, protocol.ReasonNone},
+		{"not true", at(`{"bool_match": true}`), []string{"false"}, protocol.ReasonDenied},
+		{"there", at(`{"present_match": true}`), []string{""}, protocol.ReasonNone},
+		{"not there", at(`{"present_match": true}`), nil, protocol.ReasonDenied},
+		{"absent", at(`{"present_match": false}`), nil, protocol.ReasonNone},
+		{"the contrary", at(`{"string_match": {"exact": "admin"}}, "invert": true`), []string{"user"}, protocol.ReasonNone},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := http("GET /", "10.0.0.1:1")
@@ -273,11 +273,11 @@ func TestActions(t *testing.T) {
 		settings filtertest.Settings
 		want     protocol.Reason
 	}{
-		{"no rules", `{}`, protocol.None},
-		{"no policies to allow", `{"rules": {}}`, protocol.Denied},
-		{"no policies to deny", `{"rules": {"action": "DENY"}}`, protocol.None},
-		{"any", permitting("ALLOW", `{"any": true}`), protocol.None},
-		{"shadow rules alone", `{"shadow_rules": {}}`, protocol.None},
+		{"no rules", `{}`, protocol.ReasonNone},
+		{"no policies to allow", `{"rules": {}}`, protocol.ReasonDenied},
+		{"no policies to deny", `{"rules": {"action": "DENY"}}`, protocol.ReasonNone},
+		{"any", permitting("ALLOW", `{"any": true}`), protocol.ReasonNone},
+		{"shadow rules alone", `{"shadow_rules": {}}`, protocol.ReasonNone},
 	} {
 		if got, _ := served(t, test.settings, x()); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
@@ -285,7 +285,7 @@ func TestActions(t *testing.T) {
 	}
 	for fits, want := range map[string]string{`{"any": true}`: "true", `{"not_rule": {"any": true}}`: "false"} {
 		noted := x()
-		if got, _ := served(t, permitting("LOG", fits), noted); got != protocol.None {
+		if got, _ := served(t, permitting("LOG", fits), noted); got != protocol.ReasonNone {
 			t.Errorf("LOG refuses: %v", got)
 		}
 		if hint, _ := noted.Metadata.Lookup("envoy.common", "access_log_hint"); hint != want {
@@ -301,10 +301,10 @@ func TestShadowRulesAreCountedOnly(t *testing.T) {
 		want     protocol.Reason
 		counted  [4]float64 // allowed, denied, and their shadows
 	}{
-		{`{"shadow_rules": ` + rules + `}`, protocol.None, [4]float64{0, 0, 0, 1}},
-		{`{"rules": ` + rules + `}`, protocol.Denied, [4]float64{0, 1, 0, 0}},
-		{`{"rules": {"action": "DENY"}, "shadow_rules": ` + rules + `}`, protocol.None, [4]float64{1, 0, 0, 1}},
-		{`{"rules": ` + rules + `, "shadow_rules": {"action": "DENY"}}`, protocol.Denied, [4]float64{0, 1, 1, 0}},
+		{`{"shadow_rules": ` + rules + `}`, protocol.ReasonNone, [4]float64{0, 0, 0, 1}},
+		{`{"rules": ` + rules + `}`, protocol.ReasonDenied, [4]float64{0, 1, 0, 0}},
+		{`{"rules": {"action": "DENY"}, "shadow_rules": ` + rules + `}`, protocol.ReasonNone, [4]float64{1, 0, 0, 1}},
+		{`{"rules": ` + rules + `, "shadow_rules": {"action": "DENY"}}`, protocol.ReasonDenied, [4]float64{0, 1, 1, 0}},
 	} {
 		got, counts := served(t, test.settings, http("GET /", "10.0.0.1:1", "bad: 1"))
 		counted := [4]float64{counts.Of(allowed()), counts.Of(denied()), counts.Of(shadowAllowed()), counts.Of(shadowDenied())}
@@ -324,21 +324,21 @@ func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
 		"/;x/admin": true, "/x;/../admin": true, "/%3b": true, "/%2561dmin": true, "/a%00": true, "/a%zz": true, "/a%4": true, "/a#b": true,
 	} {
 		x := http("GET "+path, "10.0.0.1:1")
-		if got, _ := served(t, permitting("DENY", rule), x); (got == protocol.Denied) != ambiguous {
+		if got, _ := served(t, permitting("DENY", rule), x); (got == protocol.ReasonDenied) != ambiguous {
 			t.Errorf("%s: %v, want it refused: %t", path, got, ambiguous)
 		}
-		if got, _ := served(t, permitting("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.Denied) != ambiguous {
+		if got, _ := served(t, permitting("DENY", `{"header": {"name": ":path", "prefix_match": "/admin"}}`), x); (got == protocol.ReasonDenied) != ambiguous {
 			t.Errorf("%s by :path: %v, want it refused: %t", path, got, ambiguous)
 		}
-		if got, _ := served(t, permitting("DENY", `{"header": {"name": "x"}}`), x); got != protocol.None {
+		if got, _ := served(t, permitting("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
 			t.Errorf("%s: %v of rules that do not look at it", path, got)
 		}
 		asSent := strings.Replace(string(permitting("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
-		if got, _ := served(t, filtertest.Settings(asSent), x); got != protocol.None {
+		if got, _ := served(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
 			t.Errorf("%s: %v, though paths are compared as sent", path, got)
 		}
 	}
-	if got, _ := served(t, permitting("DENY", rule), rpc("a//b", "c")); got != protocol.None {
+	if got, _ := served(t, permitting("DENY", rule), rpc("a//b", "c")); got != protocol.ReasonNone {
 		t.Errorf("a call of RPC: %v", got)
 	}
 }
@@ -349,7 +349,7 @@ func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
 	nameless := func() *protocol.Exchange { return http(" /", "10.0.0.1:1", "a: b") }
 	disputed := func() *protocol.Exchange {
 		x := rpc("Harmless", "look")
-		x.Request.Body = &xprotocol.Message{View: xprotocol.View{Disputed: true}}
+		x.Request.Body = &xprotocol.Message{View: xprotocol.FrameView{Ambiguous: true}}
 		return x
 	}
 	for _, test := range []struct {
@@ -357,16 +357,16 @@ func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
 		x                *protocol.Exchange
 		want             protocol.Reason
 	}{
-		{"in a foreign serialization", shop, foreign(), protocol.Denied},
-		{"in a foreign serialization, by a field", tenant, foreign(), protocol.Denied},
-		{"in a foreign serialization, by the path", `{"url_path": {"path": {"prefix": "/Shop/"}}}`, foreign(), protocol.Denied},
-		{"in a foreign serialization, by what is to be seen", `{"destination_port": 1}`, foreign(), protocol.None},
-		{"of no service", shop, nameless(), protocol.Denied},
-		{"of no service, by a field", tenant, nameless(), protocol.None},
-		{"of two services", shop, disputed(), protocol.Denied},
-		{"of two services, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, disputed(), protocol.Denied},
-		{"of two services, by a field", tenant, disputed(), protocol.None},
-		{"of one service", shop, rpc("Harmless", "look"), protocol.None},
+		{"in a foreign serialization", shop, foreign(), protocol.ReasonDenied},
+		{"in a foreign serialization, by a field", tenant, foreign(), protocol.ReasonDenied},
+		{"in a foreign serialization, by the path", `{"url_path": {"path": {"prefix": "/Shop/"}}}`, foreign(), protocol.ReasonDenied},
+		{"in a foreign serialization, by what is to be seen", `{"destination_port": 1}`, foreign(), protocol.ReasonNone},
+		{"of no service", shop, nameless(), protocol.ReasonDenied},
+		{"of no service, by a field", tenant, nameless(), protocol.ReasonNone},
+		{"of two services", shop, disputed(), protocol.ReasonDenied},
+		{"of two services, by the authority", `{"header": {"name": ":authority", "string_match": {"exact": "Shop"}}}`, disputed(), protocol.ReasonDenied},
+		{"of two services, by a field", tenant, disputed(), protocol.ReasonNone},
+		{"of one service", shop, rpc("Harmless", "look"), protocol.ReasonNone},
 	} {
 		if got, _ := served(t, permitting("DENY", test.permission), test.x); got != test.want {
 			t.Errorf("a call %s: %v, want %v", test.name, got, test.want)
@@ -375,7 +375,7 @@ func TestCallsThatHideWhatTheyCallAreRefused(t *testing.T) {
 			t.Errorf("a call %s, of rules that allow the others: %v, want %v", test.name, got, test.want)
 		}
 		asSent := strings.Replace(string(permitting("DENY", test.permission)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
-		if got, _ := served(t, filtertest.Settings(asSent), test.x); got != protocol.None {
+		if got, _ := served(t, filtertest.Settings(asSent), test.x); got != protocol.ReasonNone {
 			t.Errorf("a call %s: %v, though it is compared as sent", test.name, got)
 		}
 	}
@@ -390,13 +390,13 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 		action, hops, field string
 		want                protocol.Reason
 	}{
-		{"ALLOW", "0", "192.0.2.1, 10.0.0.1", protocol.None},
-		{"ALLOW", "0", "10.0.0.1, 192.0.2.1", protocol.Denied},
-		{"ALLOW", "1", "10.0.0.1, 192.0.2.1", protocol.None},
-		{"ALLOW", "1", "10.0.0.1, 192.0.2.2, 192.0.2.1", protocol.Denied},
-		{"DENY", "0", "10.0.0.1", protocol.Denied},
-		{"DENY", "0", "192.0.2.1", protocol.None},
-		{"DENY", "0", "unknown", protocol.Denied},
+		{"ALLOW", "0", "192.0.2.1, 10.0.0.1", protocol.ReasonNone},
+		{"ALLOW", "0", "10.0.0.1, 192.0.2.1", protocol.ReasonDenied},
+		{"ALLOW", "1", "10.0.0.1, 192.0.2.1", protocol.ReasonNone},
+		{"ALLOW", "1", "10.0.0.1, 192.0.2.2, 192.0.2.1", protocol.ReasonDenied},
+		{"DENY", "0", "10.0.0.1", protocol.ReasonDenied},
+		{"DENY", "0", "192.0.2.1", protocol.ReasonNone},
+		{"DENY", "0", "unknown", protocol.ReasonDenied},
 	} {
 		x := http("GET /", "198.51.100.1:1", "X-Forwarded-For: "+test.field)
 		if got, _ := served(t, rules(test.action, test.hops), x); got != test.want {
@@ -460,7 +460,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), meant("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
-	x := over(&protocol.TLS{Peer: &protocol.Certificate{URIs: []string{"spiffe://example.org/a"}}}, http("GET /", "10.0.0.1:1"))
+	x := over(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, http("GET /", "10.0.0.1:1"))
 	filtertest.AllocatesNothing(t, s, x)
 }
 

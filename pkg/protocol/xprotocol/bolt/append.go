@@ -13,7 +13,7 @@ import (
 // AppendRequest is xprotocol.Messages's. A service that was changed is written
 // wherever the header has it. The checksum of what was changed is left to SetID: a
 // frame that leaves gets an id of its new connection, and is summed then.
-func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
 		dst = append(dst, frame...)
@@ -34,7 +34,7 @@ func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoco
 }
 
 // AppendResponse is xprotocol.Messages's, with the checksum as in AppendRequest.
-func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.View) ([]byte, error) {
+func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() {
 		return append(dst, frame...), nil
 	}

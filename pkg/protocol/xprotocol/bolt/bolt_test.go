@@ -38,11 +38,11 @@ func TestLengthsWithTheSignBitAreRefused(t *testing.T) {
 			for name, at := range map[string]int{"class": size - 8, "header": size - 6, "content": size - 4} {
 				frame := frameOf(c, kind, commandRequest, 0, "", nil, "")
 				frame[at] = 0x7f
-				if _, err := c.Next(frame); err != nil {
+				if _, err := c.ParseFrame(frame); err != nil {
 					t.Errorf("%s: the longest %s: %v", version, name, err)
 				}
 				frame[at] = 0x80
-				if _, err := c.Next(frame); err == nil {
+				if _, err := c.ParseFrame(frame); err == nil {
 					t.Errorf("%s: %s: a length with the sign bit is taken", version, name)
 				}
 			}
@@ -55,11 +55,11 @@ func TestAChecksumIsThereOnlyIfTheSecondByteSaysSo(t *testing.T) {
 	c := V2()
 	frame := frameOf(c, typeRequest, commandRequest, 0, "c", entries("service", "s"), "content")
 	frame[c.switchesAt] = checksumBit
-	if head, err := c.Next(frame); err != nil || head.Size != len(frame) {
+	if head, err := c.ParseFrame(frame); err != nil || head.Size != len(frame) {
 		t.Errorf("second byte 1: %d bytes, %v; want %d", head.Size, err, len(frame))
 	}
 	frame[1] = withChecksums
-	if head, err := c.Next(frame); err != nil || head.Size != len(frame)+4 {
+	if head, err := c.ParseFrame(frame); err != nil || head.Size != len(frame)+4 {
 		t.Errorf("second byte 2: %d bytes, %v; want %d", head.Size, err, len(frame)+4)
 	}
 }
@@ -70,15 +70,15 @@ func TestADamagedFrameIsRefused(t *testing.T) {
 		if c.checksumSize(frame) == 0 {
 			continue
 		}
-		head, _ := c.Next(frame)
+		head, _ := c.ParseFrame(frame)
 		for i := c.switchesAt + 1; i < len(frame); i++ {
 			damaged := bytes.Clone(frame)
 			damaged[i] ^= 4
-			if again, err := c.Next(damaged); err != nil || again.Size != head.Size {
+			if again, err := c.ParseFrame(damaged); err != nil || again.Size != head.Size {
 				continue // a length: the frame is another one
 			}
 			var err error
-			var v xprotocol.View
+			var v xprotocol.FrameView
 			switch head.Kind {
 			case xprotocol.Request:
 				err = c.ReadRequest(damaged, new(protocol.Request), &v)
@@ -119,7 +119,7 @@ func TestServiceAndMethodAreChangedWhereverTheyStand(t *testing.T) {
 			t.Run(version+"/"+test.name, func(t *testing.T) {
 				frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
 				var r protocol.Request
-				var v xprotocol.View
+				var v xprotocol.FrameView
 				if err := c.ReadRequest(frame, &r, &v); err != nil {
 					t.Fatal(err)
 				}
@@ -152,7 +152,7 @@ func TestAVersionThatTheNameCannotCarryIsAFault(t *testing.T) {
 		for _, test := range tests {
 			frame := frameOf(c, typeRequest, commandRequest, 0, "class", test.header, "content")
 			var r protocol.Request
-			var v xprotocol.View
+			var v xprotocol.FrameView
 			if err := c.ReadRequest(frame, &r, &v); err != nil {
 				t.Fatal(err)
 			}
@@ -162,9 +162,9 @@ func TestAVersionThatTheNameCannotCarryIsAFault(t *testing.T) {
 			r.Header.Set(xprotocol.FieldVersion, test.version)
 			dst, err := c.AppendRequest([]byte("before"), frame, &r, &v, 0)
 			switch {
-			case test.want == protocol.None && err != nil:
+			case test.want == protocol.ReasonNone && err != nil:
 				t.Errorf("%s, %s: %v", version, test.name, err)
-			case test.want != protocol.None && (protocol.ReasonOf(err) != test.want || string(dst) != "before"):
+			case test.want != protocol.ReasonNone && (protocol.ReasonOf(err) != test.want || string(dst) != "before"):
 				t.Errorf("%s, %s: %v and %q, want the reason %v and nothing appended", version, test.name, err, dst, test.want)
 			}
 		}
@@ -175,7 +175,7 @@ func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
 	c := V1()
 	frame := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
 	var r protocol.Request
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if err := c.ReadRequest(frame, &r, &v); err != nil {
 		t.Fatal(err)
 	}
@@ -188,13 +188,13 @@ func TestAHeaderThatIsTooLongIsAFault(t *testing.T) {
 
 func TestTheTextOfAFaultHasItsLimits(t *testing.T) {
 	for version, c := range codecs() {
-		request := c.AppendPing(nil, 5)
+		request := c.AppendHeartbeat(nil, 5)
 		for name, text := range map[string]string{
 			"long": strings.Repeat("ä", maxFault), "not UTF-8": "a\xffb", "none": "",
 		} {
-			frame := c.AppendFault(nil, request, protocol.NoRoute, text)
+			frame := c.AppendErrorResponse(nil, request, protocol.ReasonNoRoute, text)
 			var r protocol.Response
-			var v xprotocol.View
+			var v xprotocol.FrameView
 			if err := c.ReadResponse(frame, &r, &v); err != nil {
 				t.Fatal(err)
 			}
@@ -217,14 +217,14 @@ func TestAFaultIsAnExceptionToPeersWithHessian(t *testing.T) {
 		request := frameOf(c, typeRequest, commandRequest, 0, "class", entries("service", "s"), "content")
 		for code, content := range map[byte]string{hessian2: want, 11: "", 12: ""} {
 			request[c.serializationAt] = code
-			for _, reason := range []protocol.Reason{protocol.NoRoute, protocol.Denied} {
-				frame := c.AppendFault(nil, request, reason, "no ä€😀")
+			for _, reason := range []protocol.Reason{protocol.ReasonNoRoute, protocol.ReasonDenied} {
+				frame := c.AppendErrorResponse(nil, request, reason, "no ä€😀")
 				var r protocol.Response
-				var v xprotocol.View
+				var v xprotocol.FrameView
 				if err := c.ReadResponse(frame, &r, &v); err != nil {
 					t.Fatal(err)
 				}
-				if got := string(frame[v.Content:]); got != content {
+				if got := string(frame[v.ContentOffset:]); got != content {
 					t.Errorf("%s, serialization %d, %v:\n got %q\nwant %q", version, code, reason, got, content)
 				}
 				if got := r.Header.Get(keyFault); got != "no ä€😀" {

@@ -51,21 +51,21 @@ var (
 func (c Codec) Traits() *xprotocol.Traits { return &c.traits }
 
 // Match is xprotocol.Framing's: the version, the type and the command decide.
-func (c Codec) Match(b []byte) xprotocol.Verdict {
+func (c Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case !c.begins(b):
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case len(b) < c.commandAt+2:
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	}
 	switch command := c.command(b); {
 	case command == commandHeartbeat,
 		command == commandRequest && b[c.typeAt] != typeResponse,
 		command == commandResponse && b[c.typeAt] == typeResponse,
 		command == commandGoAway:
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	}
-	return xprotocol.No
+	return xprotocol.MatchNo
 }
 
 // begins reports whether a frame may begin with b, which may be short.
@@ -79,9 +79,9 @@ func (c Codec) begins(b []byte) bool {
 	return true
 }
 
-// Next is xprotocol.Framing's. Lengths that peers take for negative numbers are
+// ParseFrame is xprotocol.Framing's. Lengths that peers take for negative numbers are
 // errors.
-func (c Codec) Next(b []byte) (xprotocol.Frame, error) {
+func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if !c.begins(b) {
 		if len(b) > c.typeAt && b[c.typeAt] > typeOneWay {
 			return xprotocol.Frame{}, errType
@@ -109,13 +109,13 @@ func (c Codec) kind(frame []byte) xprotocol.Kind {
 	case kind == typeResponse && command == commandResponse:
 		return xprotocol.Response
 	case kind == typeResponse && command == commandHeartbeat:
-		return xprotocol.Pong
+		return xprotocol.HeartbeatAck
 	case kind == typeRequest && command == commandRequest:
 		return xprotocol.Request
 	case kind == typeOneWay && command == commandRequest:
 		return xprotocol.OneWay
 	case kind == typeRequest && command == commandHeartbeat:
-		return xprotocol.Ping
+		return xprotocol.Heartbeat
 	case kind != typeResponse && command == commandGoAway:
 		return xprotocol.GoAway
 	}

@@ -59,7 +59,7 @@ func built(c Codec) map[string][]byte {
 		"fault":       frameOf(c, typeResponse, commandResponse, 6, "", entries("why", "not"), ""),
 		"goodbye":     c.AppendGoAway(nil, 7),
 		"other":       frameOf(c, typeRequest, 99, 0, "", nil, ""),
-		"ping":        c.AppendPing(nil, 8),
+		"ping":        c.AppendHeartbeat(nil, 8),
 		"unsolicited": frameOf(c, typeResponse, commandHeartbeat, 0, "", nil, ""),
 	}
 	return all
@@ -112,9 +112,9 @@ func TestCodecsKeepTheirContract(t *testing.T) {
 				Oversize: []codectest.Head{{Bytes: oversize, Size: c.requestSize + math.MaxInt32}},
 				Foreign: [][]byte{
 					{c.version, 9}, {3}, {0},
-					otherVersion(c).AppendPing(nil, 1),
+					otherVersion(c).AppendHeartbeat(nil, 1),
 				},
-				Code:    func(t *protocol.Traits) int { return int(t.Bolt) },
+				Code:    func(t *protocol.ReasonSpec) int { return int(t.Bolt) },
 				Routing: []string{"service", "method", "group"},
 				Derived: []string{"version"},
 				Authority: func(service string) string {
@@ -134,7 +134,7 @@ func TestCodecsKeepTheirContract(t *testing.T) {
 // its content, if it has one, against it.
 func faultText(c Codec, fault []byte) (string, error) {
 	var r protocol.Response
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if err := c.ReadResponse(fault, &r, &v); err != nil {
 		return "", err
 	}
@@ -142,7 +142,7 @@ func faultText(c Codec, fault []byte) (string, error) {
 	if !found {
 		return "", errors.New("the header has no text")
 	}
-	content := fault[v.Content : len(fault)-int(v.Trailer)]
+	content := fault[v.ContentOffset : len(fault)-int(v.TrailerLen)]
 	if len(content) == 0 {
 		return text, nil
 	}

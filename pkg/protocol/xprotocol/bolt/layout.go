@@ -38,14 +38,14 @@ type layout struct {
 
 //nolint:gochecknoglobals // a constant
 var v1 = layout{
-	traits:  xprotocol.Traits{Name: "bolt", Version: "bolt/1", MaxID: math.MaxInt32, RareGoAway: true, MinHead: 22},
+	traits:  xprotocol.Traits{Name: "bolt", Version: "bolt/1", MaxID: math.MaxInt32, OptInGoAway: true, FrameHeaderLen: 22},
 	version: 1, typeAt: 1, commandAt: 2, idAt: 5, serializationAt: 9,
 	timeoutAt: 10, statusAt: 10, requestSize: 22, answerSize: 20,
 }
 
 //nolint:gochecknoglobals // a constant
 var v2 = layout{
-	traits:  xprotocol.Traits{Name: "boltv2", Version: "bolt/2", MaxID: math.MaxInt32, RareGoAway: true, MinHead: 24},
+	traits:  xprotocol.Traits{Name: "boltv2", Version: "bolt/2", MaxID: math.MaxInt32, OptInGoAway: true, FrameHeaderLen: 24},
 	version: 2, typeAt: 2, commandAt: 3, idAt: 6, serializationAt: 10,
 	switchesAt: 11, timeoutAt: 12, statusAt: 12, requestSize: 24, answerSize: 22,
 }

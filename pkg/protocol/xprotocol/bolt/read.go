@@ -30,7 +30,7 @@ var (
 // authority, so that a domain stands for all its versions, and its version is a
 // field as well. A request whose header names no service has the path "/": what is
 // called is in the content then.
-func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
+func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	if !c.intact(frame) {
 		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errChecksum)
 	}
@@ -38,9 +38,9 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View)
 	r.Serialization = serialization(frame[c.serializationAt])
 	header, content := c.split(frame)
 	checksum := c.checksumSize(frame)
-	v.Content, v.Trailer = content, int32(checksum)
+	v.ContentOffset, v.TrailerLen = content, int32(checksum)
 	r.ContentLength = int64(len(frame) - content - checksum)
-	v.Timeout, v.Disputed = 0, false
+	v.Timeout, v.Ambiguous = 0, false
 	if ms := c.timeout(frame); ms > 0 {
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
@@ -60,12 +60,12 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View)
 		v.Text = append(append(v.Text, '/'), said.method...)
 	}
 	r.Path = view(v.Text)
-	h.Seal()
+	h.MarkUnchanged()
 	return nil
 }
 
 // ReadResponse is xprotocol.Messages's.
-func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
+func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	if !c.intact(frame) {
 		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errChecksum)
 	}
@@ -76,9 +76,9 @@ func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Vie
 	r.Code = c.status(frame)
 	r.Status = httpStatus(r.Code)
 	checksum := c.checksumSize(frame)
-	v.Content, v.Trailer = content, int32(checksum)
+	v.ContentOffset, v.TrailerLen = content, int32(checksum)
 	r.ContentLength = int64(len(frame) - content - checksum)
-	r.Header.Seal()
+	r.Header.MarkUnchanged()
 	return nil
 }
 

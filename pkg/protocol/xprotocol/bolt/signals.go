@@ -23,11 +23,11 @@ const heartbeatTimeout = 3000
 // hessian2 is the serialization of the frames that Weft begins itself.
 const hessian2 = 1
 
-// AppendFault is xprotocol.Signals's. The text is in the header, and to a request
+// AppendErrorResponse is xprotocol.ControlFrames's. The text is in the header, and to a request
 // in Hessian it is in the content too: as the exception that servers of the usual
 // library make. Clients of Java throw it on as the cause of a server exception and
 // go by the status otherwise; those of Node show it whatever the status.
-func (c Codec) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	if len(text) > maxFault || !utf8.ValidString(text) {
 		text = legible(text)
 	}
@@ -85,8 +85,8 @@ func legible(text string) string {
 	return text
 }
 
-// AppendPong is xprotocol.Signals's.
-func (c Codec) AppendPong(dst, ping []byte) []byte {
+// AppendHeartbeatAck is xprotocol.ControlFrames's.
+func (c Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	return c.finish(c.appendAnswerHead(dst, ping, commandHeartbeat, statusSuccess, 0), len(dst))
 }
 
@@ -102,12 +102,12 @@ func (c Codec) appendAnswerHead(dst, request []byte, command byte, status uint16
 	return append(dst, 0, 0, 0, 0)
 }
 
-// AppendPing is xprotocol.Signals's.
-func (c Codec) AppendPing(dst []byte, id uint64) []byte {
+// AppendHeartbeat is xprotocol.ControlFrames's.
+func (c Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	return c.appendSignal(dst, commandHeartbeat, typeRequest, id)
 }
 
-// AppendGoAway is xprotocol.Signals's.
+// AppendGoAway is xprotocol.ControlFrames's.
 func (c Codec) AppendGoAway(dst []byte, id uint64) []byte {
 	return c.appendSignal(dst, commandGoAway, typeOneWay, id)
 }

@@ -73,7 +73,7 @@ func checkResponseChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 
 func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, is func(xprotocol.Kind) bool) {
 	for _, f := range s.Frames {
-		head, _ := c.Next(f.Bytes)
+		head, _ := c.ParseFrame(f.Bytes)
 		if !is(head.Kind) {
 			continue
 		}
@@ -126,7 +126,7 @@ func (m *message) status() status {
 // there is nothing to compare: the frame cannot be changed, and says so as it
 // should, or carry has told what is wrong.
 func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, change change) (was, now *message, ok bool) {
-	head, _ := c.Next(f.Bytes)
+	head, _ := c.ParseFrame(f.Bytes)
 	was, now = new(message), new(message)
 	if err := read(c, was, f.Bytes); err != nil {
 		tb.Errorf("%s: %v", name, err)
@@ -144,7 +144,7 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 		tb.Errorf("%s: it leaves as %x, %v", name, out, err)
 		return nil, nil, false
 	}
-	again, err := c.Next(frame)
+	again, err := c.ParseFrame(frame)
 	if want := (xprotocol.Frame{Kind: head.Kind, ID: head.ID, Size: len(frame)}); err != nil || again != want {
 		tb.Errorf("%s: it leaves as %+v, %v, want %+v", name, again, err, want)
 		return nil, nil, false
@@ -177,11 +177,11 @@ func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []
 }
 
 // content returns what a change of fields may not touch.
-func (s *Suite) content(frame []byte, v *xprotocol.View) []byte {
+func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 	if s.Content != nil {
 		return s.Content(frame, v)
 	}
-	return frame[v.Content : len(frame)-int(v.Trailer)]
+	return frame[v.ContentOffset : len(frame)-int(v.TrailerLen)]
 }
 
 // checkRouting: a request that is sent to another service, method, version or
@@ -193,7 +193,7 @@ func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		routing = order
 	}
 	for _, f := range s.Frames {
-		if head, _ := c.Next(f.Bytes); !isRequest(head.Kind) {
+		if head, _ := c.ParseFrame(f.Bytes); !isRequest(head.Kind) {
 			continue
 		}
 		for _, field := range routing {
@@ -245,7 +245,7 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 // than what the caller said.
 func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		if head, _ := c.Next(f.Bytes); !isRequest(head.Kind) {
+		if head, _ := c.ParseFrame(f.Bytes); !isRequest(head.Kind) {
 			continue
 		}
 		var m message
@@ -276,7 +276,7 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 		tb.Errorf("%s with %v left leaves as %x, %v", f.Name, left, out, err)
 		return
 	}
-	head, _ := c.Next(f.Bytes)
+	head, _ := c.ParseFrame(f.Bytes)
 	c.SetID(frame, head.ID) // as in carry
 	checkIntact(tb, s, f.Name, frame)
 	lower := left > 0 && left < said

@@ -32,7 +32,7 @@ type Suite struct {
 	Foreign [][]byte
 
 	// Code returns the Response.Code of the answer that tells of a reason.
-	Code func(t *protocol.Traits) int
+	Code func(t *protocol.ReasonSpec) int
 
 	// FaultText decodes the text for people that a fault, a whole frame, has, as peers
 	// do, and from wherever one of them looks for it. nil: the kit looks for its bytes,
@@ -60,7 +60,7 @@ type Suite struct {
 	// Content returns what a changed frame must have as before: the arguments or
 	// the result. nil: what is between View.Content and View.Trailer. Used with frames that were
 	// read.
-	Content func(frame []byte, v *xprotocol.View) []byte
+	Content func(frame []byte, v *xprotocol.FrameView) []byte
 
 	// Intact reports whether a frame's checksum, of at most 4 bytes, is right; nil
 	// if the protocol has none. All that the codec appends must be so, requests and
@@ -145,7 +145,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		tb.Errorf("Traits = %p, then %p, want always the same", t, c.Traits())
 		return
 	}
-	if t.Name == "" || t.Version == "" || t.MaxID == 0 || t.MinHead <= 0 {
+	if t.Name == "" || t.Version == "" || t.MaxID == 0 || t.FrameHeaderLen <= 0 {
 		tb.Errorf("Traits = %+v: something is missing", *t)
 	}
 	if s.Code == nil {
@@ -161,7 +161,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			tb.Errorf("a frame is called %q, as another is", f.Name)
 		}
 		names[f.Name] = true
-		if head, _ := c.Next(f.Bytes); !f.Fixed {
+		if head, _ := c.ParseFrame(f.Bytes); !f.Fixed {
 			open[head.Kind]++
 		}
 	}
@@ -177,7 +177,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // read is told of too.
 func View(c xprotocol.Codec, frame []byte) string {
 	var b strings.Builder
-	head, err := c.Next(frame)
+	head, err := c.ParseFrame(frame)
 	if err != nil {
 		return fmt.Sprintf("error: %v\n", err)
 	}
@@ -232,9 +232,9 @@ func kindName(k xprotocol.Kind) string {
 		return "one-way request"
 	case xprotocol.Response:
 		return "answer"
-	case xprotocol.Ping:
+	case xprotocol.Heartbeat:
 		return "ping"
-	case xprotocol.Pong:
+	case xprotocol.HeartbeatAck:
 		return "pong"
 	case xprotocol.GoAway:
 		return "goodbye"
@@ -249,7 +249,7 @@ func kindName(k xprotocol.Kind) string {
 type message struct {
 	request  protocol.Request
 	response protocol.Response
-	view     xprotocol.View
+	view     xprotocol.FrameView
 }
 
 // readRequest fills m.request, which it empties before, as an engine does.
@@ -267,13 +267,13 @@ func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	m.response = protocol.Response{Code: protocol.NoCode, Message: protocol.Message{Header: h}}
 	err := c.ReadResponse(frame, &m.response, m.empty())
 	m.response.Header.Len() // fields that are read when they are asked for are read
-	m.view.Unread = nil
+	m.view.LazyFields = nil
 	return err
 }
 
 // empty empties the view.
-func (m *message) empty() *xprotocol.View {
-	m.view = xprotocol.View{Text: m.view.Text[:0]}
+func (m *message) empty() *xprotocol.FrameView {
+	m.view = xprotocol.FrameView{Text: m.view.Text[:0]}
 	return &m.view
 }
 

@@ -51,7 +51,7 @@ func suite() *Suite {
 	binary.BigEndian.PutUint32(huge[16:], math.MaxUint32)
 	s := &Suite{
 		Oversize: []Head{{Bytes: huge, Size: len(huge) + math.MaxUint32}},
-		Code:     func(t *protocol.Traits) int { return t.GRPC },
+		Code:     func(t *protocol.ReasonSpec) int { return t.GRPC },
 
 		FaultText: func(fault []byte) (string, error) { return textOf(fault), nil },
 	}
@@ -139,7 +139,7 @@ func TestASuiteIsBelieved(t *testing.T) {
 		"fixed fields of an answer": {func(s *Suite) { s.Frames[0].Fixed = true }, "changed answers arrive"},
 		"a checksum that is wrong":  {func(s *Suite) { s.Intact = func([]byte) bool { return false } }, "only the id changes with the id"},
 		"content that changes": {func(s *Suite) {
-			s.Content = func(frame []byte, _ *xprotocol.View) []byte { return frame }
+			s.Content = func(frame []byte, _ *xprotocol.FrameView) []byte { return frame }
 		}, "changed requests arrive"},
 		"a text that is cut short": {func(s *Suite) {
 			s.FaultText = func(fault []byte) (string, error) { return strings.TrimSuffix(textOf(fault), "»"), nil }
@@ -149,7 +149,7 @@ func TestASuiteIsBelieved(t *testing.T) {
 		}, "faults are answers"},
 		"another authority":                  {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
 		"a foreign protocol that is its own": {func(s *Suite) { s.Foreign = [][]byte{memo('?', 0, "")} }, "foreign bytes are refused"},
-		"another code":                       {func(s *Suite) { s.Code = func(*protocol.Traits) int { return 99 } }, "faults are answers"},
+		"another code":                       {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults are answers"},
 	} {
 		s := suite()
 		c.change(s)
@@ -184,7 +184,7 @@ func TestWhatASuiteAllows(t *testing.T) {
 		s.Frames[i].Rare = true
 	}
 	c := broken{
-		readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.View, err error) error {
+		readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			r.Path = strings.Clone(r.Path)
 			return err
 		},

@@ -19,11 +19,11 @@ import (
 type broken struct {
 	example.Codec
 	traits         func() *xprotocol.Traits
-	match          func(b []byte, v xprotocol.Verdict) xprotocol.Verdict
+	match          func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult
 	next           func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error)
 	setID          func(frame []byte)
-	readRequest    func(frame []byte, r *protocol.Request, v *xprotocol.View, err error) error
-	readResponse   func(frame []byte, r *protocol.Response, v *xprotocol.View, err error) error
+	readRequest    func(frame []byte, r *protocol.Request, v *xprotocol.FrameView, err error) error
+	readResponse   func(frame []byte, r *protocol.Response, v *xprotocol.FrameView, err error) error
 	appendRequest  func(out, frame []byte, h *protocol.Header, left time.Duration) ([]byte, error)
 	appendResponse func(out, frame []byte) []byte
 	fault          func(out []byte) []byte
@@ -37,7 +37,7 @@ func (c broken) Traits() *xprotocol.Traits {
 	return c.traits()
 }
 
-func (c broken) Match(b []byte) xprotocol.Verdict {
+func (c broken) Match(b []byte) xprotocol.MatchResult {
 	v := c.Codec.Match(b)
 	if c.match == nil {
 		return v
@@ -45,8 +45,8 @@ func (c broken) Match(b []byte) xprotocol.Verdict {
 	return c.match(b, v)
 }
 
-func (c broken) Next(b []byte) (xprotocol.Frame, error) {
-	f, err := c.Codec.Next(b)
+func (c broken) ParseFrame(b []byte) (xprotocol.Frame, error) {
+	f, err := c.Codec.ParseFrame(b)
 	if c.next == nil {
 		return f, err
 	}
@@ -60,7 +60,7 @@ func (c broken) SetID(frame []byte, id uint64) {
 	}
 }
 
-func (c broken) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
+func (c broken) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	err := c.Codec.ReadRequest(frame, r, v)
 	if c.readRequest == nil {
 		return err
@@ -68,7 +68,7 @@ func (c broken) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View
 	return c.readRequest(frame, r, v, err)
 }
 
-func (c broken) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
+func (c broken) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	err := c.Codec.ReadResponse(frame, r, v)
 	if c.readResponse == nil {
 		return err
@@ -76,7 +76,7 @@ func (c broken) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Vi
 	return c.readResponse(frame, r, v, err)
 }
 
-func (c broken) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+func (c broken) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	out, err := c.Codec.AppendRequest(dst, frame, r, v, left)
 	if c.appendRequest == nil {
 		return out, err
@@ -84,7 +84,7 @@ func (c broken) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoc
 	return c.appendRequest(out, frame, &r.Header, left)
 }
 
-func (c broken) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotocol.View) ([]byte, error) {
+func (c broken) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotocol.FrameView) ([]byte, error) {
 	out, err := c.Codec.AppendResponse(dst, frame, r, v)
 	if c.appendResponse == nil {
 		return out, err
@@ -92,18 +92,20 @@ func (c broken) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprot
 	return c.appendResponse(out, frame), err
 }
 
-func (c broken) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
-	out := c.Codec.AppendFault(dst, frame, reason, text)
+func (c broken) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
+	out := c.Codec.AppendErrorResponse(dst, frame, reason, text)
 	if c.fault == nil {
 		return out
 	}
 	return c.fault(out)
 }
 
-func (c broken) AppendPing(dst []byte, id uint64) []byte {
-	return c.signals(c.Codec.AppendPing(dst, id))
+func (c broken) AppendHeartbeat(dst []byte, id uint64) []byte {
+	return c.signals(c.Codec.AppendHeartbeat(dst, id))
 }
-func (c broken) AppendPong(dst, ping []byte) []byte { return c.signals(c.Codec.AppendPong(dst, ping)) }
+func (c broken) AppendHeartbeatAck(dst, ping []byte) []byte {
+	return c.signals(c.Codec.AppendHeartbeatAck(dst, ping))
+}
 func (c broken) AppendGoAway(dst []byte, id uint64) []byte {
 	return c.signals(c.Codec.AppendGoAway(dst, id))
 }
@@ -136,20 +138,20 @@ func framingDefects() []defect {
 			t.Name = ""
 			return func() *xprotocol.Traits { return &t }
 		}()}, "the suite is complete"},
-		{"sure of nothing", broken{match: func([]byte, xprotocol.Verdict) xprotocol.Verdict { return xprotocol.Yes }}, matched},
-		{"never sure", broken{match: func([]byte, xprotocol.Verdict) xprotocol.Verdict { return xprotocol.Unsure }}, matched},
-		{"changes its mind", broken{match: func(b []byte, v xprotocol.Verdict) xprotocol.Verdict {
+		{"sure of nothing", broken{match: func([]byte, xprotocol.MatchResult) xprotocol.MatchResult { return xprotocol.MatchYes }}, matched},
+		{"never sure", broken{match: func([]byte, xprotocol.MatchResult) xprotocol.MatchResult { return xprotocol.MatchNeedMore }}, matched},
+		{"changes its mind", broken{match: func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult {
 			if len(b) == 1 {
-				return xprotocol.No
+				return xprotocol.MatchNo
 			}
 			return v
 		}}, matched},
-		{"a fourth verdict", broken{match: func([]byte, xprotocol.Verdict) xprotocol.Verdict { return 9 }}, matched},
-		{"takes whatever comes", broken{match: func(b []byte, _ xprotocol.Verdict) xprotocol.Verdict {
+		{"a fourth verdict", broken{match: func([]byte, xprotocol.MatchResult) xprotocol.MatchResult { return 9 }}, matched},
+		{"takes whatever comes", broken{match: func(b []byte, _ xprotocol.MatchResult) xprotocol.MatchResult {
 			if len(b) < 2 {
-				return xprotocol.Unsure
+				return xprotocol.MatchNeedMore
 			}
-			return xprotocol.Yes
+			return xprotocol.MatchYes
 		}}, refused},
 		{"waits for the end of garbage", broken{next: func(_ []byte, f xprotocol.Frame, _ error) (xprotocol.Frame, error) { return f, nil }}, refused},
 		{"an error where bytes are missing", broken{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
@@ -186,50 +188,50 @@ func framingDefects() []defect {
 
 func readingDefects() []defect {
 	const views, filled, damage = "frames are read", "reading fills what engines use", "frames that are cut or broken are told of"
-	request := func(f func(r *protocol.Request, v *xprotocol.View)) broken {
-		return broken{readRequest: func(_ []byte, r *protocol.Request, v *xprotocol.View, err error) error {
+	request := func(f func(r *protocol.Request, v *xprotocol.FrameView)) broken {
+		return broken{readRequest: func(_ []byte, r *protocol.Request, v *xprotocol.FrameView, err error) error {
 			f(r, v)
 			return err
 		}}
 	}
 	return []defect{
-		{"a field is lost", request(func(r *protocol.Request, _ *xprotocol.View) { r.Header.Del("k"); r.Header.Seal() }), views},
-		{"an answer's field is lost", broken{readResponse: func(_ []byte, r *protocol.Response, _ *xprotocol.View, err error) error {
+		{"a field is lost", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Header.Del("k"); r.Header.MarkUnchanged() }), views},
+		{"an answer's field is lost", broken{readResponse: func(_ []byte, r *protocol.Response, _ *xprotocol.FrameView, err error) error {
 			r.Header.Del("k")
-			r.Header.Seal()
+			r.Header.MarkUnchanged()
 			return err
 		}}, views},
-		{"no authority", request(func(r *protocol.Request, _ *xprotocol.View) { r.Authority = "" }), views},
-		{"no timeout", request(func(_ *protocol.Request, v *xprotocol.View) { v.Timeout = 0 }), views},
-		{"a request is refused", broken{readRequest: func([]byte, *protocol.Request, *xprotocol.View, error) error { return errors.New("no") }}, views},
-		{"a header that is not sealed", request(func(r *protocol.Request, _ *xprotocol.View) { r.Header.Del("k") }), filled},
-		{"one-way is forgotten", request(func(r *protocol.Request, _ *xprotocol.View) { r.OneWay = false }), filled},
-		{"a path that is none", request(func(r *protocol.Request, _ *xprotocol.View) { r.Path = "S.m" }), filled},
-		{"routing fields come last", request(func(r *protocol.Request, _ *xprotocol.View) {
+		{"no authority", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Authority = "" }), views},
+		{"no timeout", request(func(_ *protocol.Request, v *xprotocol.FrameView) { v.Timeout = 0 }), views},
+		{"a request is refused", broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error { return errors.New("no") }}, views},
+		{"a header that is not sealed", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Header.Del("k") }), filled},
+		{"one-way is forgotten", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.OneWay = false }), filled},
+		{"a path that is none", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Path = "S.m" }), filled},
+		{"routing fields come last", request(func(r *protocol.Request, _ *xprotocol.FrameView) {
 			r.Header.Del("service")
 			r.Header.Add("service", "S")
-			r.Header.Seal()
+			r.Header.MarkUnchanged()
 		}), filled},
-		{"a length that is not the content's", request(func(r *protocol.Request, _ *xprotocol.View) { r.ContentLength = 1 }), filled},
-		{"content outside of the frame", request(func(_ *protocol.Request, v *xprotocol.View) { v.Content = 1 << 20 }), filled},
-		{"less than no time", request(func(_ *protocol.Request, v *xprotocol.View) { v.Timeout = -1 }), filled},
-		{"a memory of the frames before", request(func() func(r *protocol.Request, _ *xprotocol.View) {
+		{"a length that is not the content's", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.ContentLength = 1 }), filled},
+		{"content outside of the frame", request(func(_ *protocol.Request, v *xprotocol.FrameView) { v.ContentOffset = 1 << 20 }), filled},
+		{"less than no time", request(func(_ *protocol.Request, v *xprotocol.FrameView) { v.Timeout = -1 }), filled},
+		{"a memory of the frames before", request(func() func(r *protocol.Request, _ *xprotocol.FrameView) {
 			n := 0
-			return func(r *protocol.Request, _ *xprotocol.View) { n++; r.Serialization = strconv.Itoa(n) }
+			return func(r *protocol.Request, _ *xprotocol.FrameView) { n++; r.Serialization = strconv.Itoa(n) }
 		}()), filled},
-		{"an error that is no Fault", broken{readRequest: func(_ []byte, _ *protocol.Request, _ *xprotocol.View, err error) error {
+		{"an error that is no Fault", broken{readRequest: func(_ []byte, _ *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			if err != nil {
 				return errors.New("no")
 			}
 			return nil
 		}}, damage},
-		{"the request's reason for an answer", broken{readResponse: func(_ []byte, _ *protocol.Response, _ *xprotocol.View, err error) error {
+		{"the request's reason for an answer", broken{readResponse: func(_ []byte, _ *protocol.Response, _ *xprotocol.FrameView, err error) error {
 			if err != nil {
 				return protocol.NewFault(protocol.MalformedRequest, err)
 			}
 			return nil
 		}}, damage},
-		{"a panic where bytes are missing", broken{readRequest: func(frame []byte, _ *protocol.Request, _ *xprotocol.View, err error) error {
+		{"a panic where bytes are missing", broken{readRequest: func(frame []byte, _ *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			_ = frame[40]
 			return err
 		}}, damage},
@@ -318,7 +320,7 @@ func signalDefects() []defect {
 			_ = fmt.Sprint(len(b))
 			return f, err
 		}}, still},
-		{"ReadRequest allocates", broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.View, err error) error {
+		{"ReadRequest allocates", broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			r.Path = strings.Clone(r.Path)
 			return err
 		}}, still},

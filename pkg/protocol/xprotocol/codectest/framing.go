@@ -12,16 +12,16 @@ import (
 // checkMatch: what a caller may send first is the protocol's, and no prefix of
 // any frame is of another; a verdict holds.
 func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
-	if v := c.Match(nil); v != xprotocol.Unsure {
+	if v := c.Match(nil); v != xprotocol.MatchNeedMore {
 		tb.Errorf("Match of nothing = %s, want unsure", verdictName(v))
 	}
 	for _, f := range s.Frames {
 		checkVerdictHolds(tb, c, f.Name, f.Bytes)
-		head, _ := c.Next(f.Bytes)
-		if !isRequest(head.Kind) && head.Kind != xprotocol.Ping {
+		head, _ := c.ParseFrame(f.Bytes)
+		if !isRequest(head.Kind) && head.Kind != xprotocol.Heartbeat {
 			continue // nothing that a caller begins with
 		}
-		if v := c.Match(f.Bytes); v != xprotocol.Yes {
+		if v := c.Match(f.Bytes); v != xprotocol.MatchYes {
 			tb.Errorf("%s: Match = %s, want yes", f.Name, verdictName(v))
 		}
 	}
@@ -30,10 +30,10 @@ func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkVerdictHolds: once Match is sure of b's beginning, more of b changes
 // nothing.
 func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
-	before := xprotocol.Unsure
+	before := xprotocol.MatchNeedMore
 	for n := range len(b) + 1 {
 		v := c.Match(b[:n])
-		if v > xprotocol.No || before != xprotocol.Unsure && v != before {
+		if v > xprotocol.MatchNo || before != xprotocol.MatchNeedMore && v != before {
 			tb.Errorf("%s: Match of %d bytes is %s, of one less %s", name, n, verdictName(v), verdictName(before))
 			return
 		}
@@ -64,10 +64,10 @@ var foreign = []struct{ name, first string }{
 func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	refuse := func(name string, b []byte) {
 		checkVerdictHolds(tb, c, name, b)
-		if v := c.Match(b); v != xprotocol.No {
+		if v := c.Match(b); v != xprotocol.MatchNo {
 			tb.Errorf("%s: Match(%q) = %s, want no", name, b, verdictName(v))
 		}
-		if head, err := c.Next(b); err == nil || head.Size != 0 {
+		if head, err := c.ParseFrame(b); err == nil || head.Size != 0 {
 			tb.Errorf("%s: Next(%q) = %+v, %v, want an error", name, b, head, err)
 		}
 	}
@@ -116,18 +116,18 @@ func noise(seed uint64) []byte {
 // it is the same frame. Of frames that are no message the kind may be known last.
 func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		whole, err := c.Next(f.Bytes)
+		whole, err := c.ParseFrame(f.Bytes)
 		if err != nil || whole.Size != len(f.Bytes) {
 			tb.Errorf("%s: Next = %+v, %v, want a size of %d", f.Name, whole, err, len(f.Bytes))
 			continue
 		}
 		for n := range len(f.Bytes) {
-			got, err := c.Next(f.Bytes[:n])
+			got, err := c.ParseFrame(f.Bytes[:n])
 			want := whole
 			if !isMessage(whole.Kind) {
 				want.Kind = got.Kind
 			}
-			if got.Size == 0 && n < c.Traits().MinHead {
+			if got.Size == 0 && n < c.Traits().FrameHeaderLen {
 				want = xprotocol.Frame{}
 			}
 			if err != nil || got != want {
@@ -136,7 +136,7 @@ func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			}
 		}
 		for _, tail := range [][]byte{{0}, {0xff}, f.Bytes} {
-			if got, err := c.Next(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != whole {
+			if got, err := c.ParseFrame(append(bytes.Clone(f.Bytes), tail...)); err != nil || got != whole {
 				tb.Errorf("%s: Next with %d bytes behind it = %+v, %v, want %+v", f.Name, len(tail), got, err, whole)
 			}
 		}
@@ -149,7 +149,7 @@ func isMessage(k xprotocol.Kind) bool { return isRequest(k) || k == xprotocol.Re
 // checkOversize: a limit is the engine's business.
 func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, h := range s.Oversize {
-		got, err := c.Next(h.Bytes)
+		got, err := c.ParseFrame(h.Bytes)
 		if err != nil || got.Size != h.Size {
 			tb.Errorf("Next(%x) = %+v, %v, want a size of %d", h.Bytes, got, err, h.Size)
 		}
@@ -164,7 +164,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		most += 4
 	}
 	for _, f := range s.Frames {
-		before, err := c.Next(f.Bytes)
+		before, err := c.ParseFrame(f.Bytes)
 		if err != nil {
 			tb.Errorf("%s: Next: %v", f.Name, err)
 			continue
@@ -175,7 +175,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			c.SetID(frame, id)
 			want := before
 			want.ID = id
-			if got, err := c.Next(frame); err != nil || got != want {
+			if got, err := c.ParseFrame(frame); err != nil || got != want {
 				tb.Errorf("%s: with the id %d Next = %+v, %v, want %+v", f.Name, id, got, err, want)
 			}
 			for i := range frame {
@@ -201,13 +201,13 @@ func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
 	}
 }
 
-func verdictName(v xprotocol.Verdict) string {
+func verdictName(v xprotocol.MatchResult) string {
 	switch v {
-	case xprotocol.Unsure:
+	case xprotocol.MatchNeedMore:
 		return "unsure"
-	case xprotocol.Yes:
+	case xprotocol.MatchYes:
 		return "yes"
-	case xprotocol.No:
+	case xprotocol.MatchNo:
 		return "no"
 	default:
 		return "none of the verdicts"

@@ -34,10 +34,10 @@ func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 // to value it is read as changed. It is what Fuzz tries.
 func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) {
 	verdict := c.Match(b)
-	if half := c.Match(b[:len(b)/2]); half != xprotocol.Unsure && half != verdict {
+	if half := c.Match(b[:len(b)/2]); half != xprotocol.MatchNeedMore && half != verdict {
 		tb.Errorf("Match of %x is %s, of its first half %s", b, verdictName(verdict), verdictName(half))
 	}
-	head, err := c.Next(b)
+	head, err := c.ParseFrame(b)
 	if err != nil {
 		if head.Size != 0 {
 			tb.Errorf("Next(%x) = %+v with the error %v", b, head, err)
@@ -45,14 +45,14 @@ func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) 
 		return
 	}
 	switch {
-	case head.Size < 0, head.Size == 0 && len(b) >= c.Traits().MinHead:
+	case head.Size < 0, head.Size == 0 && len(b) >= c.Traits().FrameHeaderLen:
 		tb.Errorf("Next of %d bytes = %+v: %x", len(b), head, b)
 		return
 	case head.Size == 0, head.Size > maxFuzzed:
 		return
 	}
 	frame := append(bytes.Clone(b), make([]byte, max(0, head.Size-len(b)))...)[:head.Size]
-	if again, err := c.Next(frame); err != nil || again.Size != head.Size || again.ID != head.ID {
+	if again, err := c.ParseFrame(frame); err != nil || again.Size != head.Size || again.ID != head.ID {
 		tb.Errorf("Next of %x = %+v, %v, and completed %+v", b, head, err, again)
 		return
 	}
@@ -60,10 +60,10 @@ func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) 
 	switch {
 	case isMessage(head.Kind):
 		fuzzMessage(tb, c, head, frame, string([]rune(name)), string([]rune(value)))
-	case head.Kind == xprotocol.Ping:
-		pong := c.AppendPong(nil, frame)
-		got, err := c.Next(pong)
-		if want := (xprotocol.Frame{Kind: xprotocol.Pong, ID: head.ID, Size: len(pong)}); err != nil || got != want {
+	case head.Kind == xprotocol.Heartbeat:
+		pong := c.AppendHeartbeatAck(nil, frame)
+		got, err := c.ParseFrame(pong)
+		if want := (xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)}); err != nil || got != want {
 			tb.Errorf("the ping %x is answered by %x, which is %+v, %v", frame, pong, got, err)
 		}
 	}
@@ -77,7 +77,7 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 		return // digest knows that the error is right
 	}
 	checkRead(tb, c, "it", frame, &m)
-	if n := m.view.Content; n < 0 || n > len(frame) {
+	if n := m.view.ContentOffset; n < 0 || n > len(frame) {
 		return // which checkRead has told of
 	}
 	if isRequest(head.Kind) {
@@ -97,7 +97,7 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 		return // it cannot be changed
 	}
 	out = out[len(before):]
-	if f, err := c.Next(out); err != nil || f.Size != len(out) || f.Kind != head.Kind || f.ID != head.ID {
+	if f, err := c.ParseFrame(out); err != nil || f.Size != len(out) || f.Kind != head.Kind || f.ID != head.ID {
 		tb.Errorf("changed, %x leaves as %x, which is %+v, %v", frame, out, f, err)
 		return
 	}
@@ -117,7 +117,7 @@ func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
 	var again message
 	out, err := c.AppendRequest(nil, frame, &m.request, &m.view, 7*time.Millisecond)
 	if err == nil {
-		head, _ := c.Next(frame)
+		head, _ := c.ParseFrame(frame)
 		c.SetID(out, head.ID) // as in carry
 		err = again.readRequest(c, out)
 	}

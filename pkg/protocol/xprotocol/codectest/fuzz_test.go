@@ -19,9 +19,9 @@ func TestInvariantsFindADefect(t *testing.T) {
 		codec broken
 		b     []byte
 	}{
-		"Match changes its mind": {broken{match: func(b []byte, v xprotocol.Verdict) xprotocol.Verdict {
+		"Match changes its mind": {broken{match: func(b []byte, v xprotocol.MatchResult) xprotocol.MatchResult {
 			if len(b) > 40 {
-				return xprotocol.No
+				return xprotocol.MatchNo
 			}
 			return v
 		}}, good},
@@ -32,15 +32,15 @@ func TestInvariantsFindADefect(t *testing.T) {
 			f.Size = len(b) + 1
 			return f, err
 		}}, good},
-		"a header that is not sealed": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.View, err error) error {
+		"a header that is not sealed": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			r.Header.Del("k")
 			return err
 		}}, good},
-		"content outside of the frame": {broken{readRequest: func(_ []byte, _ *protocol.Request, v *xprotocol.View, err error) error {
-			v.Content = 1 << 20
+		"content outside of the frame": {broken{readRequest: func(_ []byte, _ *protocol.Request, v *xprotocol.FrameView, err error) error {
+			v.ContentOffset = 1 << 20
 			return err
 		}}, good},
-		"an error that is no Fault": {broken{readRequest: func([]byte, *protocol.Request, *xprotocol.View, error) error {
+		"an error that is no Fault": {broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error {
 			return errors.New("no")
 		}}, good},
 		"an untouched frame is another": {broken{appendRequest: func(out, _ []byte, _ *protocol.Header, _ time.Duration) ([]byte, error) {
@@ -71,7 +71,7 @@ func TestInvariantsFindADefect(t *testing.T) {
 			}
 			return out, nil
 		}}, good},
-		"a changed frame cannot be read": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.View, err error) error {
+		"a changed frame cannot be read": {broken{readRequest: func(_ []byte, r *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			if r.Header.Get("k") == "w" {
 				return protocol.NewFault(protocol.MalformedRequest, nil)
 			}

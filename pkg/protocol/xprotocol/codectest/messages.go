@@ -40,7 +40,7 @@ func trimmed(text string) string {
 func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	var used message
 	for _, f := range s.Frames {
-		head, _ := c.Next(f.Bytes)
+		head, _ := c.ParseFrame(f.Bytes)
 		if !isMessage(head.Kind) {
 			continue
 		}
@@ -58,7 +58,7 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 
 // read reads a request or an answer into m.
 func read(c xprotocol.Codec, m *message, frame []byte) error {
-	if head, _ := c.Next(frame); isRequest(head.Kind) {
+	if head, _ := c.ParseFrame(frame); isRequest(head.Kind) {
 		return m.readRequest(c, frame)
 	}
 	return m.readResponse(c, frame)
@@ -76,7 +76,7 @@ func summary(m *message, k xprotocol.Kind) string {
 
 // checkRead: what holds of every message that was read, whatever it says.
 func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
-	head, _ := c.Next(frame)
+	head, _ := c.ParseFrame(frame)
 	msg := &m.response.Message
 	if isRequest(head.Kind) {
 		msg = &m.request.Message
@@ -91,7 +91,7 @@ func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *m
 	if msg.Header.Changed() {
 		tb.Errorf("%s: the header is not sealed", name)
 	}
-	if n, end := m.view.Content, len(frame)-int(m.view.Trailer); n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
+	if n, end := m.view.ContentOffset, len(frame)-int(m.view.TrailerLen); n < 0 || n > end || end > len(frame) || msg.ContentLength != int64(end-n) {
 		tb.Errorf("%s: of %d bytes the content is %d, from %d on", name, len(frame), msg.ContentLength, n)
 	}
 	if m.view.Timeout < 0 {
@@ -143,19 +143,19 @@ const maxDamaged = 4096
 // the reason that the engine goes by.
 func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		head, err := c.Next(f.Bytes)
-		if err != nil || len(f.Bytes) < c.Traits().MinHead {
+		head, err := c.ParseFrame(f.Bytes)
+		if err != nil || len(f.Bytes) < c.Traits().FrameHeaderLen {
 			continue
 		}
 		step := 1 + len(f.Bytes)/maxDamaged
-		for n := c.Traits().MinHead; n < len(f.Bytes); n += step {
+		for n := c.Traits().FrameHeaderLen; n < len(f.Bytes); n += step {
 			survive(tb, c, fmt.Sprintf("%s, the first %d bytes", f.Name, n), head.Kind, f.Bytes[:n])
 		}
 		for at := 0; at < len(f.Bytes); at += step {
 			for _, with := range []byte{0x00, 0x01, 0x7f, 0x80, 0xff, f.Bytes[at] + 1, f.Bytes[at] ^ 0x40} {
 				frame := bytes.Clone(f.Bytes)
 				frame[at] = with
-				head, err := c.Next(frame)
+				head, err := c.ParseFrame(frame)
 				if err != nil || head.Size != len(frame) {
 					continue // another frame, which is not whole
 				}
@@ -210,7 +210,7 @@ func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, 
 // what it is.
 func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		head, _ := c.Next(f.Bytes)
+		head, _ := c.ParseFrame(f.Bytes)
 		if !isMessage(head.Kind) {
 			continue
 		}

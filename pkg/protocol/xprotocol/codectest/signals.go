@@ -21,16 +21,16 @@ const (
 // terms, and the text is in it.
 func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		head, _ := c.Next(f.Bytes)
+		head, _ := c.ParseFrame(f.Bytes)
 		if !isRequest(head.Kind) {
 			continue
 		}
 		for reason := range protocol.Reasons() {
 			name := fmt.Sprintf("%s, %v", f.Name, reason)
-			frame := appended(tb, name, c.AppendFault([]byte(before), f.Bytes, reason, faultText))
+			frame := appended(tb, name, c.AppendErrorResponse([]byte(before), f.Bytes, reason, faultText))
 			checkSignal(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
-			short := f.Bytes[:min(len(f.Bytes), c.Traits().MinHead)]
-			if got := c.AppendFault([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
+			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
+			if got := c.AppendErrorResponse([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
 				tb.Errorf("%s: of the request's head %x is made, of all of it %x", name, got, frame)
 			}
 			var m message
@@ -49,13 +49,13 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkFaultText: the text that a peer finds in a fault is the one that was meant.
 func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
 	if s.FaultText == nil {
-		if frame := c.AppendFault(nil, request, reason, faultText); !strings.Contains(string(frame), faultText) {
+		if frame := c.AppendErrorResponse(nil, request, reason, faultText); !strings.Contains(string(frame), faultText) {
 			tb.Errorf("%s: the text is not in %q", name, frame)
 		}
 		return
 	}
 	for _, want := range []string{"", faultText, faultTextWide} {
-		if got, err := s.FaultText(c.AppendFault(nil, request, reason, want)); err != nil || got != want {
+		if got, err := s.FaultText(c.AppendErrorResponse(nil, request, reason, want)); err != nil || got != want {
 			tb.Errorf("%s: the text %q arrives as %q, %v", name, want, got, err)
 		}
 	}
@@ -72,7 +72,7 @@ func appended(tb testing.TB, name string, out []byte) []byte {
 
 // checkSignal: a frame that the codec made is what it should be.
 func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
-	got, err := c.Next(frame)
+	got, err := c.ParseFrame(frame)
 	if err != nil || got != want {
 		tb.Errorf("%s: %x is a frame %+v, %v, want %+v", name, frame, got, err, want)
 	}
@@ -82,22 +82,22 @@ func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame 
 // checkPings: a ping is a ping, and the answer to one has its id.
 func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkPong := func(name string, ping []byte) {
-		head, _ := c.Next(ping)
-		pong := appended(tb, name, c.AppendPong([]byte(before), ping))
-		checkSignal(tb, c, s, name+", its answer", pong, xprotocol.Frame{Kind: xprotocol.Pong, ID: head.ID, Size: len(pong)})
+		head, _ := c.ParseFrame(ping)
+		pong := appended(tb, name, c.AppendHeartbeatAck([]byte(before), ping))
+		checkSignal(tb, c, s, name+", its answer", pong, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)})
 	}
 	for _, f := range s.Frames {
-		if head, _ := c.Next(f.Bytes); head.Kind == xprotocol.Ping {
+		if head, _ := c.ParseFrame(f.Bytes); head.Kind == xprotocol.Heartbeat {
 			checkPong(f.Name, f.Bytes)
 		}
 	}
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		ping := appended(tb, "a ping", c.AppendPing([]byte(before), id))
+		ping := appended(tb, "a ping", c.AppendHeartbeat([]byte(before), id))
 		if len(ping) == 0 {
 			return // the protocol has none
 		}
 		name := fmt.Sprintf("a ping of the id %d", id)
-		checkSignal(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Ping, ID: id, Size: len(ping)})
+		checkSignal(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(ping)})
 		checkPong(name, ping)
 	}
 }

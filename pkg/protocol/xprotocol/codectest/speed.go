@@ -11,11 +11,11 @@ import (
 // checkAllocations: what is done for every frame allocates nothing.
 func checkAllocations(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
-		head, _ := c.Next(f.Bytes)
+		head, _ := c.ParseFrame(f.Bytes)
 		frame := bytes.Clone(f.Bytes)
 		dst := make([]byte, 0, 2*len(frame)+256)
 		still(tb, f.Name+": Match", func() { c.Match(frame) })
-		still(tb, f.Name+": Next", func() { _, _ = c.Next(frame) })
+		still(tb, f.Name+": Next", func() { _, _ = c.ParseFrame(frame) })
 		still(tb, f.Name+": SetID", func() { c.SetID(frame, head.ID) })
 		var m message
 		switch {
@@ -27,12 +27,12 @@ func checkAllocations(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		case head.Kind == xprotocol.Response:
 			quiet(tb, f, "ReadResponse", func() { _ = m.readResponse(c, frame) })
 			still(tb, f.Name+": AppendResponse", func() { _, _ = c.AppendResponse(dst, frame, &m.response, &m.view) })
-		case head.Kind == xprotocol.Ping:
-			still(tb, f.Name+": AppendPong", func() { c.AppendPong(dst, frame) })
+		case head.Kind == xprotocol.Heartbeat:
+			still(tb, f.Name+": AppendPong", func() { c.AppendHeartbeatAck(dst, frame) })
 		}
 	}
 	dst := make([]byte, 0, 256)
-	still(tb, "AppendPing", func() { c.AppendPing(dst, 1) })
+	still(tb, "AppendPing", func() { c.AppendHeartbeat(dst, 1) })
 }
 
 // quiet is still for reading f, which may be too rare for it.

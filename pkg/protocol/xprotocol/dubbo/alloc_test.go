@@ -77,7 +77,7 @@ func benches(tb testing.TB, x *exchange) []struct {
 		name string
 		run  func() error
 	}{
-		{"Next", func() error { _, err := Codec{}.Next(x.frame); return err }},
+		{"Next", func() error { _, err := Codec{}.ParseFrame(x.frame); return err }},
 		{"SetID", func() error { Codec{}.SetID(x.frame, 9); return nil }},
 		{"ReadRequest", x.readRequest},
 		{"AppendRequest", func() error { return x.appendRequest(0) }},
@@ -86,8 +86,8 @@ func benches(tb testing.TB, x *exchange) []struct {
 		{"ReadResponse", x.readResponse},
 		{"AppendResponse", x.appendResponse},
 		{"AppendResponse-changed", changed.appendResponse},
-		{"AppendPing", func() error { Codec{}.AppendPing(x.dst, 9); return nil }},
-		{"AppendPong", func() error { Codec{}.AppendPong(x.dst, x.frame); return nil }},
+		{"AppendPing", func() error { Codec{}.AppendHeartbeat(x.dst, 9); return nil }},
+		{"AppendPong", func() error { Codec{}.AppendHeartbeatAck(x.dst, x.frame); return nil }},
 	}
 }
 

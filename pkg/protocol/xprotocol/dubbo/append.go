@@ -21,7 +21,7 @@ var (
 // written wherever the frame has them; the "method" of a generic call is its
 // first argument. A routing field that was removed, or is empty, is written as
 // none.
-func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
 	if left > 0 {
@@ -33,7 +33,7 @@ func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.
 	dst = append(dst, frame...)
 	if ms > 0 && left < v.Timeout {
 		for _, mark := range [...]int{markOfCall, markOfService} {
-			if from, to := int(v.Marks[mark]), int(v.Marks[mark+1]); to > 0 {
+			if from, to := int(v.Offsets[mark]), int(v.Offsets[mark+1]); to > 0 {
 				lowerTimeout(dst[start+from:start+to], ms)
 			}
 		}
@@ -96,7 +96,7 @@ func finish(dst []byte, start int) ([]byte, error) {
 	if n := len(dst) - start - headSize; n > math.MaxInt32 {
 		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes", n)
 	}
-	return closeFrame(dst, start), nil
+	return patchBodyLength(dst, start), nil
 }
 
 // change is what a routing field was and is; empty: there is none.
@@ -144,7 +144,7 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 		if !more {
 			break
 		}
-		c.see(&e)
+		c.applyAttachment(&e)
 	}
 	q.service = change{view(c.service()), h.Get(xprotocol.FieldService)}
 	q.method = change{view(c.method.text), h.Get(xprotocol.FieldMethod)}
@@ -227,7 +227,7 @@ func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []
 // AppendResponse is xprotocol.Messages's. An answer that has no attachments gets
 // some by another kind of result. One that is a text only (see ReadResponse)
 // stays as it is, whatever the fields say: better than to lose it.
-func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.View) ([]byte, error) {
+func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() || frame[statusAt] != statusOK {
 		return append(dst, frame...), nil
 	}

@@ -174,7 +174,7 @@ func TestChangedResponse(t *testing.T) {
 			frame := frameOf(answer, statusOK, c.body)
 			r := readResponse(t, frame)
 			c.change(&r.Header)
-			got, err := Codec{}.AppendResponse([]byte("before"), frame, r, &xprotocol.View{})
+			got, err := Codec{}.AppendResponse([]byte("before"), frame, r, &xprotocol.FrameView{})
 			want := append([]byte("before"), frameOf(answer, statusOK, c.want)...)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("appended as %q, %v\nwant %q", got, err, want)
@@ -190,7 +190,7 @@ func TestErrorsStayAsTheyAre(t *testing.T) {
 	} {
 		r := readResponse(t, frame)
 		r.Header.Add("k", "v")
-		got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.View{})
+		got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})
 		if err != nil || !bytes.Equal(got, frame) {
 			t.Errorf("appended as %q, %v, want %q", got, err, frame)
 		}
@@ -201,7 +201,7 @@ func TestForeignAnswerCannotBeChanged(t *testing.T) {
 	frame := frameOf(23, statusOK, []byte{1, 2, 3})
 	r := readResponse(t, frame)
 	r.Header.Add("k", "v")
-	got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.View{})
+	got, err := Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})
 	if protocol.ReasonOf(err) != protocol.NotImplemented || len(got) != 0 {
 		t.Errorf("appended as %q, %v", got, err)
 	}

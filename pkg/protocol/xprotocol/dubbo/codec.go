@@ -48,24 +48,24 @@ const (
 
 //nolint:gochecknoglobals // a constant
 var traits = xprotocol.Traits{
-	Name:    "dubbo",
-	MaxID:   math.MaxInt64, // Java's ids are longs; nobody need see one below 0
-	Version: "dubbo/2",
-	MinHead: headSize,
+	Name:           "dubbo",
+	MaxID:          math.MaxInt64, // Java's ids are longs; nobody need see one below 0
+	Version:        "dubbo/2",
+	FrameHeaderLen: headSize,
 }
 
 // Traits is xprotocol.Framing's.
 func (Codec) Traits() *xprotocol.Traits { return &traits }
 
 // Match is xprotocol.Framing's: the magic decides.
-func (Codec) Match(b []byte) xprotocol.Verdict {
+func (Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case !hasMagic(b):
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case len(b) < flagsAt:
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	default:
-		return xprotocol.Yes
+		return xprotocol.MatchYes
 	}
 }
 
@@ -74,9 +74,9 @@ func hasMagic(b []byte) bool {
 	return (len(b) < 1 || b[0] == magic>>8) && (len(b) < 2 || b[1] == magic&0xff)
 }
 
-// Next is xprotocol.Framing's. Of an event the Kind is that of the frame as far
+// ParseFrame is xprotocol.Framing's. Of an event the Kind is that of the frame as far
 // as it is there: that the event is the one that says goodbye is in the body.
-func (Codec) Next(b []byte) (xprotocol.Frame, error) {
+func (Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if !hasMagic(b) {
 		return xprotocol.Frame{}, fmt.Errorf("dubbo: a frame begins with % x, not with %x", b[:min(len(b), flagsAt)], magic)
 	}
@@ -96,7 +96,7 @@ func kindOf(frame []byte) xprotocol.Kind {
 	flags := frame[flagsAt]
 	switch {
 	case flags&flagRequest == 0 && flags&flagEvent != 0:
-		return xprotocol.Pong
+		return xprotocol.HeartbeatAck
 	case flags&flagRequest == 0:
 		return xprotocol.Response
 	case flags&flagEvent == 0 && flags&flagTwoWay != 0:
@@ -106,7 +106,7 @@ func kindOf(frame []byte) xprotocol.Kind {
 	case isReadOnly(frame):
 		return xprotocol.GoAway
 	case flags&flagTwoWay != 0:
-		return xprotocol.Ping
+		return xprotocol.Heartbeat
 	default:
 		return xprotocol.Ignored
 	}

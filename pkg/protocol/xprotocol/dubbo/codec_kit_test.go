@@ -23,7 +23,7 @@ func TestCodecKeepsItsContract(t *testing.T) {
 		Frames:   goldenFrames(t),
 		Oversize: []codectest.Head{{Bytes: oversize, Size: headSize + math.MaxUint32}},
 		Foreign:  [][]byte{{magic >> 8, 0}, {0, magic & 0xff}},
-		Code:     func(t *protocol.Traits) int { return int(t.Dubbo) },
+		Code:     func(t *protocol.ReasonSpec) int { return int(t.Dubbo) },
 		Content:  content,
 		Telling:  []string{attachmentInterface, attachmentPath, timeoutOfService, timeoutOfCall, timeoutOfCallLower},
 	})
@@ -72,7 +72,7 @@ func isFixed(frame []byte) bool {
 }
 
 // content returns the arguments of a request, with their types, or the result.
-func content(frame []byte, _ *xprotocol.View) []byte {
+func content(frame []byte, _ *xprotocol.FrameView) []byte {
 	if isFixed(frame) {
 		return frame[headSize:]
 	}

@@ -13,18 +13,18 @@ var update = flag.Bool("update", false, "write testdata/captures.txt anew, and w
 func TestMatch(t *testing.T) {
 	for _, c := range []struct {
 		name, first string
-		want        xprotocol.Verdict
+		want        xprotocol.MatchResult
 	}{
-		{"nothing", "", xprotocol.Unsure},
-		{"half the magic", "\xda", xprotocol.Unsure},
-		{"the magic", "\xda\xbb", xprotocol.Yes},
-		{"a head", "\xda\xbb\xc2\x00\x00\x00", xprotocol.Yes},
-		{"another second byte", "\xda\xbc", xprotocol.No},
-		{"HTTP/1", "G", xprotocol.No},
-		{"HTTP/2", "PRI * HTTP/2.0\r\n", xprotocol.No},
-		{"TLS", "\x16\x03\x01", xprotocol.No},
-		{"Bolt v1", "\x01\x01\x00\x01", xprotocol.No},
-		{"Bolt v2", "\x02\x01\x01\x00\x01", xprotocol.No},
+		{"nothing", "", xprotocol.MatchNeedMore},
+		{"half the magic", "\xda", xprotocol.MatchNeedMore},
+		{"the magic", "\xda\xbb", xprotocol.MatchYes},
+		{"a head", "\xda\xbb\xc2\x00\x00\x00", xprotocol.MatchYes},
+		{"another second byte", "\xda\xbc", xprotocol.MatchNo},
+		{"HTTP/1", "G", xprotocol.MatchNo},
+		{"HTTP/2", "PRI * HTTP/2.0\r\n", xprotocol.MatchNo},
+		{"TLS", "\x16\x03\x01", xprotocol.MatchNo},
+		{"Bolt v1", "\x01\x01\x00\x01", xprotocol.MatchNo},
+		{"Bolt v2", "\x02\x01\x01\x00\x01", xprotocol.MatchNo},
 	} {
 		if got := (Codec{}).Match([]byte(c.first)); got != c.want {
 			t.Errorf("%s: Match(%q) = %v, want %v", c.name, c.first, got, c.want)
@@ -35,7 +35,7 @@ func TestMatch(t *testing.T) {
 // Lesson 6: 32 bytes without the magic are an error at once, not a wait.
 func TestOtherBytesAreAnError(t *testing.T) {
 	for _, b := range []string{"G", "\xda\x00", strings.Repeat("x", 32), strings.Repeat("\x00", 32)} {
-		if f, err := (Codec{}).Next([]byte(b)); err == nil || f.Size != 0 {
+		if f, err := (Codec{}).ParseFrame([]byte(b)); err == nil || f.Size != 0 {
 			t.Errorf("Next(%q) = %+v, %v, want an error", b, f, err)
 		}
 	}
@@ -52,25 +52,25 @@ func TestKinds(t *testing.T) {
 		{"a one-way request", frameOf(flagRequest|serializationHessian, 0), xprotocol.OneWay},
 		{"an answer", frameOf(answer, 20), xprotocol.Response},
 		{"an answer with the two-way bit", frameOf(answer|flagTwoWay, 20), xprotocol.Response},
-		{"a heartbeat", frameOf(twoWay|flagEvent, 0, []byte("N")), xprotocol.Ping},
-		{"a heartbeat without a body", frameOf(twoWay|flagEvent, 0), xprotocol.Ping},
-		{"a heartbeat with two nulls", frameOf(twoWay|flagEvent, 0, []byte("NN")), xprotocol.Ping},
+		{"a heartbeat", frameOf(twoWay|flagEvent, 0, []byte("N")), xprotocol.Heartbeat},
+		{"a heartbeat without a body", frameOf(twoWay|flagEvent, 0), xprotocol.Heartbeat},
+		{"a heartbeat with two nulls", frameOf(twoWay|flagEvent, 0, []byte("NN")), xprotocol.Heartbeat},
 		{"a heartbeat that wants no answer", frameOf(event|serializationHessian, 0, []byte("N")), xprotocol.Ignored},
-		{"an answer to a heartbeat", frameOf(answer|flagEvent, 20, []byte("NN")), xprotocol.Pong},
+		{"an answer to a heartbeat", frameOf(answer|flagEvent, 20, []byte("NN")), xprotocol.HeartbeatAck},
 		{"read only", frameOf(event|serializationHessian, 0, texts("R")), xprotocol.GoAway},
 		{"read only, in a long form", frameOf(event|serializationHessian, 0, []byte("S\x00\x01R")), xprotocol.GoAway},
 		{"read only with the two-way bit", frameOf(twoWay|flagEvent, 0, texts("R")), xprotocol.GoAway},
 		{"writable again", frameOf(event|serializationHessian, 0, texts("W")), xprotocol.Ignored},
-		{"a part of a string, which begins with R", frameOf(twoWay|flagEvent, 0, []byte("R\x00\x01x")), xprotocol.Ping},
+		{"a part of a string, which begins with R", frameOf(twoWay|flagEvent, 0, []byte("R\x00\x01x")), xprotocol.Heartbeat},
 		{"an event that is too long to be one", frameOf(event|6, 0, []byte(strings.Repeat("R", 65))), xprotocol.Ignored},
 		{"read only in fastjson", captured(t, "dubbo-2.7.23 fastjson R"), xprotocol.GoAway},
-		{"null in fastjson", captured(t, "dubbo-2.7.23 fastjson heartbeat"), xprotocol.Ping},
+		{"null in fastjson", captured(t, "dubbo-2.7.23 fastjson heartbeat"), xprotocol.Heartbeat},
 		{"read only in nativejava", captured(t, "dubbo-2.7.23 nativejava R"), xprotocol.GoAway},
 		{"read only in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 R"), xprotocol.GoAway},
 		{"writable again in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 W"), xprotocol.Ignored},
-		{"null in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 heartbeat"), xprotocol.Ping},
+		{"null in fastjson2", captured(t, "dubbo-3.3.5 fastjson2 heartbeat"), xprotocol.Heartbeat},
 	} {
-		f, err := Codec{}.Next(c.frame)
+		f, err := Codec{}.ParseFrame(c.frame)
 		if err != nil || f.Kind != c.want || f.ID != 7 {
 			t.Errorf("%s: Next = %+v, %v, want kind %d and id 7", c.name, f, err, c.want)
 		}

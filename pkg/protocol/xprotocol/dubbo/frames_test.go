@@ -130,7 +130,7 @@ func requestOf(attachments []byte) []byte {
 // request is a request with what it needs to live.
 type request struct {
 	protocol.Request
-	view xprotocol.View
+	view xprotocol.FrameView
 }
 
 // readRequest reads a frame that is in order.
@@ -150,7 +150,7 @@ func readRequest(tb testing.TB, frame []byte) *request {
 func readResponse(tb testing.TB, frame []byte) *protocol.Response {
 	tb.Helper()
 	var r protocol.Response
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
 		tb.Fatalf("%v: %x", err, frame)
 	}

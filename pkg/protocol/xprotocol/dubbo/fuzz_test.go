@@ -29,14 +29,14 @@ func FuzzCodec(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) {
 		codectest.Invariants(t, Codec{}, b, name, value)
-		frame, err := Codec{}.Next(b)
-		if (err != nil) != ((Codec{}).Match(b) == xprotocol.No) {
+		frame, err := Codec{}.ParseFrame(b)
+		if (err != nil) != ((Codec{}).Match(b) == xprotocol.MatchNo) {
 			t.Fatalf("Match and Next are not of one mind: %v", err)
 		}
 		if frame.Size == 0 {
 			return
 		}
-		b = closeFrame(bytes.Clone(b), 0) // most would be cut, or not whole
+		b = patchBodyLength(bytes.Clone(b), 0) // most would be cut, or not whole
 		codectest.Invariants(t, Codec{}, b, name, value)
 		value = string([]rune(value)) // what is not UTF-8 does not come back
 		name = string([]rune(name))
@@ -85,7 +85,7 @@ func fuzzRequest(t *testing.T, frame []byte, name, value string) {
 // checkTimeout fails t unless all that can be lowered in a frame was lowered to 7
 // ms.
 func checkTimeout(t *testing.T, was *request, frame []byte) {
-	if was.view.Marks == [6]int32{} {
+	if was.view.Offsets == [6]int32{} {
 		return
 	}
 	var r request
@@ -96,8 +96,8 @@ func checkTimeout(t *testing.T, was *request, frame []byte) {
 		t.Fatalf("the timeout was %v and is %v", was.view.Timeout, r.view.Timeout)
 	}
 	for _, mark := range [...]int{markOfCall, markOfService} {
-		from, to := r.view.Marks[mark], r.view.Marks[mark+1]
-		if from != was.view.Marks[mark] || to != was.view.Marks[mark+1] {
+		from, to := r.view.Offsets[mark], r.view.Offsets[mark+1]
+		if from != was.view.Offsets[mark] || to != was.view.Offsets[mark+1] {
 			t.Fatal("a timeout has moved")
 		}
 		if to == 0 || was.view.Timeout <= 7*time.Millisecond {
@@ -111,7 +111,7 @@ func checkTimeout(t *testing.T, was *request, frame []byte) {
 
 func fuzzResponse(t *testing.T, frame []byte, name, value string) {
 	var r, again protocol.Response
-	var v xprotocol.View
+	var v xprotocol.FrameView
 	if (Codec{}).ReadResponse(frame, &r, &v) != nil {
 		return
 	}

@@ -89,10 +89,10 @@ func TestJudged(t *testing.T) {
 		frame := captured(t, c.start)
 		var out []byte
 		var err error
-		if f, _ := (Codec{}).Next(frame); f.Kind == xprotocol.Response {
+		if f, _ := (Codec{}).ParseFrame(frame); f.Kind == xprotocol.Response {
 			r := readResponse(t, frame)
 			c.change(&r.Header)
-			out, err = Codec{}.AppendResponse(nil, frame, r, &xprotocol.View{})
+			out, err = Codec{}.AppendResponse(nil, frame, r, &xprotocol.FrameView{})
 		} else {
 			r := readRequest(t, frame)
 			c.change(&r.Header)
@@ -103,7 +103,7 @@ func TestJudged(t *testing.T) {
 		}
 		check(c.name, out)
 	}
-	check("fault", Codec{}.AppendFault(nil, captured(t, "01"), protocol.NoHealthyHost, "what 是 wrong 😀"))
+	check("fault", Codec{}.AppendErrorResponse(nil, captured(t, "01"), protocol.NoHealthyHost, "what 是 wrong 😀"))
 	for name := range verdicts {
 		t.Errorf("%s is judged, and not made", name)
 	}

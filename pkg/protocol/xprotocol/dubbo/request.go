@@ -16,11 +16,11 @@ import (
 // So "version" and "group" are not among the attachments once more; nor are
 // attachments that have the name of a routing field and another meaning. The
 // path of a request that cannot be read is "/".
-func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
+func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	r.OneWay = frame[flagsAt]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
 	r.ContentLength = int64(len(frame) - headSize)
-	v.Timeout, v.Content, v.Marks, v.Disputed = 0, headSize, [len(v.Marks)]int32{}, false
+	v.Timeout, v.ContentOffset, v.Offsets, v.Ambiguous = 0, headSize, [len(v.Offsets)]int32{}, false
 	if !isHessian(frame) {
 		r.Path = "/"
 		return nil
@@ -33,19 +33,19 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) e
 	if err := c.readAttachments(&d, frame[headSize:], &r.Header, v); err != nil {
 		return malformedRequest(err)
 	}
-	v.Disputed = c.isDisputed()
+	v.Ambiguous = c.isAmbiguous()
 	service, method := c.service(), c.method.text
 	r.Authority = view(service)
 	v.Text = append(append(v.Text[:0], '/'), service...)
 	v.Text = append(append(v.Text, '/'), method...)
 	r.Path = view(v.Text)
-	r.Header.Seal()
+	r.Header.MarkUnchanged()
 	return nil
 }
 
 // readAttachments consumes the attachments of a call and fills the fields. The
 // routing fields come first, though some are known last.
-func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Header, v *xprotocol.View) error {
+func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	h.Add(xprotocol.FieldService, "")
 	h.Add(xprotocol.FieldMethod, "")
 	h.Add(xprotocol.FieldVersion, "")
@@ -62,7 +62,7 @@ func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Head
 		if !more {
 			break
 		}
-		c.see(&e)
+		c.applyAttachment(&e)
 		if !isField(&e) || isRouting(view(e.Key)) {
 			continue
 		}
@@ -207,9 +207,9 @@ func countTypes(descriptor []byte) (n int, ok bool) {
 	return n, true
 }
 
-// see takes from an attachment what a provider takes from it: it overrides what
+// applyAttachment takes from an attachment what a provider takes from it: it overrides what
 // the body said before.
-func (c *call) see(e *hessian.Entry) {
+func (c *call) applyAttachment(e *hessian.Entry) {
 	if e.Value == nil && e.Kind != hessian.Null {
 		return
 	}
@@ -238,11 +238,11 @@ func (c *call) service() []byte {
 	}
 }
 
-// isDisputed reports whether providers may take a call for another one than the
+// isAmbiguous reports whether providers may take a call for another one than the
 // fields say. They look for the service by the path, the attachment's or the body's, not
 // by the interface; and older ones take a call for a generic one whatever types it
 // declares. A path with a context ("shop/org.example.Shop") is no dispute.
-func (c *call) isDisputed() bool {
+func (c *call) isAmbiguous() bool {
 	service := c.service()
 	for _, path := range [...][]byte{c.target, c.path.text} {
 		if context, ok := bytes.CutSuffix(path, service); len(path) > 0 && (!ok || len(context) > 0 && context[len(context)-1] != '/') {

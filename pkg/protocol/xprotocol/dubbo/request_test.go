@@ -192,7 +192,7 @@ func TestTimeout(t *testing.T) {
 			r.Header.Add("new", "field")
 			got, err = Codec{}.AppendRequest(nil, frame, &r.Request, &r.view, c.left)
 			want = append(bytes.Clone(want[:len(want)-1]), "\x03new\x05fieldZ"...)
-			want = closeFrame(want, 0)
+			want = patchBodyLength(want, 0)
 			if err != nil || !bytes.Equal(got, want) {
 				t.Errorf("with a field appended as %q, %v\nwant %q", got[headSize:], err, want[headSize:])
 			}
@@ -221,7 +221,7 @@ func TestViewIsUsedAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.view.Timeout != 0 || r.view.Marks != (xprotocol.View{}).Marks {
+	if r.view.Timeout != 0 || r.view.Offsets != (xprotocol.FrameView{}).Offsets {
 		t.Errorf("%+v", r.view)
 	}
 }
@@ -247,8 +247,8 @@ func TestCallsThatProvidersMayTakeForOthersAreDisputed(t *testing.T) {
 		{"a generic call of nothing", []byte(genericHead + "NNNN"), true},
 		{"a generic call of other types", generic("Ljava/lang/Object;[Ljava/lang/String;[Ljava/lang/Object;"), true},
 	} {
-		if r := readRequest(t, frameOf(twoWay, 0, c.body)); r.view.Disputed != c.disputed {
-			t.Errorf("%s: disputed is %t", c.name, r.view.Disputed)
+		if r := readRequest(t, frameOf(twoWay, 0, c.body)); r.view.Ambiguous != c.disputed {
+			t.Errorf("%s: disputed is %t", c.name, r.view.Ambiguous)
 		}
 	}
 	var r request
@@ -258,7 +258,7 @@ func TestCallsThatProvidersMayTakeForOthersAreDisputed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if r.view.Disputed {
+	if r.view.Ambiguous {
 		t.Error("a view that is used again says what the request before was")
 	}
 }

@@ -59,11 +59,11 @@ const (
 // statusOK is its text only, and has no attachments. Those of the others are behind
 // the value, which need not be gone through if nobody asks for them: that they can
 // be read is found out, or not, by who does.
-func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
+func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	r.Code = int(frame[statusAt])
 	r.Status = httpStatus(frame[statusAt])
 	r.ContentLength = int64(len(frame) - headSize)
-	v.Timeout, v.Content, v.Marks, v.Unread = 0, headSize, [len(v.Marks)]int32{}, nil
+	v.Timeout, v.ContentOffset, v.Offsets, v.LazyFields = 0, headSize, [len(v.Offsets)]int32{}, nil
 	if !isHessian(frame) || frame[statusAt] != statusOK {
 		return nil
 	}
@@ -74,20 +74,20 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View)
 	if kind < attached {
 		return nil // the rest is the value
 	}
-	v.Unread = frame
-	r.Header.Later((*attachments)(v))
+	v.LazyFields = frame
+	r.Header.SetLazy((*attachments)(v))
 	return nil
 }
 
 // attachments are those of an answer, by its view.
-type attachments xprotocol.View
+type attachments xprotocol.FrameView
 
-// ReadFields is protocol.FieldSource's. Of attachments that cannot be read it adds
+// LoadFields is protocol.FieldSource's. Of attachments that cannot be read it adds
 // those before.
-func (v *attachments) ReadFields(h *protocol.Header) {
+func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder
 	var a result
-	if a.read(&d, v.Unread[headSize:]) != nil || a.skipValue(&d) != nil {
+	if a.read(&d, v.LazyFields[headSize:]) != nil || a.skipValue(&d) != nil {
 		return
 	}
 	if _, err := beginAttachments(&d); err != nil {

@@ -68,7 +68,7 @@ func TestAttachmentsThatCannotBeRead(t *testing.T) {
 	} {
 		frame := frameOf(answer, statusOK, c.body)
 		var r protocol.Response
-		var v xprotocol.View
+		var v xprotocol.FrameView
 		if err := (Codec{}).ReadResponse(frame, &r, &v); err != nil {
 			t.Errorf("%s: %v, want an answer that passes", c.name, err)
 			continue
@@ -100,7 +100,7 @@ func TestMalformedResponse(t *testing.T) {
 		{"less than any kind", []byte{0x8f}, "-1 is none"},
 	} {
 		var r protocol.Response
-		var v xprotocol.View
+		var v xprotocol.FrameView
 		err := Codec{}.ReadResponse(frameOf(answer, statusOK, c.body), &r, &v)
 		var fault *protocol.Fault
 		if !errors.As(err, &fault) || fault.Reason != protocol.UpstreamMalformed || !strings.Contains(err.Error(), c.want) {

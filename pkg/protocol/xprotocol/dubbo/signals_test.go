@@ -15,9 +15,9 @@ func TestFaultsAreAnswers(t *testing.T) {
 	for reason := range protocol.Reasons() {
 		for _, serialization := range []byte{serializationHessian, 23} {
 			request := frameOf(flagRequest|flagTwoWay|serialization, 0, []byte("body"))
-			got := Codec{}.AppendFault([]byte("before"), request[:headSize], reason, "what 是 wrong")
+			got := Codec{}.AppendErrorResponse([]byte("before"), request[:headSize], reason, "what 是 wrong")
 			got, found := bytes.CutPrefix(got, []byte("before"))
-			f, err := Codec{}.Next(got)
+			f, err := Codec{}.ParseFrame(got)
 			if !found || err != nil || f != (xprotocol.Frame{Kind: xprotocol.Response, ID: 7, Size: len(got)}) {
 				t.Fatalf("%v: a frame %+v, %v: %x", reason, f, err, got)
 			}
@@ -38,10 +38,10 @@ func TestFaultsAreAnswers(t *testing.T) {
 // The statuses that callers are promised.
 func TestFaultStatuses(t *testing.T) {
 	for reason, want := range map[protocol.Reason]string{
-		protocol.NoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",
-		protocol.Denied: "70 403|x", protocol.MalformedRequest: "40 400|x", protocol.BodyTooLarge: "40 413|x",
+		protocol.ReasonNoRoute: "60 404|x", protocol.NoHealthyHost: "60 502|x", protocol.Overflow: "100 503|x", protocol.UpstreamTimeout: "30 504|x",
+		protocol.ReasonDenied: "70 403|x", protocol.MalformedRequest: "40 400|x", protocol.BodyTooLarge: "40 413|x",
 	} {
-		got := Codec{}.AppendFault(nil, frameOf(twoWay, 0), reason, "x")
+		got := Codec{}.AppendErrorResponse(nil, frameOf(twoWay, 0), reason, "x")
 		if got := fmt.Sprintf("%d %s", got[statusAt], got[headSize+1:]); got != want {
 			t.Errorf("%v is %q, want %q", reason, got, want)
 		}
@@ -49,7 +49,7 @@ func TestFaultStatuses(t *testing.T) {
 }
 
 func TestPing(t *testing.T) {
-	got := Codec{}.AppendPing([]byte("before"), 76)
+	got := Codec{}.AppendHeartbeat([]byte("before"), 76)
 	if want := "before" + string(captured(t, "16")); string(got) != want {
 		t.Errorf("a ping is %x, want %x", got, want)
 	}
@@ -68,7 +68,7 @@ func TestPong(t *testing.T) {
 	} {
 		ping := frameOf(c.flags[0], 0, []byte(c.body))
 		want := "before" + string(frameOf(c.wantFlags[0], statusOK, []byte(c.want)))
-		if got := (Codec{}).AppendPong([]byte("before"), ping); string(got) != want {
+		if got := (Codec{}).AppendHeartbeatAck([]byte("before"), ping); string(got) != want {
 			t.Errorf("%s: the answer is %x, want %x", c.name, got, want)
 		}
 	}
@@ -83,7 +83,7 @@ func TestPongIsAsJavasIs(t *testing.T) {
 			continue
 		}
 		n++
-		if got, want := (Codec{}).AppendPong(nil, c.frame), captured(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
+		if got, want := (Codec{}).AppendHeartbeatAck(nil, c.frame), captured(t, name+" heartbeat-answer"); !bytes.Equal(got, want) {
 			t.Errorf("%s is answered by %x, want %x", c.name, got, want)
 		}
 	}
@@ -100,7 +100,7 @@ func TestGoAway(t *testing.T) {
 	if java := captured(t, "dubbo-2.7.23 hessian2 R"); !bytes.HasSuffix(got, java) {
 		t.Errorf("it is %x, Java's is %x", got, java)
 	}
-	if f, err := (Codec{}).Next(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
+	if f, err := (Codec{}).ParseFrame(got[len("before"):]); err != nil || f.Kind != xprotocol.GoAway || f.ID != 7 {
 		t.Errorf("it is read as %+v, %v", f, err)
 	}
 }
@@ -108,7 +108,7 @@ func TestGoAway(t *testing.T) {
 // A text of any length and kind is one that a peer can read.
 func TestFaultWithAnyText(t *testing.T) {
 	for _, text := range []string{"", "\xff", "😀", strings.Repeat("é", 100_000)} {
-		got := Codec{}.AppendFault(nil, frameOf(twoWay, 0), protocol.Internal, text)
+		got := Codec{}.AppendErrorResponse(nil, frameOf(twoWay, 0), protocol.Internal, text)
 		var d hessian.Decoder
 		d.Reset(got[headSize:])
 		read, err := d.Text()

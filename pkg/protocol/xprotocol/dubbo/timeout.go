@@ -41,7 +41,7 @@ func isTimeout(name string) bool {
 
 // seeTimeout takes the timeout from an attachment. If the attachments are a map
 // that an argument is, too, they stay as they are.
-func seeTimeout(v *xprotocol.View, e *hessian.Entry, body []byte, attachments int) {
+func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachments int) {
 	ms, _ := parseTimeout(body[e.Middle:e.End])
 	if ms == 0 {
 		return
@@ -54,7 +54,7 @@ func seeTimeout(v *xprotocol.View, e *hessian.Entry, body []byte, attachments in
 		v.Timeout = time.Duration(ms) * time.Millisecond
 	}
 	if e.Middle > attachments {
-		v.Marks[mark], v.Marks[mark+1] = int32(headSize+e.Middle), int32(headSize+e.End)
+		v.Offsets[mark], v.Offsets[mark+1] = int32(headSize+e.Middle), int32(headSize+e.End)
 	}
 }
 

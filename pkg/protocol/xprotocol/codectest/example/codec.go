@@ -44,7 +44,7 @@ const (
 )
 
 //nolint:gochecknoglobals // a constant
-var traits = xprotocol.Traits{Name: "memo", Version: "memo/1", MaxID: math.MaxUint32, MinHead: headSize}
+var traits = xprotocol.Traits{Name: "memo", Version: "memo/1", MaxID: math.MaxUint32, FrameHeaderLen: headSize}
 
 var (
 	errMagic  = errors.New("memo: a frame does not begin so")
@@ -56,19 +56,19 @@ var (
 func (Codec) Traits() *xprotocol.Traits { return &traits }
 
 // Match is xprotocol.Framing's.
-func (Codec) Match(b []byte) xprotocol.Verdict {
+func (Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case len(b) > 0 && b[0] != magic>>8, len(b) > 1 && b[1] != magic&0xff:
-		return xprotocol.No
+		return xprotocol.MatchNo
 	case len(b) < 2:
-		return xprotocol.Unsure
+		return xprotocol.MatchNeedMore
 	}
-	return xprotocol.Yes
+	return xprotocol.MatchYes
 }
 
-// Next is xprotocol.Framing's.
-func (c Codec) Next(b []byte) (xprotocol.Frame, error) {
-	if c.Match(b) == xprotocol.No {
+// ParseFrame is xprotocol.Framing's.
+func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
+	if c.Match(b) == xprotocol.MatchNo {
 		return xprotocol.Frame{}, errMagic
 	}
 	if len(b) < headSize {
@@ -87,9 +87,9 @@ func kindOf(letter byte) xprotocol.Kind {
 	case answer:
 		return xprotocol.Response
 	case ping:
-		return xprotocol.Ping
+		return xprotocol.Heartbeat
 	case pong:
-		return xprotocol.Pong
+		return xprotocol.HeartbeatAck
 	case goAway:
 		return xprotocol.GoAway
 	}
@@ -100,7 +100,7 @@ func kindOf(letter byte) xprotocol.Kind {
 func (Codec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint32(frame[4:], uint32(id)) }
 
 // ReadRequest is xprotocol.Messages's.
-func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) error {
+func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	if err := readFields(frame, &r.Header, v); err != nil {
 		return protocol.NewFault(protocol.MalformedRequest, err)
 	}
@@ -112,12 +112,12 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.View) e
 	v.Text = append(append(append(append(v.Text[:0], '/'), service...), '/'), method...)
 	r.Authority, r.Path = service, view(v.Text)
 	r.OneWay = frame[2] == tell
-	r.ContentLength = int64(len(frame) - v.Content)
+	r.ContentLength = int64(len(frame) - v.ContentOffset)
 	return nil
 }
 
 // AppendRequest is xprotocol.Messages's.
-func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.View, left time.Duration) ([]byte, error) {
+func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	dst, err := appendMessage(dst, frame, &r.Header, v)
 	if err == nil && left > 0 && left < v.Timeout {
@@ -127,7 +127,7 @@ func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.
 }
 
 // ReadResponse is xprotocol.Messages's.
-func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View) error {
+func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	if err := readFields(frame, &r.Header, v); err != nil {
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	}
@@ -135,30 +135,32 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.View)
 	if r.Code != 0 {
 		r.Status = 500
 	}
-	r.ContentLength = int64(len(frame) - v.Content)
+	r.ContentLength = int64(len(frame) - v.ContentOffset)
 	return nil
 }
 
 // AppendResponse is xprotocol.Messages's.
-func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotocol.View) ([]byte, error) {
+func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, v *xprotocol.FrameView) ([]byte, error) {
 	return appendMessage(dst, frame, &r.Header, v)
 }
 
-// AppendFault is xprotocol.Signals's: an answer whose content is the text.
-func (Codec) AppendFault(dst, frame []byte, reason protocol.Reason, text string) []byte {
+// AppendErrorResponse is xprotocol.ControlFrames's: an answer whose content is the text.
+func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	dst = appendHead(dst, answer, byte(reason.Traits().GRPC), binary.BigEndian.Uint32(frame[4:]), len(text))
 	return append(dst, text...)
 }
 
-// AppendPing is xprotocol.Signals's.
-func (Codec) AppendPing(dst []byte, id uint64) []byte { return appendHead(dst, ping, 0, uint32(id), 0) }
+// AppendHeartbeat is xprotocol.ControlFrames's.
+func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
+	return appendHead(dst, ping, 0, uint32(id), 0)
+}
 
-// AppendPong is xprotocol.Signals's.
-func (Codec) AppendPong(dst, ping []byte) []byte {
+// AppendHeartbeatAck is xprotocol.ControlFrames's.
+func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	return appendHead(dst, pong, 0, binary.BigEndian.Uint32(ping[4:]), 0)
 }
 
-// AppendGoAway is xprotocol.Signals's.
+// AppendGoAway is xprotocol.ControlFrames's.
 func (Codec) AppendGoAway(dst []byte, id uint64) []byte {
 	return appendHead(dst, goAway, 0, uint32(id), 0)
 }

@@ -86,7 +86,7 @@ func TestCodec(t *testing.T) {
 	codectest.Run(t, Codec{}, codectest.Suite{
 		Frames:   frames(),
 		Oversize: []codectest.Head{{Bytes: huge, Size: headSize + math.MaxUint32}},
-		Code:     func(t *protocol.Traits) int { return t.GRPC },
+		Code:     func(t *protocol.ReasonSpec) int { return t.GRPC },
 	})
 }
 

@@ -17,14 +17,14 @@ import (
 var routing = [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
 
 // readFields fills h, and v with where the content begins.
-func readFields(frame []byte, h *protocol.Header, v *xprotocol.View) error {
+func readFields(frame []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	rest := frame[headSize:]
 	size := binary.BigEndian.Uint32(frame[12:])
 	if uint64(size) > uint64(len(rest)) {
 		return errFields
 	}
 	rest = rest[:size]
-	v.Content = headSize + int(size)
+	v.ContentOffset = headSize + int(size)
 	for _, name := range routing {
 		h.Add(name, "")
 	}
@@ -46,7 +46,7 @@ func readFields(frame []byte, h *protocol.Header, v *xprotocol.View) error {
 			h.Del(name)
 		}
 	}
-	h.Seal()
+	h.MarkUnchanged()
 	return nil
 }
 
@@ -60,7 +60,7 @@ func cutText(b []byte) (text string, rest []byte, ok bool) {
 }
 
 // appendMessage appends frame as it is, or with the fields that h now has.
-func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.View) ([]byte, error) {
+func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.FrameView) ([]byte, error) {
 	if !h.Changed() {
 		return append(dst, frame...), nil
 	}
@@ -75,7 +75,7 @@ func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.View) ([]
 		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "memo: fields of %d bytes", size)
 	}
 	binary.BigEndian.PutUint32(dst[start+12:], uint32(size))
-	return append(dst, frame[v.Content:]...), nil
+	return append(dst, frame[v.ContentOffset:]...), nil
 }
 
 // view returns b's bytes as a string that shares them, so that reading a frame

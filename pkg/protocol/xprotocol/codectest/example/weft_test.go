@@ -63,7 +63,7 @@ func weft(t *testing.T, text string) (address string) {
 		ClusterTypes:   []config.ClusterType{config.ClusterStatic},
 		Policies:       []config.Policy{config.RoundRobin},
 	}
-	observed := metrics.Options{Reasons: []string{protocol.None.String()}}
+	observed := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for _, p := range protocols(nil) {
 		kinds.Protocols = append(kinds.Protocols, p.Name)
 	}
@@ -147,7 +147,7 @@ func next(r io.Reader) ([]byte, error) {
 	if _, err := io.ReadFull(r, head[:]); err != nil {
 		return nil, err
 	}
-	f, err := Codec{}.Next(head[:])
+	f, err := Codec{}.ParseFrame(head[:])
 	if err != nil {
 		return nil, err
 	}
@@ -188,7 +188,7 @@ func TestMemoThroughWeft(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		head, err := Codec{}.Next(b)
+		head, err := Codec{}.ParseFrame(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestMemoThroughWeft(t *testing.T) {
 			}
 		}
 	}
-	if noRoute := fmt.Sprint("status 500, code ", protocol.NoRoute.Traits().GRPC); !strings.Contains(answers[100], noRoute) {
+	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Traits().GRPC); !strings.Contains(answers[100], noRoute) {
 		t.Errorf("a request without a route is answered %q, want %q", answers[100], noRoute)
 	}
 	if got := answers[102]; !strings.HasPrefix(got, "pong 102 ") {

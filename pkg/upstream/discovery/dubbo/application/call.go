@@ -45,7 +45,7 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 		if _, err := io.ReadFull(conn, head); err != nil {
 			return nil, err
 		}
-		frame, err := codec.Next(head)
+		frame, err := codec.ParseFrame(head)
 		if err != nil {
 			return nil, err
 		}
