@@ -46,7 +46,7 @@ func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
 	kinds := streamFilters()
 	var s protocol.Service = protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })
 	for _, one := range slices.Backward(settings) {
-		at := slices.IndexFunc(kinds, func(k filter.Stream) bool { return k.Name == one[0] })
+		at := slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == one[0] })
 		if at < 0 {
 			t.Fatalf("there is no filter %s", one[0])
 		}

@@ -109,7 +109,7 @@ func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
 	}
 }
 
-func (c *panicCase) try(t *testing.T, kind filter.Stream, at filtertest.Moment) {
+func (c *panicCase) try(t *testing.T, kind filter.StreamFilterFactory, at filtertest.Moment) {
 	calls := &filtertest.Calls{Clusters: c.clusters}
 	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
 	for range 3 {
@@ -137,11 +137,11 @@ func (c *panicCase) try(t *testing.T, kind filter.Stream, at filtertest.Moment) 
 
 // holdsNothing checks the gauges of what is under way, and the counters of what was refused
 // because of that.
-func (c *panicCase) holdsNothing(t *testing.T, kind filter.Stream, counts *filtertest.Counts) {
+func (c *panicCase) holdsNothing(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
 	t.Helper()
 	for _, m := range kind.Metrics {
 		inFlight := m.Kind == metrics.KindGauge && (strings.HasSuffix(m.Name, "in_flight") || strings.HasSuffix(m.Name, "active"))
-		if n := counts.Of(m); n != 0 && (inFlight || c.never != "" && strings.HasSuffix(m.Name, c.never)) {
+		if n := counts.Value(m); n != 0 && (inFlight || c.never != "" && strings.HasSuffix(m.Name, c.never)) {
 			t.Errorf("%s is %v, want 0", m.Name, n)
 		}
 	}

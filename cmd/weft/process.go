@@ -105,11 +105,11 @@ func makeProcess(p *process, file *configjson.File) (*process, error) {
 	p.rpc = xprotocol.New(p.log)
 	p.resolver = dns.New(dns.Options{Count: p.countLookup})
 	p.server = proxy.NewServer(proxy.Options{
-		Protocols: protocols(p.h2, p.rpc),
-		Filters:   streamFilters(),
-		Gates:     gates(),
-		TCPProxy:  tcpProxy,
-		UDPProxy:  udpProxy,
+		Protocols:         protocols(p.h2, p.rpc),
+		StreamFilters:     streamFilters(),
+		ConnectionFilters: gates(),
+		TCPProxy:          tcpProxy,
+		UDPProxy:          udpProxy,
 		Upstream: upstream.Options{
 			Policies:    policies(),
 			Codecs:      heartbeats(),

@@ -67,8 +67,8 @@ func heartbeats() map[config.Protocol]codec.Codec {
 	}
 }
 
-func streamFilters() []filter.Stream {
-	return []filter.Stream{
+func streamFilters() []filter.StreamFilterFactory {
+	return []filter.StreamFilterFactory{
 		adaptiveconcurrency.Kind(),
 		compressor.Kind(),
 		cors.Kind(),
@@ -95,14 +95,14 @@ func streamFilters() []filter.Stream {
 }
 
 // gates are the network filters that decide about connections, or watch them.
-func gates() []filter.Connection {
-	return []filter.Connection{
+func gates() []filter.ConnectionFilterFactory {
+	return []filter.ConnectionFilterFactory{
 		istiostats.Connections(),
 		rbac.Connections(),
 	}
 }
 
-func tcpProxy(cfg config.TCPProxy, carrier *proxy.Carrier, log *slog.Logger) network.Handler {
+func tcpProxy(cfg config.TCPProxy, carrier *proxy.TCPForwarder, log *slog.Logger) network.Handler {
 	return tcpproxy.New(cfg, carrier, log)
 }
 

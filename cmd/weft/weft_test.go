@@ -110,7 +110,7 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 	k := kinds()
 	for _, f := range streamFilters() {
-		if !slices.ContainsFunc(k.StreamFilters, func(known filter.Stream) bool { return known.Name == f.Name }) {
+		if !slices.ContainsFunc(k.StreamFilters, func(known filter.StreamFilterFactory) bool { return known.Name == f.Name }) {
 			t.Errorf("configuration does not know the filter %s", f.Name)
 		}
 		for _, section := range document.Sections(f.Name, f.Config(), nil) {

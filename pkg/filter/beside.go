@@ -2,10 +2,10 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// Beside returns the Caller of an exchange of a filter's own that x waits for: Call
+// DisconnectWatcher returns the Caller of an exchange of a filter's own that x waits for: Call
 // gives that up, with DownstreamGone, once the caller of x has gone. nil if that cannot
 // be seen: x has no caller, or some of its content is still on its way.
-func Beside(x *protocol.Exchange) protocol.Downstream {
+func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	if x.Caller == nil || !received(&x.Request) {
 		return nil
 	}

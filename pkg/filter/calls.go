@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Calls lets a filter call clusters by itself, beside the exchange that passes it: to
+// ClusterClient lets a filter call clusters by itself, beside the exchange that passes it: to
 // ask a service, or to send a copy. Safe for concurrent use, while exchanges are
 // served and on goroutines that Go has started; not by New.
-type Calls interface {
+type ClusterClient interface {
 	// Call sends x to a host of a cluster, which is looked for by its name now, and
 	// waits for the head of its answer until x.Deadline, which must be set; then it
 	// calls receive, which may read x.Response and keeps nothing of it, and gives the

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// Datagrams serves the datagrams of one listener, whose socket it was made with and
+// PacketServer serves the datagrams of one listener, whose socket it was made with and
 // closes. Safe for concurrent use.
-type Datagrams interface {
+type PacketServer interface {
 	// Serve returns when the socket is closed, by Drain, or fails: only then with an error.
 	Serve() error
 	// Change puts another configuration in force, for the sessions that there are, too.
@@ -22,19 +22,19 @@ type Datagrams interface {
 	Drain(ctx context.Context) (cut int)
 }
 
-// DatagramHosts gives sessions of datagrams their hosts. Safe for concurrent use.
-type DatagramHosts interface {
+// HostLeaser gives sessions of datagrams their hosts. Safe for concurrent use.
+type HostLeaser interface {
 	// Assign chooses a host of the cluster, by hash if the cluster goes by that (0:
 	// by chance), and opens a socket to it. It returns now, the way that the session has,
 	// if that leads to the same host, unless it heard an error: its socket may go on
 	// telling of what was refused. Nil: it has none. Another way takes the place of now,
 	// which the session ends then, and needs no room in the same cluster. Errors are
 	// Faults.
-	Assign(cluster string, hash uint64, now DatagramWay) (DatagramWay, error)
+	Assign(cluster string, hash uint64, now HostLease) (HostLease, error)
 }
 
-// DatagramWay is the way of a session to its host. Safe for concurrent use.
-type DatagramWay interface {
+// HostLease is the way of a session to its host. Safe for concurrent use.
+type HostLease interface {
 	// Peer is the socket. It belongs to the way.
 	Peer() *network.ConnectedUDP
 	// Usable reports whether the host is healthy, and still one of its cluster's.

@@ -27,8 +27,8 @@ const (
 	BeforeRoute
 )
 
-// Stream describes a kind of stream filter to the registry.
-type Stream struct {
+// StreamFilterFactory describes a kind of stream filter to the registry.
+type StreamFilterFactory struct {
 	Name  string // as config.json spells it
 	Stage Stage
 
@@ -55,9 +55,9 @@ type Stream struct {
 
 // Env is what a filter may use of the process. New is given one without nils.
 type Env struct {
-	Log     *slog.Logger // names the filter already
-	Metrics *metrics.Registry
-	Calls   Calls
+	Log           *slog.Logger // names the filter already
+	Metrics       *metrics.Registry
+	ClusterClient ClusterClient
 	// Cluster returns what a cluster is configured as, nil if there is none of the name; the
 	// result is not changed. For while exchanges are served, not for New. Safe for
 	// concurrent use.
@@ -68,8 +68,8 @@ type Env struct {
 	// called by New, of filters that stand before the route; those behind it would
 	// observe the exchanges of other routes, too.
 	Observe func(f func(x *protocol.Exchange))
-	// Place is where the filter stands: the listener, the position among its filters,
+	// Key is where the filter stands: the listener, the position among its filters,
 	// and the route if the configuration is that route's own. It is the same after a
 	// reload, so that what outlives a configuration is found by it. "" in a test.
-	Place string
+	Key string
 }

@@ -18,7 +18,7 @@ type Session struct {
 	Traffic network.RelayCounters // out: to the host
 }
 
-// Watcher is told of a session that begins: its host is connected to, or none could be. What
+// SessionObserver is told of a session that begins: its host is connected to, or none could be. What
 // it returns is called when it has ended. Neither waits for anything. Safe for concurrent
 // use.
-type Watcher func(s *Session) (ended func())
+type SessionObserver func(s *Session) (ended func())

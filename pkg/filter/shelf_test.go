@@ -6,10 +6,10 @@ import (
 )
 
 func TestAShelfKeepsWhatIsInUse(t *testing.T) {
-	var s Shelf[[64]byte]
+	var s WeakCache[[64]byte]
 	made := func() *[64]byte { return new([64]byte) }
-	kept := s.Take("kept", made)
-	s.Take("forgotten", made)
+	kept := s.GetOrCreate("kept", made)
+	s.GetOrCreate("forgotten", made)
 	for range 100 {
 		runtime.GC()
 		if s.Len() == 1 {
@@ -20,10 +20,10 @@ func TestAShelfKeepsWhatIsInUse(t *testing.T) {
 	if n := s.Len(); n != 1 {
 		t.Errorf("%d things are on the shelf, want the one that is in use", n)
 	}
-	if s.Take("kept", made) != kept {
+	if s.GetOrCreate("kept", made) != kept {
 		t.Error("what is in use was made once more")
 	}
-	if s.Take("other", made) == kept {
+	if s.GetOrCreate("other", made) == kept {
 		t.Error("two keys have one thing")
 	}
 	runtime.KeepAlive(kept)

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ErrGone is what Wait returns when the caller has gone.
-var ErrGone = errors.New("filter: the caller has gone")
+// ErrClientGone is what Wait returns when the caller has gone.
+var ErrClientGone = errors.New("filter: the caller has gone")
 
-// Wait returns nil after d, ErrGone once x's caller has gone, or ctx's error once that
+// Wait returns nil after d, ErrClientGone once x's caller has gone, or ctx's error once that
 // has ended. The caller can be watched only once all of its request has been read;
 // while content is still on its way, only ctx ends the wait early.
 func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
@@ -26,7 +26,7 @@ func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	case <-timer.C:
 		return nil
 	case <-gone:
-		return ErrGone
+		return ErrClientGone
 	case <-ctx.Done():
 		return ctx.Err()
 	}

@@ -20,7 +20,7 @@ func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, w
 		return errDraining
 	}
 	for _, c := range changed {
-		if !s.amends(c) {
+		if !s.canUpdateAlone(c) {
 			return s.apply(ctx, whole())
 		}
 	}
@@ -36,9 +36,9 @@ func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, w
 	return nil
 }
 
-// amends reports whether a cluster differs from that of its name in what clusters keep
+// canUpdateAlone reports whether a cluster differs from that of its name in what clusters keep
 // for themselves only: credentials are the server's.
-func (s *Server) amends(next *config.Cluster) bool {
+func (s *Server) canUpdateAlone(next *config.Cluster) bool {
 	c := s.clusters.Find(next.Name)
 	if c == nil {
 		return next.TLS == nil && len(next.MoreTLS) == 0

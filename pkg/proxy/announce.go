@@ -12,15 +12,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// carried are the ends of a connection that another one carries on; an address that is
+// connOrigin are the ends of a connection that another one carries on; an address that is
 // none is zero, and all of it if the other carries on nobody's.
-type carried struct {
+type connOrigin struct {
 	source, destination netip.AddrPort
 	asked               credential.HostnameOverride // the zero Asked: what the cluster says
 }
 
-func carriedOn(conn *network.Conn) carried {
-	return carried{source: addrPort(conn.RemoteAddr()), destination: addrPort(conn.LocalAddr())}
+func originOf(conn *network.Conn) connOrigin {
+	return connOrigin{source: addrPort(conn.RemoteAddr()), destination: addrPort(conn.LocalAddr())}
 }
 
 func addrPort(a net.Addr) netip.AddrPort {
@@ -32,7 +32,7 @@ func addrPort(a net.Addr) netip.AddrPort {
 
 // announce says to h whom a fresh connection is for, if its cluster says so. Its
 // errors are Faults: ConnectTimeout or ConnectFailure.
-func (on carried) announce(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
+func (on connOrigin) announce(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
 	var room [128]byte // a header of version 1 is the longest
 	var header []byte
 	switch h.ProxyProtocol() {

@@ -479,16 +479,16 @@ func TestDrainLetsWhatIsUnderWayEnd(t *testing.T) {
 	}
 }
 
-// gate is a filter before the router that says when a request has arrived, and
+// addConnectionFilters is a filter before the router that says when a request has arrived, and
 // holds those for /held.
-type gate struct{ arrived, let chan struct{} }
+type addConnectionFilters struct{ arrived, let chan struct{} }
 
-func newGate() *gate {
-	return &gate{arrived: make(chan struct{}, 100), let: make(chan struct{})}
+func newGate() *addConnectionFilters {
+	return &addConnectionFilters{arrived: make(chan struct{}, 100), let: make(chan struct{})}
 }
 
-func (g *gate) kind() filter.Stream {
-	return filter.Stream{
+func (g *addConnectionFilters) kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name: "gate", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(any, filter.Env) (filter.Filter, error) {
@@ -574,7 +574,7 @@ func TestDrainEndsWithItsTime(t *testing.T) {
 }
 
 func TestAPanicInAFilterIsContained(t *testing.T) {
-	panicking := filter.Stream{
+	panicking := filter.StreamFilterFactory{
 		Name: "panic", Stage: filter.AfterRoute,
 		Config: func() any { return new(mark) },
 		New: func(any, filter.Env) (filter.Filter, error) {

@@ -17,7 +17,7 @@ import (
 // nothing, so that dropping it undoes it.
 type builder struct {
 	server *Server
-	orders *orders // of the overload manager; nil: there is none
+	orders *overloadPolicy // of the overload manager; nil: there is none
 	source map[string]*config.RouteTable
 	tables map[string]*liveTable // that are used, by name; the plan owns them
 }
@@ -64,10 +64,10 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncSe
 	f.fields, f.scheme = newCallerFields(p.CallerFields, &p.HTTP1), p.ForwardedScheme
 	s = f
 	if p.Targets != (config.TargetRules{}) {
-		s = rewritesTargets(s, p.Targets)
+		s = normalizeTargets(s, p.Targets)
 	}
 	if b.orders != nil {
-		s = obeys(s, b.orders)
+		s = shed(s, b.orders)
 	}
 	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
 }
@@ -76,7 +76,7 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncSe
 // own configuration for it.
 type routeFilter struct {
 	name   string
-	kind   *filter.Stream // nil: its settings are missing
+	kind   *filter.StreamFilterFactory // nil: its settings are missing
 	env    filter.Env
 	config any           // the listener's
 	shared filter.Filter // with that
@@ -90,7 +90,7 @@ type observer func(x *protocol.Exchange)
 func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []observer, err error) {
 	for i, f := range list {
 		if f.Config == (config.FilterMissing{}) {
-			before, after = missing(f, before, after)
+			before, after = addMissingConfig(f, before, after)
 			continue
 		}
 		kind := b.kind(f.Name)
@@ -98,12 +98,12 @@ func (b *builder) filters(place string, list []config.Filter) (before []filter.F
 			return nil, nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
 		}
 		env := filter.Env{
-			Log:     b.server.o.Log.With("filter", f.Name),
-			Metrics: b.server.o.Metrics,
-			Calls:   calls{b.server},
-			Cluster: b.server.cluster,
-			Observe: func(f func(*protocol.Exchange)) { observers = append(observers, f) },
-			Place:   fmt.Sprintf("%s %d", place, i),
+			Log:           b.server.o.Log.With("filter", f.Name),
+			Metrics:       b.server.o.Metrics,
+			ClusterClient: clusterClient{b.server},
+			Cluster:       b.server.cluster,
+			Observe:       func(f func(*protocol.Exchange)) { observers = append(observers, f) },
+			Key:           fmt.Sprintf("%s %d", place, i),
 		}
 		made, err := kind.New(f.Config, env)
 		if err != nil {
@@ -127,9 +127,9 @@ func (s *Server) cluster(name string) *config.Cluster {
 	return c.Config()
 }
 
-func (b *builder) kind(name string) *filter.Stream {
-	for i := range b.server.o.Filters {
-		if k := &b.server.o.Filters[i]; k.Name == name {
+func (b *builder) kind(name string) *filter.StreamFilterFactory {
+	for i := range b.server.o.StreamFilters {
+		if k := &b.server.o.StreamFilters[i]; k.Name == name {
 			return k
 		}
 	}
@@ -177,7 +177,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	} else {
 		s = b.upstream(p, route)
 		if c.Forward.Hedge.Hedges() {
-			s = Hedge(s, route, retryBudget(c.Forward.Priority), calls{b.server}.Go)
+			s = Hedge(s, route, retryBudget(c.Forward.Priority), clusterClient{b.server}.Go)
 		} else {
 			s = Retry(s, route, retryBudget(c.Forward.Priority))
 		}
@@ -213,7 +213,7 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	case f.Cluster != "":
 		return way(b.server.clusters.Get(f.Cluster), f.Metadata)
 	case len(f.Weighted) > 0:
-		ways := make(byChoice, len(f.Weighted))
+		ways := make(weightedClusters, len(f.Weighted))
 		for i, w := range f.Weighted {
 			labels := maps.Clone(f.Metadata)
 			if labels == nil {
@@ -226,5 +226,5 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		return ways
 	}
 	clusters := &chosenClusters{find: b.server.clusters.Find, make: func(c *upstream.Cluster) *upstream.Via { return way(c, f.Metadata) }}
-	return byTarget(clusters.get)
+	return dynamicCluster(clusters.get)
 }

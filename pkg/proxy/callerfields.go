@@ -17,7 +17,7 @@ import (
 type callerFields struct {
 	override bool
 	envoy    *config.EnvoyFields // nil: its fields pass
-	internal match.Addresses     // of envoy
+	internal match.CIDRSet       // of envoy
 	hops     int                 // of envoy: trusted proxies before the caller, if that is one itself
 }
 

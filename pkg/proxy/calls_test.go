@@ -11,13 +11,13 @@ import (
 // What filters do beside is told when the time of a drain is over, and waited for.
 func TestDrainEndsWhatFiltersDoBeside(t *testing.T) {
 	begun, ended := make(chan struct{}), false
-	beside := filter.Stream{
+	beside := filter.StreamFilterFactory{
 		Name: "beside", Stage: filter.AfterRoute,
 		Config: func() any { return new(mark) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service {
 				return protocol.ServiceFunc(func(ctx context.Context, x *protocol.Exchange) error {
-					env.Calls.Go(func(ctx context.Context) {
+					env.ClusterClient.Go(func(ctx context.Context) {
 						close(begun)
 						<-ctx.Done()
 						ended = true
@@ -42,7 +42,7 @@ func TestDrainEndsWhatFiltersDoBeside(t *testing.T) {
 
 func TestAPanicBesideRequestsIsContained(t *testing.T) {
 	r := newRig(t)
-	calls{r.server}.Go(func(context.Context) { panic("a defect") })
+	clusterClient{r.server}.Go(func(context.Context) { panic("a defect") })
 	r.server.tasks.Wait()
 	if n := r.value("weft_panics_total"); n != 1 {
 		t.Errorf("%v panics were counted, want 1", n)

@@ -13,22 +13,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// chain is a filter chain of a listener, built but not yet in force.
-type chain struct {
+// compiledChain is a filter chain of a listener, built but not yet in force.
+type compiledChain struct {
 	config   *config.FilterChain
 	identity string // see entry.identity
 	handler  network.Handler
-	secured  *secured           // its TLS; nil: plaintext
+	secured  *chainTLS          // its TLS; nil: plaintext
 	group    *network.ConnGroup // the connections that took it
 
 	// Of one that serves exchanges; nil for one that carries bytes.
-	serving *serving     // the chain's, if it has one already
-	made    *composition // what serving is to serve with
+	serving *livePipeline // the chain's, if it has one already
+	made    *pipeline     // what serving is to serve with
 }
 
 // enforce puts what the chain was made with in force, and returns what was before: nil
 // for nothing. Its record is to be closed once it has ended.
-func (c *chain) enforce() (before *composition) {
+func (c *compiledChain) enforce() (before *pipeline) {
 	if c.serving == nil {
 		return nil
 	}
@@ -39,11 +39,11 @@ func (c *chain) enforce() (before *composition) {
 	return before
 }
 
-// follow is enforce for a chain in the place of was, which may have served what c
+// applyOver is enforce for a chain in the place of was, which may have served what c
 // carries as bytes from now on; nil: in nobody's place.
-func (c *chain) follow(was *chain) (before *composition) {
+func (c *compiledChain) applyOver(was *compiledChain) (before *pipeline) {
 	if was != nil && c.serving == nil {
-		if before = was.inForce(); before != nil {
+		if before = was.active(); before != nil {
 			before.release()
 		}
 		return before
@@ -52,15 +52,15 @@ func (c *chain) follow(was *chain) (before *composition) {
 }
 
 // end gives up a chain that was in force when its last connection has ended.
-func (c *chain) end() {
-	if now := c.inForce(); now != nil {
+func (c *compiledChain) end() {
+	if now := c.active(); now != nil {
 		now.release()
 		now.record.close()
 	}
 }
 
-// inForce is what serves the chain's exchanges; nil if it carries bytes.
-func (c *chain) inForce() *composition {
+// active is what serves the chain's exchanges; nil if it carries bytes.
+func (c *compiledChain) active() *pipeline {
 	if c.serving == nil {
 		return nil
 	}
@@ -68,7 +68,7 @@ func (c *chain) inForce() *composition {
 }
 
 // drop gives up a chain that did not come into force.
-func (c *chain) drop() {
+func (c *compiledChain) drop() {
 	if c.made != nil {
 		c.made.record.close()
 	}
@@ -77,7 +77,7 @@ func (c *chain) drop() {
 
 // chain builds what the connections of e meet that take c. old is what serves them
 // now, nil if nothing does. place tells c from all others.
-func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
+func (b *builder) chain(e *compiledListener, c *compiledChain, old *livePipeline, place string) error {
 	fc := c.config
 	var carries network.Handler
 	if fc.TCPProxy != nil {
@@ -85,7 +85,7 @@ func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
 		if err != nil {
 			return err
 		}
-		carries = b.server.o.TCPProxy(*fc.TCPProxy, &Carrier{b.server.clusters, b.server.clients, watchers}, b.server.o.Log)
+		carries = b.server.o.TCPProxy(*fc.TCPProxy, &TCPForwarder{b.server.clusters, b.server.clients, watchers}, b.server.o.Log)
 		c.handler = carries
 	}
 	var byALPN map[string]network.Handler
@@ -111,7 +111,7 @@ func (b *builder) chain(e *entry, c *chain, old *serving, place string) error {
 
 // proxyChain makes c one that serves exchanges, and returns who serves what ALPN has a
 // name for. What is none goes to unknown, if the proxy filter says so.
-func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
+func (b *builder) proxyChain(l *config.Listener, c *compiledChain, s *livePipeline, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
 	if err != nil {
@@ -127,7 +127,7 @@ func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown n
 	}
 	rec.observers = observers
 	if s == nil {
-		s = new(serving)
+		s = new(livePipeline)
 	}
 	if !p.Fallback {
 		unknown = nil
@@ -144,7 +144,7 @@ func (b *builder) proxyChain(l *config.Listener, c *chain, s *serving, unknown n
 
 // handler lets each engine serve the connections that speak its protocol: as they
 // begin, or as ALPN chose.
-func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
+func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
 		Service:          s,
@@ -153,7 +153,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *serving, engin
 		RPC:              p.RPC,
 		IdleTimeout:      l.IdleTimeout,
 		Observe:          s.Observe,
-		NewBatchObserver: func() stream.BatchObserver { return &tally{serving: s} },
+		NewBatchObserver: func() stream.BatchObserver { return &batchObserver{serving: s} },
 		Log:              b.server.o.Log,
 	}
 	byALPN = map[string]network.Handler{}

@@ -14,55 +14,55 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// chooser is the handler of a listener of which connections take different filter
+// chainSelector is the handler of a listener of which connections take different filter
 // chains. It outlives configurations: connections that have not begun by the time of a
 // change choose among what is new.
-type chooser struct{ now atomic.Pointer[choice] }
+type chainSelector struct{ now atomic.Pointer[chainSet] }
 
-// choice is what there is to choose among. Immutable.
-type choice struct {
+// chainSet is what there is to choose among. Immutable.
+type chainSet struct {
 	matcher *chainmatch.Matcher // of all but the default chain
-	chains  []*chain            // behind the matcher's may stand the default one
+	chains  []*compiledChain    // behind the matcher's may stand the default one
 	matches int                 // how many the matcher knows
 	how     config.Inspection
-	timeout time.Duration // until a connection has shown what the matcher asks for; 0: slowOpening
-	shaken  *handshakes   // nil: none of the chains speaks TLS
+	timeout time.Duration      // until a connection has shown what the matcher asks for; 0: defaultInspectTimeout
+	shaken  *handshakeRecorder // nil: none of the chains speaks TLS
 }
 
-// slowOpening is how long connections may take to show what they are if the
+// defaultInspectTimeout is how long connections may take to show what they are if the
 // configuration does not say.
-const slowOpening = 15 * time.Second
+const defaultInspectTimeout = 15 * time.Second
 
 // errNoChain: none of a listener's filter chains is for a connection.
 var errNoChain = errors.New("no filter chain is for the connection")
 
 // ServeConn is network.Handler's. If connections to this address are told apart by what
 // they begin with, it waits until that is there.
-func (c *chooser) ServeConn(ctx context.Context, conn *network.Conn) error {
+func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	now, known := c.now.Load(), connection(conn)
 	if now.asks(&known) == 0 {
-		return c.lead(ctx, conn, false)
+		return c.dispatch(ctx, conn, false)
 	}
 	if !now.how.Forever {
 		timeout := now.timeout
 		if timeout == 0 {
-			timeout = slowOpening
+			timeout = defaultInspectTimeout
 		}
 		conn.SetReadDeadline(time.Now().Add(timeout))
 		if now.how.GoOn { // a connection that is parked ends when its time is over
-			if err := awaitFirst(conn); err != nil {
+			if err := awaitFirstBytes(conn); err != nil {
 				return err
 			}
-			return c.lead(ctx, conn, true)
+			return c.dispatch(ctx, conn, true)
 		}
 	}
 	conn.Handler = (*inspector)(c)
 	return network.ErrPark
 }
 
-// awaitFirst waits until conn has begun, or its time is over. Until then it may end, with
+// awaitFirstBytes waits until conn has begun, or its time is over. Until then it may end, with
 // an error.
-func awaitFirst(conn *network.Conn) error {
+func awaitFirstBytes(conn *network.Conn) error {
 	err := conn.SetIdle(true)
 	if err == nil {
 		err = conn.AwaitReadable()
@@ -77,7 +77,7 @@ func awaitFirst(conn *network.Conn) error {
 
 // asks returns what must be known of the first bytes of a connection, and makes known
 // what is taken for granted.
-func (c *choice) asks(known *chainmatch.Connection) chainmatch.Asks {
+func (c *chainSet) asks(known *chainmatch.Connection) chainmatch.Needs {
 	asks := c.matcher.Asks(known)
 	if asks&chainmatch.AskTLS != 0 && within(c.how.NoTLS, known.Destination.Port()) {
 		known.Transport = config.RawBuffer
@@ -94,17 +94,17 @@ func within(ranges []config.PortRange, port uint16) bool {
 }
 
 // inspector is the handler of the connections that the chooser waits for.
-type inspector chooser
+type inspector chainSelector
 
 // ServeConn is network.Handler's: the connection has begun.
 func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
-	return (*chooser)(i).lead(ctx, conn, true)
+	return (*chainSelector)(i).dispatch(ctx, conn, true)
 }
 
-// lead hands conn to the chain that is for it. begun says that its first bytes are there,
+// dispatch hands conn to the chain that is for it. begun says that its first bytes are there,
 // or that they need not be waited for; they are read as far as the choice asks for them,
 // and given back. A connection that no chain is for ends with CauseNoChain.
-func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) error {
+func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun bool) error {
 	for {
 		now, known, speaks := c.now.Load(), connection(conn), begun
 		if asks := now.asks(&known); asks != 0 {
@@ -129,7 +129,7 @@ func (c *chooser) lead(ctx context.Context, conn *network.Conn, begun bool) erro
 }
 
 // choose returns the chain for what is known; nil: there is none.
-func (c *choice) choose(known *chainmatch.Connection) *chain {
+func (c *chainSet) choose(known *chainmatch.Connection) *compiledChain {
 	if at := c.matcher.Match(known); at >= 0 {
 		return c.chains[at]
 	}

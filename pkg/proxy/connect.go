@@ -16,11 +16,11 @@ import (
 )
 
 // connectors make upstream connections of each protocol that an engine speaks.
-func connectors(protocols []stream.Protocol, tls *clients) map[config.Protocol]upstream.Connector {
+func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protocol]upstream.Connector {
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
 		if p.NewUpstreamConn != nil {
-			all[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, carried{}}
+			all[p.Name] = connector{p.NewUpstreamConn, p.Multiplexed, stream.ALPN(p.Name), tls, connOrigin{}}
 		}
 	}
 	return all
@@ -31,8 +31,8 @@ type connector struct {
 	client      func(*network.Conn, stream.UpstreamConnOptions) stream.UpstreamConn
 	multiplexed bool
 	alpn        string // how the protocol is called there
-	tls         *clients
-	carried     carried
+	tls         *upstreamTLS
+	carried     connOrigin
 }
 
 // For is upstream.Announcer's.
@@ -97,7 +97,7 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 // dial connects to h, for a connection that is carried on, over TLS if its cluster says
 // so: alpn is what is to be spoken. Its errors are Faults: ConnectTimeout or
 // ConnectFailure.
-func (c *clients) dial(ctx context.Context, h *upstream.Host, alpn string, on carried, deadline time.Time) (*network.Conn, error) {
+func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, on connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {
 		return nil, err
@@ -131,16 +131,16 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 	}
 }
 
-// Carrier connects callers to clusters for network filters that carry bytes.
-type Carrier struct {
+// TCPForwarder connects callers to clusters for network filters that carry bytes.
+type TCPForwarder struct {
 	clusters *upstream.Set
-	clients  *clients
-	watchers []filter.Watcher
+	clients  *upstreamTLS
+	watchers []filter.SessionObserver
 }
 
-// Carry connects to a host of the cluster for a caller, trying so many at most, calls
+// Forward connects to a host of the cluster for a caller, trying so many at most, calls
 // use, which counts in traffic, and closes the connection. Errors of its own are Faults.
-func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
+func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
 	s := &session{cell: c.clusters.Find(cluster), caller: caller, watchers: c.watchers}
 	defer func() { s.end(err) }()
 	if s.cell == nil {
@@ -148,7 +148,7 @@ func (c *Carrier) Carry(ctx context.Context, caller *network.Conn, cluster strin
 	}
 	at := arrivalOf(caller)
 	err = s.cell.CarryOn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
-		conn, err := c.clients.dial(ctx, h, "", carriedOn(caller), deadline)
+		conn, err := c.clients.dial(ctx, h, "", originOf(caller), deadline)
 		if err != nil {
 			return nil, err
 		}

@@ -34,7 +34,7 @@ type datagramListeners struct {
 type datagramListener struct {
 	config *config.Listener // guarded by datagramListeners.mu
 	socket *network.PacketConn
-	proxy  filter.Datagrams
+	proxy  filter.PacketServer
 	counts *filter.DatagramCounts
 	series []func()           // takes the metrics back
 	cut    context.CancelFunc // ends a drain; set with retiring
@@ -186,7 +186,7 @@ func (s *Server) retireDatagrams(live *datagramListener) {
 }
 
 func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
-	s.tellCut(ctx, "sessions of datagrams", live.config.Name, live.proxy.Drain(ctx))
+	s.logForceClosed(ctx, "sessions of datagrams", live.config.Name, live.proxy.Drain(ctx))
 	live.uncount()
 	close(live.ended)
 }
@@ -252,11 +252,11 @@ func (d *datagramListeners) describe(all []ListenerStatus) []ListenerStatus {
 	return all
 }
 
-// datagramHosts is filter.DatagramHosts.
+// datagramHosts is filter.HostLeaser.
 type datagramHosts struct{ clusters *upstream.Set }
 
-// Assign is filter.DatagramHosts's.
-func (d datagramHosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (filter.DatagramWay, error) {
+// Assign is filter.HostLeaser's.
+func (d datagramHosts) Assign(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
 	cell := d.clusters.Find(cluster)
 	if cell == nil {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
@@ -293,14 +293,14 @@ func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
 	return dialer(h).DialPacket(h.Target())
 }
 
-// datagramWay is filter.DatagramWay.
+// datagramWay is filter.HostLease.
 type datagramWay struct {
 	*upstream.Assignment
 	peer    *network.ConnectedUDP
 	refused atomic.Bool // nobody received at the host
 }
 
-// Heard is filter.DatagramWay's.
+// Heard is filter.HostLease's.
 func (w *datagramWay) Heard(err error) {
 	if err != nil {
 		w.refused.Store(true)
@@ -308,10 +308,10 @@ func (w *datagramWay) Heard(err error) {
 	w.Assignment.Heard(err)
 }
 
-// Peer is filter.DatagramWay's.
+// Peer is filter.HostLease's.
 func (w *datagramWay) Peer() *network.ConnectedUDP { return w.peer }
 
-// End is filter.DatagramWay's.
+// End is filter.HostLease's.
 func (w *datagramWay) End() {
 	w.peer.Close()
 	w.Assignment.End()

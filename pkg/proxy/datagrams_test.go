@@ -14,7 +14,7 @@ import (
 
 // endless serves datagrams whose sessions never fall silent.
 type endless struct {
-	filter.Datagrams
+	filter.PacketServer
 	socket   *network.PacketConn
 	draining chan struct{}
 }
@@ -35,7 +35,7 @@ func (e *endless) Drain(ctx context.Context) int {
 func TestTheEndOfTheProcessDoesNotWaitForDatagrams(t *testing.T) {
 	r := newRig(t)
 	draining := make(chan struct{})
-	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.DatagramHosts, _ *filter.DatagramCounts, _ *slog.Logger) (filter.Datagrams, error) {
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.HostLeaser, _ *filter.DatagramCounts, _ *slog.Logger) (filter.PacketServer, error) {
 		return &endless{socket: socket, draining: draining}, nil
 	}
 	snapshot := func(listeners ...*config.Listener) *config.Snapshot {
@@ -72,7 +72,7 @@ func (b *brief) Drain(context.Context) int {
 // TestWhatASocketOfDatagramsCannotChangeIsSaid: as of a listener of connections.
 func TestWhatASocketOfDatagramsCannotChangeIsSaid(t *testing.T) {
 	r := newRig(t)
-	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.DatagramHosts, _ *filter.DatagramCounts, _ *slog.Logger) (filter.Datagrams, error) {
+	r.server.o.UDPProxy = func(_ config.UDPProxy, socket *network.PacketConn, _ filter.HostLeaser, _ *filter.DatagramCounts, _ *slog.Logger) (filter.PacketServer, error) {
 		return &brief{endless{socket: socket}}, nil
 	}
 	listener := func(reusePort bool) *config.Snapshot {

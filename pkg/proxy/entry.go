@@ -11,36 +11,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// entry is a listener's way in and its filter chains, built but not yet in force:
+// compiledListener is a listener's way in and its filter chains, built but not yet in force:
 //
 //	handler ── PROXY protocol ──┬── the only chain
 //	                            └── chooser ── what it begins with ──┬── chain
 //	                                                                 └── chain …
 //
 // Where there is nothing to choose, connections pay nothing for the choice.
-type entry struct {
+type compiledListener struct {
 	config  *config.Listener
 	handler network.Handler
 	count   *metrics.Listener
-	release func()            // of count
-	shaken  *handshakes       // with the listener's callers; nil: no TLS
-	former  *handshakes       // of the entry before, to be shared; nil: there is none
-	chains  []*chain          // in the order of the configuration, the default one last
-	known   map[string]*chain // the chains by their identities
-	choice  *choice           // what chooser is to choose among
-	chooser *chooser          // the listener's
+	release func()                    // of count
+	shaken  *handshakeRecorder        // with the listener's callers; nil: no TLS
+	former  *handshakeRecorder        // of the entry before, to be shared; nil: there is none
+	chains  []*compiledChain          // in the order of the configuration, the default one last
+	known   map[string]*compiledChain // the chains by their identities
+	choice  *chainSet                 // what chooser is to choose among
+	chooser *chainSelector            // the listener's
 }
 
 // entry builds what l's connections meet. old is what they meet now, nil if l is new.
-func (b *builder) entry(l *config.Listener, old *entry) (*entry, error) {
-	e := &entry{config: l, known: map[string]*chain{}, choice: &choice{timeout: l.InspectTimeout, how: l.Inspection}}
+func (b *builder) entry(l *config.Listener, old *compiledListener) (*compiledListener, error) {
+	e := &compiledListener{config: l, known: map[string]*compiledChain{}, choice: &chainSet{timeout: l.InspectTimeout, how: l.Inspection}}
 	if old != nil {
 		e.chooser = old.chooser
 		if old.config.Name == l.Name {
 			e.former = old.shaken
 		}
 	} else {
-		e.chooser = new(chooser)
+		e.chooser = new(chainSelector)
 	}
 	if err := b.chains(e, old); err != nil {
 		e.undo()
@@ -51,25 +51,25 @@ func (b *builder) entry(l *config.Listener, old *entry) (*entry, error) {
 		e.undo()
 		return nil, err
 	}
-	e.handler = b.server.front(e)
+	e.handler = b.server.listenerHandler(e)
 	e.count, e.release = b.server.o.Metrics.Listener(l.Name)
 	return e, nil
 }
 
 // chains builds the filter chains of e.
-func (b *builder) chains(e, old *entry) error {
+func (b *builder) chains(e, old *compiledListener) error {
 	names := map[string]int{}
 	for fc := range e.config.Chains() {
 		names[fc.Name]++
 	}
 	for fc := range e.config.Chains() {
-		c := &chain{config: fc, identity: e.identity(fc, names[fc.Name] == 1), group: new(network.ConnGroup)}
+		c := &compiledChain{config: fc, identity: e.identity(fc, names[fc.Name] == 1), group: new(network.ConnGroup)}
 		place := fmt.Sprintf("%q", e.config.Name)
 		if e.chooses() {
 			place += " " + c.identity
 		}
-		var serves *serving
-		if before := old.like(e, c); before != nil {
+		var serves *livePipeline
+		if before := old.previousChain(e, c); before != nil {
 			serves = before.serving
 		}
 		err := b.chain(e, c, serves, place)
@@ -85,9 +85,9 @@ func (b *builder) chains(e, old *entry) error {
 	return nil
 }
 
-// front returns what connections of e meet first: the header of the PROXY protocol, if
+// listenerHandler returns what connections of e meet first: the header of the PROXY protocol, if
 // the listener says so, and the choice, if there is one.
-func (s *Server) front(e *entry) network.Handler {
+func (s *Server) listenerHandler(e *compiledListener) network.Handler {
 	var h network.Handler = e.chooser
 	if !e.chooses() {
 		h = e.chains[0].handler
@@ -98,9 +98,9 @@ func (s *Server) front(e *entry) network.Handler {
 	return h
 }
 
-// entrance is the group that connections are in from the beginning; nil: they have to
+// initialGroup is the group that connections are in from the beginning; nil: they have to
 // choose first.
-func (e *entry) entrance() *network.ConnGroup {
+func (e *compiledListener) initialGroup() *network.ConnGroup {
 	if e.chooses() {
 		return nil
 	}
@@ -117,14 +117,14 @@ func matches(l *config.Listener) []config.ChainMatch {
 
 // chooses reports whether connections may take different ways: there is more than one,
 // or one that is not for all.
-func (e *entry) chooses() bool {
+func (e *compiledListener) chooses() bool {
 	l := e.config
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
 // identity is what tells fc from e's other filter chains, over changes of the
 // configuration: its name, if that is unique, or else what it is for.
-func (e *entry) identity(fc *config.FilterChain, unique bool) string {
+func (e *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	what := fc.Match.String()
 	switch {
 	case fc.Name != "" && unique:
@@ -140,8 +140,8 @@ func (e *entry) identity(fc *config.FilterChain, unique bool) string {
 	return strconv.Quote(fc.Name) + " " + what
 }
 
-// like returns the chain that was what c is in next; nil: c is new. e may be nil.
-func (e *entry) like(next *entry, c *chain) *chain {
+// previousChain returns the chain that was what c is in next; nil: c is new. e may be nil.
+func (e *compiledListener) previousChain(next *compiledListener, c *compiledChain) *compiledChain {
 	switch {
 	case e == nil:
 		return nil
@@ -152,15 +152,15 @@ func (e *entry) like(next *entry, c *chain) *chain {
 }
 
 // enforce puts an entry in force that is the first of its listener.
-func (e *entry) enforce() {
+func (e *compiledListener) enforce() {
 	for _, c := range e.chains {
 		c.enforce()
 	}
-	e.settle()
+	e.publishChains()
 }
 
-// settle lets the listener's chooser choose among e's chains.
-func (e *entry) settle() {
+// publishChains lets the listener's chooser choose among e's chains.
+func (e *compiledListener) publishChains() {
 	choice := *e.choice
 	choice.chains, choice.matches = e.chains, len(e.config.FilterChains)
 	choice.shaken = e.shaken
@@ -168,10 +168,10 @@ func (e *entry) settle() {
 }
 
 // compositions are what serves the entry's exchanges.
-func (e *entry) compositions() []*composition {
-	var all []*composition
+func (e *compiledListener) compositions() []*pipeline {
+	var all []*pipeline
 	for _, c := range e.chains {
-		if s := c.inForce(); s != nil {
+		if s := c.active(); s != nil {
 			all = append(all, s)
 		}
 	}
@@ -179,13 +179,13 @@ func (e *entry) compositions() []*composition {
 }
 
 // drop gives up an entry that did not come into force.
-func (e *entry) drop() {
+func (e *compiledListener) drop() {
 	e.undo()
 	e.release()
 }
 
 // undo gives up what was built.
-func (e *entry) undo() {
+func (e *compiledListener) undo() {
 	for _, c := range e.chains {
 		c.drop()
 	}
@@ -193,7 +193,7 @@ func (e *entry) undo() {
 }
 
 // free gives back what e holds beside its compositions.
-func (e *entry) free() {
+func (e *compiledListener) free() {
 	for _, c := range e.chains {
 		c.secured.close()
 	}

@@ -20,30 +20,32 @@ func (f *routeFilter) of(p *config.Proxy, route *config.Route) (filter.Filter, e
 		return f.shared, nil
 	}
 	env := f.env
-	env.Place += fmt.Sprintf(" %q %q", p.RouteTable, route.Name)
+	env.Key += fmt.Sprintf(" %q %q", p.RouteTable, route.Name)
 	if f.kind.Inherit != nil {
 		own = f.kind.Inherit(f.config, own)
 	}
 	return f.kind.New(own, env)
 }
 
-// missing adds what stands in the place of a filter whose settings nobody has told: in
+// addMissingConfig adds what stands in the place of a filter whose settings nobody has told: in
 // every exchange's way, or, if the filter is off, in that of routes which ask for it.
-func missing(f config.Filter, before []filter.Filter, after []routeFilter) ([]filter.Filter, []routeFilter) {
-	stand := func(protocol.Service) protocol.Service { return unsettled(f.Name) }
+func addMissingConfig(f config.Filter, before []filter.Filter, after []routeFilter) ([]filter.Filter, []routeFilter) {
+	stand := func(protocol.Service) protocol.Service { return missingConfigFilter(f.Name) }
 	if f.Off {
 		return before, append(after, routeFilter{name: f.Name, shared: stand, off: true})
 	}
 	return append(before, stand), after
 }
 
-// unsettled is the name of a filter without settings.
-type unsettled string
+// missingConfigFilter is the name of a filter without settings.
+type missingConfigFilter string
 
 // Serve is protocol.Service's.
-func (u unsettled) Serve(context.Context, *protocol.Exchange) error {
+func (u missingConfigFilter) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.Internal, "nobody has told the settings of filter %q", string(u))
 }
 
 // Start is protocol.AsyncService's.
-func (u unsettled) Start(ctx context.Context, x *protocol.Exchange) error { return u.Serve(ctx, x) }
+func (u missingConfigFilter) Start(ctx context.Context, x *protocol.Exchange) error {
+	return u.Serve(ctx, x)
+}

@@ -12,7 +12,7 @@ import (
 // TestFlagsTellWhatHappened: each answer stands in the log with Envoy's flags.
 func TestFlagsTellWhatHappened(t *testing.T) {
 	ended := make(chan string, 1)
-	flags := filter.Stream{
+	flags := filter.StreamFilterFactory{
 		Name: "flags", Stage: filter.BeforeRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(_ any, env filter.Env) (filter.Filter, error) {

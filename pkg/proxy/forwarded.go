@@ -40,7 +40,7 @@ type forwarded struct {
 	mode    config.ForwardedMode
 	host    bool // mode adds X-Forwarded-Host
 	proto   config.ProtoMode
-	client  *match.Client // nil: it is the connection's other end
+	client  *match.ClientAddr // nil: it is the connection's other end
 	cert    config.ClientCert
 	connect bool
 	fields  callerFields

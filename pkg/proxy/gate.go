@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// gated is a handler behind gates: a connection passes all of them before next has
+// filteredHandler is a handler behind gates: a connection passes all of them before next has
 // anything of it. Immutable.
-type gated struct {
-	gates    []filter.Gate
+type filteredHandler struct {
+	gates    []filter.ConnectionFilter
 	listener string
 	next     network.Handler
 }
@@ -21,20 +21,20 @@ type gated struct {
 // gate puts the gates of c before the handlers of its connections: byALPN for the
 // protocols that have a name there, c.handler for the rest. place tells c from all
 // other chains.
-func (b *builder) gate(e *entry, c *chain, byALPN map[string]network.Handler, place string) error {
+func (b *builder) gate(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler, place string) error {
 	gates, err := b.gates(c.config.Gates, place)
 	if err != nil || len(gates) == 0 {
 		return err
 	}
-	c.handler = &gated{gates, e.config.Name, c.handler}
+	c.handler = &filteredHandler{gates, e.config.Name, c.handler}
 	for name, h := range byALPN {
-		byALPN[name] = &gated{gates, e.config.Name, h}
+		byALPN[name] = &filteredHandler{gates, e.config.Name, h}
 	}
 	return nil
 }
 
-func (b *builder) gates(list []config.Filter, place string) (gates []filter.Gate, err error) {
-	err = b.eachConnectionFilter(list, place, func(kind *filter.Connection, cfg any, env filter.Env) error {
+func (b *builder) gates(list []config.Filter, place string) (gates []filter.ConnectionFilter, err error) {
+	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
 		if kind.New == nil {
 			return nil // it watches
 		}
@@ -46,29 +46,29 @@ func (b *builder) gates(list []config.Filter, place string) (gates []filter.Gate
 }
 
 // watchers builds those of a chain's network filters that watch what it carries.
-func (b *builder) watchers(list []config.Filter, place string) (watchers []filter.Watcher, err error) {
-	err = b.eachConnectionFilter(list, place, func(kind *filter.Connection, cfg any, env filter.Env) error {
-		if kind.Watch == nil {
+func (b *builder) watchers(list []config.Filter, place string) (watchers []filter.SessionObserver, err error) {
+	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
+		if kind.NewObserver == nil {
 			return nil // it decides
 		}
-		made, err := kind.Watch(cfg, env)
+		made, err := kind.NewObserver(cfg, env)
 		watchers = append(watchers, made)
 		return err
 	})
 	return watchers, err
 }
 
-func (b *builder) eachConnectionFilter(list []config.Filter, place string, build func(kind *filter.Connection, cfg any, env filter.Env) error) error {
+func (b *builder) eachConnectionFilter(list []config.Filter, place string, build func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error) error {
 	for i, f := range list {
 		kind := b.connectionKind(f.Name)
 		if kind == nil {
 			return fmt.Errorf("network filter %q is not built in", f.Name)
 		}
 		err := build(kind, f.Config, filter.Env{
-			Log:     b.server.o.Log.With("filter", f.Name),
-			Metrics: b.server.o.Metrics,
-			Calls:   calls{b.server},
-			Place:   fmt.Sprintf("%s network %d", place, i),
+			Log:           b.server.o.Log.With("filter", f.Name),
+			Metrics:       b.server.o.Metrics,
+			ClusterClient: clusterClient{b.server},
+			Key:           fmt.Sprintf("%s network %d", place, i),
 		})
 		if err != nil {
 			return fmt.Errorf("network filter %q: %w", f.Name, err)
@@ -77,9 +77,9 @@ func (b *builder) eachConnectionFilter(list []config.Filter, place string, build
 	return nil
 }
 
-func (b *builder) connectionKind(name string) *filter.Connection {
-	for i := range b.server.o.Gates {
-		if k := &b.server.o.Gates[i]; k.Name == name {
+func (b *builder) connectionKind(name string) *filter.ConnectionFilterFactory {
+	for i := range b.server.o.ConnectionFilters {
+		if k := &b.server.o.ConnectionFilters[i]; k.Name == name {
 			return k
 		}
 	}
@@ -87,7 +87,7 @@ func (b *builder) connectionKind(name string) *filter.Connection {
 }
 
 // ServeConn is network.Handler's. A connection that is refused ends with CauseDenied.
-func (g *gated) ServeConn(ctx context.Context, conn *network.Conn) error {
+func (g *filteredHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	known := stream.NewConnMeta(g.listener, conn)
 	for _, admit := range g.gates {
 		if err := admit(&known); err != nil {

@@ -22,13 +22,13 @@ import (
 //
 // From then on a connection is the virtual listener's: its limits, counts, log, drain.
 
-// handoff knows the virtual listeners in force. Safe for concurrent use.
-type handoff struct {
+// virtualListeners knows the virtual listeners in force. Safe for concurrent use.
+type virtualListeners struct {
 	table atomic.Pointer[map[netip.AddrPort]*network.Listener] // never nil after NewServer; what it points to is immutable
 }
 
 // publish makes the virtual ones of these the listeners in force.
-func (h *handoff) publish(listeners map[string]*liveListener) {
+func (h *virtualListeners) publish(listeners map[string]*liveListener) {
 	table := make(map[netip.AddrPort]*network.Listener)
 	for _, live := range listeners {
 		if at, ok := virtualAddress(live.entry.config); ok {
@@ -41,7 +41,7 @@ func (h *handoff) publish(listeners map[string]*liveListener) {
 // find is a network.Destinations: the listener of the very address, else that of all
 // addresses of its family, else that of all of the other, since a socket of all
 // addresses is of both families.
-func (h *handoff) find(to netip.AddrPort) *network.Listener {
+func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {
 	table := *h.table.Load()
 	if len(table) == 0 {
 		return nil
@@ -75,7 +75,7 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 
 // open makes the listener of e, which does not accept yet: bound, or virtual. It is nil
 // if nothing can ever reach it.
-func (s *Server) open(ctx context.Context, e *entry) (*liveListener, error) {
+func (s *Server) open(ctx context.Context, e *compiledListener) (*liveListener, error) {
 	if !e.config.Bind {
 		return s.virtual(e), nil
 	}
@@ -90,7 +90,7 @@ func (s *Server) open(ctx context.Context, e *entry) (*liveListener, error) {
 	return live, nil
 }
 
-func (s *Server) virtual(e *entry) *liveListener {
+func (s *Server) virtual(e *compiledListener) *liveListener {
 	at, ok := virtualAddress(e.config)
 	if !ok {
 		return nil

@@ -34,10 +34,10 @@ func TestWhichVirtualListenerADestinationHas(t *testing.T) {
 		"another port": {Network: "tcp", Address: "198.51.100.7:8080"},
 	} {
 		at, _ := virtualAddress(l)
-		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, at, nobody{}), entry: &entry{config: l}}
+		live := &liveListener{ln: network.NewVirtualListener(network.ListenOptions{Name: name}, at, nobody{}), entry: &compiledListener{config: l}}
 		listeners[name], names[live.ln] = live, name
 	}
-	var h handoff
+	var h virtualListeners
 	h.publish(nil)
 	if l := h.find(netip.MustParseAddrPort("198.51.100.7:80")); l != nil {
 		t.Error("a listener was found where there is none")

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// handshakes counts what becomes of the TLS handshakes of a place. What has not
+// handshakeRecorder counts what becomes of the TLS handshakes of a place. What has not
 // happened yet has no series. Safe for concurrent use.
-type handshakes struct {
+type handshakeRecorder struct {
 	registry *metrics.Registry
 	metric   metrics.Metric
 	place    string
@@ -21,12 +21,12 @@ type handshakes struct {
 	closed bool             // guarded by mu; the place may be another's by now
 }
 
-func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakes {
-	return &handshakes{registry: r, metric: m, place: place, users: 1, counts: map[string]int64{}}
+func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakeRecorder {
+	return &handshakeRecorder{registry: r, metric: m, place: place, users: 1, counts: map[string]int64{}}
 }
 
-// share returns h for one more to give back. h may be nil.
-func (h *handshakes) share() *handshakes {
+// acquire returns h for one more to give back. h may be nil.
+func (h *handshakeRecorder) acquire() *handshakeRecorder {
 	if h == nil {
 		return nil
 	}
@@ -37,7 +37,7 @@ func (h *handshakes) share() *handshakes {
 }
 
 // give gives h back: the last who does closes it. h may be nil.
-func (h *handshakes) give() {
+func (h *handshakeRecorder) give() {
 	if h == nil {
 		return
 	}
@@ -51,7 +51,7 @@ func (h *handshakes) give() {
 }
 
 // count counts a handshake that ended with err.
-func (h *handshakes) count(err error) {
+func (h *handshakeRecorder) count(err error) {
 	result := metrics.ResultOK
 	if err != nil {
 		result = credential.HandshakeFailureOf(err).String()
@@ -65,14 +65,14 @@ func (h *handshakes) count(err error) {
 	}
 }
 
-func (h *handshakes) read(result string) float64 {
+func (h *handshakeRecorder) read(result string) float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return float64(h.counts[result])
 }
 
 // close takes the series back. Handshakes that are under way do no harm.
-func (h *handshakes) close() {
+func (h *handshakeRecorder) close() {
 	h.mu.Lock()
 	remove := h.remove
 	h.remove, h.closed = nil, true

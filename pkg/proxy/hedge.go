@@ -38,7 +38,7 @@ func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.E
 type hedge struct {
 	*retry
 	policy config.HedgePolicy
-	start  func(func(ctx context.Context)) // runs f beside the exchange; see filter.Calls
+	start  func(func(ctx context.Context)) // runs f beside the exchange; see filter.ClusterClient
 	roll   func(n uint32) uint32           // a number below n, each as likely
 }
 
@@ -52,15 +52,15 @@ func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !hedgeable(x) {
 		return h.retry.Start(ctx, x)
 	}
-	return x.RunBlocking(ctx, &race{h: h})
+	return x.RunBlocking(ctx, &hedgedRequest{h: h})
 }
 
-// race is one exchange whose tries run beside one another. It belongs to the goroutine
+// hedgedRequest is one exchange whose tries run beside one another. It belongs to the goroutine
 // that called Serve, but for what mu guards.
-type race struct {
+type hedgedRequest struct {
 	h       *hedge
 	x       *protocol.Exchange
-	request *original
+	request *requestCopy
 
 	atOnce  int           // tries that begin without a cause
 	retries int           // that have begun beyond those
@@ -86,11 +86,11 @@ type race struct {
 const watchAfter = 250 * time.Millisecond
 
 // Serve is protocol.Service's.
-func (r *race) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	r.x = x
 	var err error
-	if r.request, err = copied(x); err != nil {
+	if r.request, err = copyRequest(x); err != nil {
 		return err
 	}
 	r.atOnce = max(r.h.policy.InitialRequests, 1)
@@ -105,7 +105,7 @@ func (r *race) Serve(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // run has tries begin and end until one of them is the caller's. Errors are Faults.
-func (r *race) run(ctx context.Context) error {
+func (r *hedgedRequest) run(ctx context.Context) error {
 	slow, gone := time.After(watchAfter), make(chan struct{})
 	for {
 		select {
@@ -124,7 +124,7 @@ func (r *race) run(ctx context.Context) error {
 			r.addInitial()
 		case <-r.late:
 			r.late = nil
-			if r.running > 0 && wanted(&r.h.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
+			if r.running > 0 && policyCovers(&r.h.retry.policy, protocol.ReasonPerTryTimeout, r.x) && r.retries < r.h.retry.policy.NumRetries && r.beside() {
 				r.retries++
 			}
 		case <-r.paused:
@@ -146,7 +146,7 @@ func (r *race) run(ctx context.Context) error {
 
 // addInitial launches the next of the tries that begin without a cause, if there is one: a try
 // has chosen its host, so the next one can choose another.
-func (r *race) addInitial() {
+func (r *hedgedRequest) addInitial() {
 	if len(r.made) < r.atOnce {
 		r.beside()
 	}
@@ -154,7 +154,7 @@ func (r *race) addInitial() {
 
 // beside launches a try beside those that run, if there is a host that none was made at,
 // and the budget allows it.
-func (r *race) beside() bool {
+func (r *hedgedRequest) beside() bool {
 	hosts, cluster := r.reached()
 	if c, ok := cluster.(interface{ Choices() int }); ok && c.Choices() <= hosts {
 		return false
@@ -169,7 +169,7 @@ func (r *race) beside() bool {
 }
 
 // reached returns how many hosts tries were made at, and whose; x knows their cluster, then.
-func (r *race) reached() (hosts int, cluster protocol.Named) {
+func (r *hedgedRequest) reached() (hosts int, cluster protocol.Named) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for i := range r.hosts {
@@ -184,7 +184,7 @@ func (r *race) reached() (hosts int, cluster protocol.Named) {
 }
 
 // launch has a try begin, with what it is permitted by.
-func (r *race) launch(p permit) {
+func (r *hedgedRequest) launch(p permit) {
 	a := &attempt{race: r, budget: p.budget, beside: r.running > 0}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
 	a.x.Reset()
@@ -208,11 +208,11 @@ func (r *race) launch(p permit) {
 
 // finish takes what a try brought. over: the exchange has its answer, or the Fault that
 // is returned.
-func (r *race) finish(a *attempt) (over bool, err error) {
+func (r *hedgedRequest) finish(a *attempt) (over bool, err error) {
 	r.running--
 	a.ended = true
 	reason := protocol.ReasonOf(a.err)
-	again := wanted(&r.h.retry.policy, reason, &a.x)
+	again := policyCovers(&r.h.retry.policy, reason, &a.x)
 	switch {
 	case a.err != nil:
 		a.cancel()
@@ -242,7 +242,7 @@ func (r *race) finish(a *attempt) (over bool, err error) {
 }
 
 // mayRetry reports whether another try may begin now that none is left, and sets next.
-func (r *race) mayRetry() bool {
+func (r *hedgedRequest) mayRetry() bool {
 	policy := &r.h.retry.policy
 	if r.retries >= policy.NumRetries {
 		if policy.NumRetries > 0 {
@@ -263,7 +263,7 @@ func (r *race) mayRetry() bool {
 }
 
 // take makes the answer of a try the caller's.
-func (r *race) take(a *attempt) {
+func (r *hedgedRequest) take(a *attempt) {
 	if r.held == a {
 		r.held = nil
 	}
@@ -274,12 +274,12 @@ func (r *race) take(a *attempt) {
 	x := r.x
 	x.Response, a.x.Response = a.x.Response, protocol.Response{}
 	x.Response.Trailer = protocol.Header{}
-	x.Response.SetBody(a.won(x.Response.Body))
-	a.taken = true
+	x.Response.SetBody(a.acceptBody(x.Response.Body))
+	a.accepted = true
 }
 
 // record has x's record tell of all tries, a's being the last, and of a if it has ended.
-func (r *race) record(a *attempt) {
+func (r *hedgedRequest) record(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
 	for _, other := range r.made {
 		if other != a {
@@ -295,7 +295,7 @@ func (r *race) record(a *attempt) {
 }
 
 // drop gives up the answer that was held.
-func (r *race) drop() {
+func (r *hedgedRequest) drop() {
 	if r.held != nil {
 		r.held.discard()
 		r.held = nil
@@ -304,7 +304,7 @@ func (r *race) drop() {
 
 // leave gives up every try that was not taken, and the retry that waits. None is waited
 // for.
-func (r *race) leave() {
+func (r *hedgedRequest) leave() {
 	r.drop()
 	if r.paused != nil && r.next.budget != nil {
 		r.next.budget.EndRetry()

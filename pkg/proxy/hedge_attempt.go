@@ -14,7 +14,7 @@ import (
 // belongs to the goroutine that run runs on, until the race receives it, but for what no
 // comment below says otherwise of.
 type attempt struct {
-	race   *race           // immutable
+	race   *hedgedRequest  // immutable
 	budget RetryBudget     // immutable; to be given back; nil: none
 	beside bool            // immutable; it began while others ran
 	first  int             // immutable; where its own attempts begin in x.Record
@@ -25,26 +25,26 @@ type attempt struct {
 	x   protocol.Exchange
 	err error // a Fault
 
-	ended bool // the race has received it; owned by the race
-	taken bool // its answer is the caller's; owned by the race
+	ended    bool // the race has received it; owned by the race
+	accepted bool // its answer is the caller's; owned by the race
 
 	// Guarded by race.mu.
-	hosts []protocol.Attempt // that it was sent to
-	left  bool               // nobody wants it
-	over  bool               // it has ended, and the race has it, or soon will
+	hosts    []protocol.Attempt // that it was sent to
+	canceled bool               // nobody wants it
+	done     bool               // it has ended, and the race has it, or soon will
 }
 
 // run serves the try, until life ends at most.
 func (a *attempt) run(life context.Context) {
 	defer context.AfterFunc(life, a.cancel)()
-	a.err = tried(&a.x, a.serve())
+	a.err = attemptError(&a.x, a.serve())
 	if a.budget != nil {
 		a.budget.EndRetry()
 	}
 	r := a.race
 	r.mu.Lock()
-	left := a.left
-	a.over = !left
+	left := a.canceled
+	a.done = !left
 	r.mu.Unlock()
 	if left {
 		a.discard()
@@ -88,14 +88,14 @@ func (a *attempt) attempts() []protocol.Attempt {
 // leave gives the try up: it ends soon, as that of a caller that is gone.
 func (a *attempt) leave() {
 	a.race.mu.Lock()
-	a.left = true
-	over := a.over
+	a.canceled = true
+	over := a.done
 	a.race.mu.Unlock()
 	if over {
 		a.discard()
 		return
 	}
-	a.watch.NotifyDisconnect(a.apart)
+	a.watch.NotifyDisconnect(a.inBackground)
 	a.cancel()
 }
 
@@ -108,8 +108,8 @@ func (a *attempt) discard() {
 	a.cancel()
 }
 
-// apart runs f beside the exchange.
-func (a *attempt) apart(f func()) { a.race.h.start(func(context.Context) { f() }) }
+// inBackground runs f beside the exchange.
+func (a *attempt) inBackground(f func()) { a.race.h.start(func(context.Context) { f() }) }
 
 // SendInterim is protocol.Downstream's: which try will be the caller's is not known yet, so that
 // none has its interim answers passed on.
@@ -118,8 +118,8 @@ func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 // OnDisconnect is protocol.Downstream's. Of a try whose answer was taken the caller is the one that
 // asked.
 func (a *attempt) OnDisconnect(gone func()) (stop func()) {
-	if !a.taken {
-		return a.watch.Start(a.apart, gone)
+	if !a.accepted {
+		return a.watch.Start(a.inBackground, gone)
 	}
 	if c := a.race.x.Caller; c != nil {
 		return c.OnDisconnect(gone)
@@ -130,8 +130,8 @@ func (a *attempt) OnDisconnect(gone func()) (stop func()) {
 // Canceled is protocol.Cancellable's.
 func (a *attempt) Canceled() bool { return a.watch.Ended() || a.race.x.Canceled() }
 
-// won makes the content of the try's answer content of the caller's.
-func (a *attempt) won(body protocol.Body) protocol.Body {
+// acceptBody makes the content of the try's answer content of the caller's.
+func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
 	if body == nil {
 		a.cancel()
 		return nil

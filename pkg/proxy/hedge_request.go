@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// original is a request that can be sent several times at once: it refers to nothing of
+// requestCopy is a request that can be sent several times at once: it refers to nothing of
 // the exchange that it was copied from. Immutable.
-type original struct {
+type requestCopy struct {
 	meta                            protocol.Meta
 	method, scheme, authority, path string
 	fields, trailers                []protocol.Field
@@ -31,9 +31,9 @@ type original struct {
 	changed bool // the fields are not those of the frame
 }
 
-// mostCopied is the largest declared content of a request that is waited for to be copied,
+// maxCopied is the largest declared content of a request that is waited for to be copied,
 // in bytes.
-const mostCopied = 64 << 10
+const maxCopied = 64 << 10
 
 // hedgeable reports whether a request can be sent several times at once: it may be sent
 // twice, and all of it has come, or is known to come and not large. Tunnels and requests
@@ -46,7 +46,7 @@ func hedgeable(x *protocol.Exchange) bool {
 	if r.Method == "" {
 		return xprotocol.MessageOf(r.Body) != nil
 	}
-	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= mostCopied {
+	if r.Body == nil || r.ContentLength >= 0 && r.ContentLength <= maxCopied {
 		return true
 	}
 	w, ok := r.Body.(protocol.CompleteBody)
@@ -57,10 +57,10 @@ func hedgeable(x *protocol.Exchange) bool {
 	return whole
 }
 
-// copied reads x's request, which is hedgeable, to its end. Errors are contentOf's.
-func copied(x *protocol.Exchange) (*original, error) {
+// copyRequest reads x's request, which is hedgeable, to its end. Errors are contentOf's.
+func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
-	o := &original{
+	o := &requestCopy{
 		meta:   x.Meta,
 		method: strings.Clone(r.Method), scheme: strings.Clone(r.Scheme),
 		authority: strings.Clone(r.Authority), path: strings.Clone(r.Path),
@@ -119,7 +119,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 }
 
 // fill makes the request of x, which is new, one like it. Errors are Faults.
-func (o *original) fill(x *protocol.Exchange) error {
+func (o *requestCopy) fill(x *protocol.Exchange) error {
 	r := &x.Request
 	x.Meta = o.meta
 	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = o.target, o.choice, o.hash

@@ -52,7 +52,7 @@ func TestWhatIsHedged(t *testing.T) {
 		"PUT that is large": {func(x *protocol.Exchange) {
 			x.Request.Method = "PUT"
 			content(x)
-			x.Request.ContentLength = mostCopied + 1
+			x.Request.ContentLength = maxCopied + 1
 		}, false},
 		"PUT of no known length": {func(x *protocol.Exchange) { x.Request.Method = "PUT"; content(x); x.Request.ContentLength = -1 }, false},
 		"an upgrade":             {func(x *protocol.Exchange) { x.Request.Upgrade = "websocket" }, false},
@@ -94,7 +94,7 @@ func TestCopiesOfRequestsAreTheSame(t *testing.T) {
 	x.Request.Trailer.Add("x-sum", "7")
 	x.Record.TargetCluster, x.Record.WeightedIndex, x.Record.Hash = "app", 3, 4
 	x.Metadata.Set(protocol.BalancerNamespace, "zone", "a")
-	o, err := copied(x)
+	o, err := copyRequest(x)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +149,7 @@ func TestCopiesOfFramesCarryWhatFiltersChanged(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		o, err := copied(x)
+		o, err := copyRequest(x)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// firstLook is the first buffer of a connection that is looked at, in bytes.
-const firstLook = 4 << 10
+// inspectBufferSize is the first buffer of a connection that is looked at, in bytes.
+const inspectBufferSize = 4 << 10
 
 // errOpening: a connection did not show in time what it is.
 var errOpening = errors.New("the connection did not show in time which filter chain is for it")
 
-// look is what has been seen of a connection's first bytes.
-type look struct {
-	asks  chainmatch.Asks
+// inspection is what has been seen of a connection's first bytes.
+type inspection struct {
+	asks  chainmatch.Needs
 	hello opening.HelloParser
 	known *chainmatch.Connection
 }
@@ -29,11 +29,11 @@ type look struct {
 // inspect reads conn until what is asked for is known, and gives the bytes back; begun:
 // there are some. An error ends the connection: with CauseHandshake if it begins with a handshake that
 // cannot be read, with CauseRequestTimeout if it is too slow.
-func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainmatch.Connection) (begun bool, err error) {
-	l := look{asks: asks, known: known}
+func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *chainmatch.Connection) (begun bool, err error) {
+	l := inspection{asks: asks, known: known}
 	var b *buffer.IoBuffer
 	for {
-		_, err := conn.Fill(&b, firstLook)
+		_, err := conn.Fill(&b, inspectBufferSize)
 		sure := false
 		if err == nil {
 			sure, err = l.at(b.Bytes())
@@ -65,7 +65,7 @@ func (c *choice) inspect(conn *network.Conn, asks chainmatch.Asks, known *chainm
 }
 
 // at looks at all that has come, and reports whether it is enough.
-func (l *look) at(b []byte) (sure bool, err error) {
+func (l *inspection) at(b []byte) (sure bool, err error) {
 	if l.known.Transport == config.AnyTransport {
 		hello, done, err := l.hello.Parse(b)
 		switch {
@@ -91,7 +91,7 @@ func (l *look) at(b []byte) (sure bool, err error) {
 }
 
 // ended notes why a connection ends that was looked at.
-func (c *choice) ended(conn *network.Conn, err error) error {
+func (c *chainSet) ended(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):
 		conn.CloseReason = network.CauseHandshake

@@ -17,12 +17,12 @@ import (
 type liveListener struct {
 	ln    *network.Listener
 	count *counter
-	entry *entry             // guarded by Server.mu, until it is no longer among the listeners
+	entry *compiledListener  // guarded by Server.mu, until it is no longer among the listeners
 	end   context.CancelFunc // ends the handlers of its connections
 }
 
 // bind binds the address of e's listener.
-func (s *Server) bind(ctx context.Context, e *entry) (*liveListener, error) {
+func (s *Server) bind(ctx context.Context, e *compiledListener) (*liveListener, error) {
 	l := e.config
 	count := &counter{account: e.count}
 	ln, err := network.Listen(ctx, network.ListenOptions{
@@ -55,25 +55,25 @@ func (s *Server) checkBound(old, next *config.Listener) {
 // before. Connections that it has take part: only if an engine's own options changed
 // must they end, each after its next exchange, and they drain if their filter chain has
 // left.
-func (live *liveListener) change(s *Server, next *entry) (before []*composition) {
+func (live *liveListener) change(s *Server, next *compiledListener) (before []*pipeline) {
 	old := live.entry
 	s.checkBound(old.config, next.config)
 	live.ln.SetMaxConnections(next.config.MaxConnections)
 	live.ln.SetKeepAlive(keepAlive(next.config.KeepAlive))
 	live.ln.SetAcceptRate(network.AcceptRate(next.config.AcceptRate))
 	live.count.moveTo(next.count)
-	var changed []*chain
+	var changed []*compiledChain
 	rotated := false
 	gone := slices.Clone(old.chains)
 	for _, c := range next.chains {
-		was := old.like(next, c)
-		last := c.follow(was)
+		was := old.previousChain(next, c)
+		last := c.applyOver(was)
 		s.closeRecord(last)
 		before = append(before, last)
 		if was == nil {
 			continue
 		}
-		gone = slices.DeleteFunc(gone, func(other *chain) bool { return other == was })
+		gone = slices.DeleteFunc(gone, func(other *compiledChain) bool { return other == was })
 		covers := was.secured.covers(c.secured)
 		switch {
 		case covers && sameEngine(old.config, next.config, was.config, c.config):
@@ -85,27 +85,27 @@ func (live *liveListener) change(s *Server, next *entry) (before []*composition)
 			changed = append(changed, was)
 		}
 	}
-	next.settle()
-	live.turn(s, old, next, changed, len(changed) == 0 && !rotated)
+	next.publishChains()
+	live.setHandlers(s, old, next, changed, len(changed) == 0 && !rotated)
 	for _, c := range gone {
-		before = append(before, c.inForce())
+		before = append(before, c.active())
 		s.drainChain(live, c)
 	}
 	old.free()
 	live.entry = next
-	return slices.DeleteFunc(before, func(c *composition) bool { return c == nil })
+	return slices.DeleteFunc(before, func(c *pipeline) bool { return c == nil })
 }
 
-// turn leads connections to next from now on, and asks those of the filter chains that
+// setHandlers leads connections to next from now on, and asks those of the filter chains that
 // have changed for their end. same: all filter chains have the handlers of before.
-func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain, same bool) {
+func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, same bool) {
 	chooses := next.chooses()
 	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
 	if sameFront && (chooses || same) {
 		next.handler = old.handler
 	} else {
-		next.handler = s.front(next)
-		live.ln.SetHandler(next.handler, next.entrance())
+		next.handler = s.listenerHandler(next)
+		live.ln.SetHandler(next.handler, next.initialGroup())
 	}
 	for _, c := range changed {
 		live.ln.DrainGroupAfterNext(c.group)
@@ -113,12 +113,12 @@ func (live *liveListener) turn(s *Server, old, next *entry, changed []*chain, sa
 }
 
 // drainChain ends the connections of a filter chain that has left.
-func (s *Server) drainChain(live *liveListener, c *chain) {
+func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 	name, grace := live.entry.config.Name, s.grace()
 	s.tasks.Go(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), grace)
 		defer cancel()
-		s.tellCut(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
+		s.logForceClosed(ctx, "connections of a filter chain", name, live.ln.DrainGroup(ctx, c.group))
 		c.end()
 	})
 }
@@ -140,9 +140,9 @@ func (s *Server) tell(news []listenerNews) {
 	}
 }
 
-// tellCut warns of connections, or what else of a listener, that were closed with work under
+// logForceClosed warns of connections, or what else of a listener, that were closed with work under
 // way. Those that were idle are closed without a word.
-func (s *Server) tellCut(ctx context.Context, what, listener string, cut int) {
+func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
 	switch {
 	case cut == 0:
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):

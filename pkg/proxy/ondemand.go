@@ -39,9 +39,9 @@ func (t *tablesOnDemand) item(name string) *demand.Item {
 	return i
 }
 
-// arrive has those go on who wait for a table that is there, now that all is in force. So
+// notifyWaiters has those go on who wait for a table that is there, now that all is in force. So
 // do those whose table there is not any more: they look for the one in its place.
-func (t *tablesOnDemand) arrive(all []*config.RouteTable) {
+func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.items) == 0 {
@@ -61,30 +61,30 @@ func (t *tablesOnDemand) arrive(all []*config.RouteTable) {
 	}
 }
 
-// TableDemand is how whoever keeps route tables on demand learns of which are needed. It
+// OnDemandRoutes is how whoever keeps route tables on demand learns of which are needed. It
 // is a view of its server. Safe for concurrent use.
-type TableDemand struct{ tables *tablesOnDemand }
+type OnDemandRoutes struct{ tables *tablesOnDemand }
 
-// TableDemand returns the demand for the server's route tables.
-func (s *Server) TableDemand() TableDemand { return TableDemand{s.onDemand} }
+// OnDemandRoutes returns the demand for the server's route tables.
+func (s *Server) TableDemand() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
 
-// Asked receives when Take may have something. It is one receiver's.
-func (d TableDemand) Asked() <-chan struct{} { return d.tables.desk.Asked() }
+// Requested receives when Take may have something. It is one receiver's.
+func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Asked() }
 
-// Take returns the names of the tables that were asked for since it was called last, in
+// TakeRequested returns the names of the tables that were asked for since it was called last, in
 // order. Some may be there by now, or not be referred to any more.
-func (d TableDemand) Take() []string { return d.tables.desk.Take() }
+func (d OnDemandRoutes) TakeRequested() []string { return d.tables.desk.Take() }
 
 // Used reports whether an exchange has come for a table since it was called last.
-func (d TableDemand) Used(name string) bool {
+func (d OnDemandRoutes) Used(name string) bool {
 	d.tables.mu.Lock()
 	i := d.tables.items[name]
 	d.tables.mu.Unlock()
 	return i != nil && i.Used()
 }
 
-// demanded is a table on demand as a composition knows it. Immutable.
-type demanded struct {
+// onDemandTable is a table on demand as a composition knows it. Immutable.
+type onDemandTable struct {
 	config.OnDemand
 	name string
 	item *demand.Item
@@ -92,17 +92,17 @@ type demanded struct {
 }
 
 // demanded returns what a composition is to know of a table; nil: it is not on demand.
-func (b *builder) demanded(table string) *demanded {
+func (b *builder) demanded(table string) *onDemandTable {
 	source := b.source[table]
 	if source == nil || !source.OnDemand.Applies() {
 		return nil
 	}
 	t := b.server.onDemand
-	return &demanded{source.OnDemand, table, t.item(table), t.desk}
+	return &onDemandTable{source.OnDemand, table, t.item(table), t.desk}
 }
 
 // absent notes that an exchange has come, and reports whether it has to wait. d may be nil.
-func (d *demanded) absent() bool {
+func (d *onDemandTable) absent() bool {
 	if d == nil {
 		return false
 	}
@@ -111,26 +111,26 @@ func (d *demanded) absent() bool {
 }
 
 // Serve is protocol.Service's: what a listener answers whose table has not come in time.
-func (d *demanded) Serve(context.Context, *protocol.Exchange) error {
+func (d *onDemandTable) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s: it was asked for, and has not come", d.name)
 }
 
-// early is an exchange that has come to a listener whose table is asleep.
-type early struct {
-	serving *serving
-	table   *demanded
+// waitForTable is an exchange that has come to a listener whose table is asleep.
+type waitForTable struct {
+	serving *livePipeline
+	table   *onDemandTable
 }
 
 // Serve is protocol.Service's. It serves x by whatever is in force once the table is
 // there, or has been waited for long enough.
-func (e early) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (e waitForTable) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
-	return protocol.ServeSync(ctx, present{e.serving}, x)
+	return protocol.ServeSync(ctx, serveNow{e.serving}, x)
 }
 
 // await asks for the table and waits for it, as long as the caller does.
-func (e early) await(ctx context.Context, x *protocol.Exchange) {
+func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
 	come := e.table.item.Wait()
 	if now := e.serving.now.Load().table; now == nil || !now.Asleep {
 		return // it has come just now
@@ -155,10 +155,10 @@ func (e early) await(ctx context.Context, x *protocol.Exchange) {
 	}
 }
 
-// present serves by what is in force, whether its table is asleep or not.
-type present struct{ *serving }
+// serveNow serves by what is in force, whether its table is asleep or not.
+type serveNow struct{ *livePipeline }
 
 // Start is protocol.AsyncService's.
-func (p present) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p serveNow) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.begin(ctx, x, p.take())
 }

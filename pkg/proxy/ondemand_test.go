@@ -36,8 +36,8 @@ func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
 		})
 	}
 	d := r.server.TableDemand()
-	<-d.Asked()
-	if got := d.Take(); !slices.Equal(got, []string{"table"}) {
+	<-d.Requested()
+	if got := d.TakeRequested(); !slices.Equal(got, []string{"table"}) {
 		t.Errorf("asked for %v, want table", got)
 	}
 	r.apply(leave(snapshot(t), time.Minute, false))
@@ -59,8 +59,8 @@ func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
 		}
 	})
 	for asked := false; !asked; { // what was asked for before may be told of once more
-		<-d.Asked()
-		asked = slices.Contains(d.Take(), "table")
+		<-d.Requested()
+		asked = slices.Contains(d.TakeRequested(), "table")
 	}
 	r.apply(leave(setup{routes: direct("again")}.snapshot(t), time.Minute, false))
 	waits.Wait()
@@ -85,7 +85,7 @@ func TestWhoHasGoneDoesNotWaitForATable(t *testing.T) {
 	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Hour, true))
 	c := dialCaller(t, r.address("front"))
 	c.send(get("/"))
-	<-r.server.TableDemand().Asked()
+	<-r.server.TableDemand().Requested()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst(t *testing.T
 			t.Errorf("answer %d %q, want other", got.StatusCode, got.body)
 		}
 	})
-	<-r.server.TableDemand().Asked()
+	<-r.server.TableDemand().Requested()
 	r.apply(setup{routes: direct("other")}.snapshot(t))
 	asking.Wait()
 	if n := len(r.server.onDemand.items); n != 0 {

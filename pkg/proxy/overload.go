@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
 )
 
-// overseer watches what the process may run short of, and has done about it what the
+// overloadManager watches what the process may run short of, and has done about it what the
 // configuration says. Without a configuration it does nothing, and has no goroutine.
 //
 //	monitor      what is short          overload_monitor.go
@@ -25,18 +25,18 @@ import (
 //	act          doing it               here
 //	orders       on the way of requests shed.go
 //	Gate         where connections come in, in package network
-type overseer struct {
+type overloadManager struct {
 	server *Server             // immutable
-	orders orders              // what exchanges obey
+	orders overloadPolicy      // what exchanges obey
 	gate   network.ConnLimiter // what listeners obey
 
-	watch  *watch // guarded by Server.applying; nil: nothing is watched
+	watch  *monitorLoop // guarded by Server.applying; nil: nothing is watched
 	status atomic.Pointer[OverloadStatus]
 }
 
-// watch is one configuration in force.
-type watch struct {
-	overseer *overseer
+// monitorLoop is one configuration in force.
+type monitorLoop struct {
+	overseer *overloadManager
 	config   *config.Overload
 	end      context.CancelFunc
 	ended    sync.WaitGroup
@@ -45,7 +45,7 @@ type watch struct {
 
 	// Owned by run.
 	monitors  []*monitor
-	judge     *overload.Judge
+	judge     *overload.Evaluator
 	since     []time.Time // when each action turned
 	done      []doneCount // what each action has done
 	collected time.Time   // when garbage was last collected because memory is short
@@ -61,11 +61,11 @@ type doneCount struct {
 
 // prepare makes the monitors of a configuration: what cannot be read is an error. It
 // starts nothing. nil: there is nothing to watch.
-func (o *overseer) prepare(c *config.Overload) (*watch, error) {
+func (o *overloadManager) prepare(c *config.Overload) (*monitorLoop, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // as said
 	}
-	w := &watch{overseer: o, config: c, judge: overload.New(c), since: make([]time.Time, len(c.Actions))}
+	w := &monitorLoop{overseer: o, config: c, judge: overload.New(c), since: make([]time.Time, len(c.Actions))}
 	for _, m := range c.Monitors {
 		made, err := newMonitor(m, o.system(), o.gate.Active)
 		if err != nil {
@@ -77,7 +77,7 @@ func (o *overseer) prepare(c *config.Overload) (*watch, error) {
 }
 
 // system is where /proc and /sys are.
-func (o *overseer) system() fs.FS {
+func (o *overloadManager) system() fs.FS {
 	if s := o.server.o.System; s != nil {
 		return s
 	}
@@ -86,7 +86,7 @@ func (o *overseer) system() fs.FS {
 
 // enforce has w watch in the place of what did. If both are configured alike, what did
 // goes on, and what it has begun with it. s.applying is held.
-func (o *overseer) enforce(w *watch) {
+func (o *overloadManager) enforce(w *monitorLoop) {
 	old := o.watch
 	if old != nil && w != nil && reflect.DeepEqual(old.config, w.config) {
 		return
@@ -108,7 +108,7 @@ func (o *overseer) enforce(w *watch) {
 
 // stop ends what watches. What it has begun goes on until release, or until the next
 // has looked.
-func (o *overseer) stop() {
+func (o *overloadManager) stop() {
 	if w := o.watch; w != nil {
 		w.end()
 		w.ended.Wait()
@@ -118,7 +118,7 @@ func (o *overseer) stop() {
 }
 
 // release ends everything that actions have begun.
-func (o *overseer) release() {
+func (o *overloadManager) release() {
 	o.orders.give(0, 0)
 	o.gate.SetRejectFraction(0)
 	o.gate.ResumeAccept()
@@ -128,7 +128,7 @@ func (o *overseer) release() {
 
 // begin looks for the first time, so that what the last one has begun is not ended and
 // begun again, and then goes on by itself.
-func (w *watch) begin() {
+func (w *monitorLoop) begin() {
 	w.export()
 	w.look(time.Now())
 	ctx, end := context.WithCancel(context.Background())
@@ -137,7 +137,7 @@ func (w *watch) begin() {
 }
 
 // run looks again and again until ctx ends.
-func (w *watch) run(ctx context.Context) {
+func (w *monitorLoop) run(ctx context.Context) {
 	tick := time.NewTicker(w.config.Interval)
 	defer tick.Stop()
 	for {
@@ -151,7 +151,7 @@ func (w *watch) run(ctx context.Context) {
 }
 
 // look reads the monitors, decides and acts.
-func (w *watch) look(now time.Time) {
+func (w *monitorLoop) look(now time.Time) {
 	pressures := w.read(now)
 	if w.memoryIsShort(pressures) && now.Sub(w.collected) >= collectEvery {
 		// What is garbage is not needed, and what pools hold may not be either.
@@ -168,7 +168,7 @@ func (w *watch) look(now time.Time) {
 const collectEvery = 2 * time.Second
 
 // read returns the pressures of the monitors. One that cannot be read stays as it was.
-func (w *watch) read(now time.Time) []float64 {
+func (w *monitorLoop) read(now time.Time) []float64 {
 	pressures := make([]float64, len(w.monitors))
 	for i, m := range w.monitors {
 		if err := m.update(now); err != nil {
@@ -188,14 +188,14 @@ func (w *watch) read(now time.Time) []float64 {
 
 // memoryIsShort reports whether a monitor of memory is where an action begins, or
 // where it lets go.
-func (w *watch) memoryIsShort(pressures []float64) bool {
+func (w *monitorLoop) memoryIsShort(pressures []float64) bool {
 	for i, m := range w.config.Monitors {
 		if m.Name != config.MonitorHeap && m.Name != config.MonitorMemory && m.Name != config.MonitorCgroup {
 			continue
 		}
 		for _, a := range w.config.Actions {
 			for _, t := range a.Triggers {
-				if t.Monitor == m.Name && pressures[i] > overload.LetGo*t.From {
+				if t.Monitor == m.Name && pressures[i] > overload.ReleaseRatio*t.From {
 					return true
 				}
 			}
@@ -214,7 +214,7 @@ const (
 )
 
 // act does what the verdicts say. Actions that are not configured are not done.
-func (w *watch) act(now time.Time, verdicts []overload.Verdict) {
+func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
 	o := w.overseer
 	var refuse, end, reject float64
 	shut, looksAtIdle := false, false
@@ -229,7 +229,7 @@ func (w *watch) act(now time.Time, verdicts []overload.Verdict) {
 			reject = v.Value
 		case config.ActStopAccepting:
 			shut = v.State == overload.Saturated
-			if shut && v.Turned {
+			if shut && v.Changed {
 				w.done[i].count.Add(1)
 			}
 		case config.ActShrinkIdle:
@@ -295,7 +295,7 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 
 // endIdle ends the callers' connections that carry nothing for as long as after says,
 // given the idle timeout of their listener, 0 for none.
-func (o *overseer) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
+func (o *overloadManager) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
 		ended += l.ln.CloseIdle(now, after(l.entry.config.IdleTimeout))
 	})

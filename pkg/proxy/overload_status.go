@@ -29,7 +29,7 @@ type ActionStatus struct {
 	Name    string     `json:"name"`
 	State   string     `json:"state"` // "inactive", "scaling" or "saturated"
 	Value   float64    `json:"value"`
-	Because string     `json:"because,omitempty"` // the monitor
+	Monitor string     `json:"because,omitempty"` // the monitor
 	Since   *time.Time `json:"since,omitempty"`   // when the state became this; absent: it was never another
 	Done    uint64     `json:"done_total"`
 }
@@ -38,7 +38,7 @@ type ActionStatus struct {
 func (s *Server) Overload() *OverloadStatus { return s.overseer.status.Load() }
 
 // tell makes known what was decided: log, metrics and status.
-func (w *watch) tell(now time.Time, verdicts []overload.Verdict) {
+func (w *monitorLoop) tell(now time.Time, verdicts []overload.Decision) {
 	s := &OverloadStatus{Interval: w.config.Interval.String()}
 	for _, m := range w.monitors {
 		s.Monitors = append(s.Monitors, MonitorStatus{
@@ -47,12 +47,12 @@ func (w *watch) tell(now time.Time, verdicts []overload.Verdict) {
 	}
 	for i, a := range w.config.Actions {
 		v := verdicts[i]
-		if v.Turned {
+		if v.Changed {
 			w.since[i] = now
 			w.log(a.Name, v)
 		}
 		status := ActionStatus{
-			Name: string(a.Name), State: v.State.String(), Value: v.Value, Because: string(v.Because), Done: w.done[i].count.Value(),
+			Name: string(a.Name), State: v.State.String(), Value: v.Value, Monitor: string(v.Monitor), Done: w.done[i].count.Value(),
 		}
 		if !w.since[i].IsZero() {
 			at := w.since[i]
@@ -64,7 +64,7 @@ func (w *watch) tell(now time.Time, verdicts []overload.Verdict) {
 }
 
 // log says that an action has turned.
-func (w *watch) log(name config.ActionName, v overload.Verdict) {
+func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
 	log := w.overseer.server.o.Log
 	if v.State == overload.Inactive {
 		log.Info("overload is over", "action", string(name))
@@ -72,16 +72,16 @@ func (w *watch) log(name config.ActionName, v overload.Verdict) {
 	}
 	pressure := 0.0
 	for _, m := range w.monitors {
-		if m.config.Name == v.Because {
+		if m.config.Name == v.Monitor {
 			pressure = m.pressure
 		}
 	}
 	log.Warn("overload", "action", string(name), "state", v.State.String(), "value", v.Value,
-		"monitor", string(v.Because), "pressure", pressure)
+		"monitor", string(v.Monitor), "pressure", pressure)
 }
 
 // export opens the metrics of w: gauges are read out of the status.
-func (w *watch) export() {
+func (w *monitorLoop) export() {
 	o := w.overseer
 	registry := o.server.o.Metrics
 	for i, m := range w.config.Monitors {
@@ -114,7 +114,7 @@ func (w *watch) export() {
 }
 
 // forget ends what export began, but for counters.
-func (w *watch) forget() {
+func (w *monitorLoop) forget() {
 	for _, remove := range w.remove {
 		remove()
 	}

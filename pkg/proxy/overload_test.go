@@ -392,9 +392,9 @@ func TestProcessorsThatAreShort(t *testing.T) {
 }
 
 func TestOrdersCostNothing(t *testing.T) {
-	var o orders
+	var o overloadPolicy
 	served := 0
-	s := obeys(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
+	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { served++; return nil }), &o)
 	x := &protocol.Exchange{}
 	serve := func() {
 		x.Reset()
@@ -421,8 +421,8 @@ func TestOrdersCostNothing(t *testing.T) {
 }
 
 func BenchmarkOrders(b *testing.B) {
-	var o orders
-	s := obeys(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
+	var o overloadPolicy
+	s := shed(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }), &o)
 	x := &protocol.Exchange{}
 	for b.Loop() {
 		_ = s.Start(context.Background(), x)

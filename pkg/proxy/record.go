@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// record accounts for the exchanges of one listener: metrics of every place
+// recorder accounts for the exchanges of one listener: metrics of every place
 // that they passed, of the RPC methods that they call, and access logs.
-type record struct {
+type recorder struct {
 	listener *metrics.Listener
 	rpc      *metrics.RPC
 	release  func()
@@ -20,8 +20,8 @@ type record struct {
 	observers []observer // filters
 }
 
-func (b *builder) record(l *config.Listener) (*record, error) {
-	r := &record{rpc: b.server.o.Metrics.RPC()}
+func (b *builder) record(l *config.Listener) (*recorder, error) {
+	r := &recorder{rpc: b.server.o.Metrics.RPC()}
 	for _, c := range l.AccessLogs {
 		log, err := NewAccessLog(c, b.server.o.Logs)
 		if err != nil {
@@ -35,7 +35,7 @@ func (b *builder) record(l *config.Listener) (*record, error) {
 }
 
 // observe accounts for x after the last byte of its answer.
-func (r *record) observe(x *protocol.Exchange) {
+func (r *recorder) observe(x *protocol.Exchange) {
 	w := r.way(x)
 	s := metrics.Sum{Outcome: w.outcome}
 	s.Count(request(x))
@@ -44,7 +44,7 @@ func (r *record) observe(x *protocol.Exchange) {
 }
 
 // add accounts for exchanges that have gone w.
-func (r *record) add(w *way, s metrics.Sum) {
+func (r *recorder) add(w *recordKey, s metrics.Sum) {
 	r.listener.Add(s)
 	for _, p := range &w.places {
 		if a, ok := p.(metrics.Account); ok {
@@ -54,7 +54,7 @@ func (r *record) add(w *way, s metrics.Sum) {
 }
 
 // write writes x to the access logs, and tells filters of it.
-func (r *record) write(x *protocol.Exchange) {
+func (r *recorder) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
 	}
@@ -63,27 +63,27 @@ func (r *record) write(x *protocol.Exchange) {
 	}
 }
 
-func (r *record) close() {
+func (r *recorder) close() {
 	r.release()
 	r.closeLogs()
 }
 
-func (r *record) closeLogs() {
+func (r *recorder) closeLogs() {
 	for _, log := range r.logs {
 		log.Close()
 	}
 }
 
-// way is which places an exchange has passed beside its listener, and how it ended. equal
+// recordKey is which places an exchange has passed beside its listener, and how it ended. equal
 // compares all fields.
-type way struct {
+type recordKey struct {
 	places  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
 	outcome metrics.Outcome
 }
 
 // equal is *w == *o, without the function calls that == takes for an array of interfaces.
 // The host, which differs most often, comes first.
-func (w *way) equal(o *way) bool {
+func (w *recordKey) equal(o *recordKey) bool {
 	for i := len(w.places) - 1; i >= 0; i-- {
 		if w.places[i] != o.places[i] {
 			return false
@@ -93,20 +93,20 @@ func (w *way) equal(o *way) bool {
 }
 
 // way returns x's.
-func (r *record) way(x *protocol.Exchange) way {
+func (r *recorder) way(x *protocol.Exchange) recordKey {
 	rec := &x.Record
 	if rec.Method == nil {
 		r.name(x)
 	}
 	code := x.Response.Code
-	if _, ok := rec.Method.(*grpcPlace); ok {
+	if _, ok := rec.Method.(*grpcScope); ok {
 		code = protocol.GRPCStatus(&x.Response)
 	}
 	var last protocol.Attempt
 	if n := len(rec.Attempts); n > 0 {
 		last = rec.Attempts[n-1]
 	}
-	return way{
+	return recordKey{
 		places: [...]protocol.Named{rec.Method, rec.Route, rec.Cluster, last.Host},
 		outcome: metrics.Outcome{
 			Protocol: x.Meta.Protocol, Reason: uint8(rec.Reason), Status: x.Response.Status, Code: code, Answer: last.Status,
@@ -127,14 +127,14 @@ func request(x *protocol.Exchange) metrics.Request {
 // name notes which method an RPC request calls that has not been routed yet: while
 // it is what its caller says, and has been read just now. gRPC is RPC, too; of all
 // other HTTP hardly anything is looked at.
-func (r *record) name(x *protocol.Exchange) {
+func (r *recorder) name(x *protocol.Exchange) {
 	switch {
 	case x.Request.Path == "": // a head that could not be read
 	case x.Request.Method == "":
 		h := &x.Request.Header
-		x.Record.Method = (*methodPlace)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
+		x.Record.Method = (*methodScope)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
 	case isGRPC(x):
-		x.Record.Method = (*grpcPlace)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
+		x.Record.Method = (*grpcScope)(r.rpc.Method(protocol.GRPCMethod(x.Request.Path)))
 	}
 }
 
@@ -144,35 +144,35 @@ func isGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// methodPlace is an RPC method as the record knows it.
-type methodPlace metrics.Method
+// methodScope is an RPC method as the record knows it.
+type methodScope metrics.Method
 
 // Name is protocol.Named's.
-func (p *methodPlace) Name() string { return (*metrics.Method)(p).Name() }
+func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add is metrics.Account's.
-func (p *methodPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
+func (p *methodScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
-// grpcPlace is a method of gRPC, whose answers say their status in fields.
-type grpcPlace metrics.Method
+// grpcScope is a method of gRPC, whose answers say their status in fields.
+type grpcScope metrics.Method
 
 // Name is protocol.Named's.
-func (p *grpcPlace) Name() string { return (*metrics.Method)(p).Name() }
+func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
 // Add is metrics.Account's.
-func (p *grpcPlace) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
+func (p *grpcScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
-// routePlace is a route as the record knows it.
-type routePlace struct {
+// routeScope is a route as the record knows it.
+type routeScope struct {
 	route   *router.Route
 	account metrics.Route
 }
 
 // Name is protocol.Named's.
-func (p *routePlace) Name() string { return p.route.Config.Name }
+func (p *routeScope) Name() string { return p.route.Config.Name }
 
 // Add is metrics.Account's.
-func (p *routePlace) Add(s metrics.Sum) {
+func (p *routeScope) Add(s metrics.Sum) {
 	p.account.Add(p.route.VirtualHost, p.route.Config.Name, s)
 }
 

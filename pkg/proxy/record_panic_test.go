@@ -63,10 +63,10 @@ func TestAPanicWhileAnExchangeIsRecordedLeavesNothingHeld(t *testing.T) {
 						panic("a defect of an observer")
 					}
 				}}
-				s := new(serving)
+				s := new(livePipeline)
 				c := newComposition("in", protocol.Async(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil })), rec)
 				s.now.Store(c)
-				tallies := &tally{serving: s}
+				tallies := &batchObserver{serving: s}
 				panics := 0
 				contained := func(f func()) {
 					var err error

@@ -12,9 +12,9 @@ import (
 )
 
 // recordFor returns the record of a listener that has no access log.
-func recordFor(r *rig) *record {
+func recordFor(r *rig) *recorder {
 	l, release := r.metrics.Listener("in")
-	return &record{listener: l, release: release, rpc: r.metrics.RPC()}
+	return &recorder{listener: l, release: release, rpc: r.metrics.RPC()}
 }
 
 // called returns a Dubbo request that was answered.

@@ -67,9 +67,9 @@ func releaseAll(tables map[string]*liveTable) {
 
 // routing composes what serves the routes of a table for r: what r has of them already,
 // and what is made for the others. Nothing is in force yet.
-func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Routes) (*reroute, error) {
+func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Routes) (*routeUpdate, error) {
 	routes := table.Routes()
-	c := &reroute{router: r, next: &routing{table: table, routes: make([]routed, len(routes))}}
+	c := &routeUpdate{router: r, next: &routing{table: table, routes: make([]routed, len(routes))}}
 	var listed []*router.Route
 	if c.before = r.now.Load(); c.before != nil {
 		listed = c.before.table.Routes()
@@ -84,7 +84,7 @@ func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Route
 			fresh++
 		}
 	}
-	made := make([]routePlace, fresh) // one object, for large tables
+	made := make([]routeScope, fresh) // one object, for large tables
 	for i, at := range places {
 		if at >= 0 {
 			continue
@@ -104,24 +104,24 @@ func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Route
 	return c, nil
 }
 
-// reroute is a change of what a Router routes by.
-type reroute struct {
+// routeUpdate is a change of what a Router routes by.
+type routeUpdate struct {
 	router *Router
 	before *routing // nil: nothing yet
 	next   *routing
 	kept   []bool        // of the routes of before
-	made   []*routePlace // of next, that before has not
+	made   []*routeScope // of next, that before has not
 }
 
 // undo gives up a change that did not come into force.
-func (c *reroute) undo() {
+func (c *routeUpdate) undo() {
 	for _, p := range c.made {
 		p.account.Close()
 	}
 }
 
 // enforce puts the change in force: requests from now on go by it.
-func (c *reroute) enforce() {
+func (c *routeUpdate) enforce() {
 	c.router.now.Store(c.next)
 	for at, kept := range c.kept {
 		if !kept {
@@ -145,7 +145,7 @@ func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, 
 			return s.apply(ctx, whole())
 		}
 	}
-	var all []*reroute
+	var all []*routeUpdate
 	tables := make([]*router.Table, len(changed))
 	b := &builder{server: s}
 	for i, t := range changed {
@@ -155,7 +155,7 @@ func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, 
 			if err != nil {
 				break
 			}
-			var c *reroute
+			var c *routeUpdate
 			if c, err = b.routing(r, table, live.numbers); err == nil {
 				all = append(all, c)
 			}

@@ -16,8 +16,8 @@ import (
 )
 
 // stamping is a filter that has answers carry what the route says.
-func stamping() filter.Stream {
-	return filter.Stream{
+func stamping() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name: "stamping", Stage: filter.AfterRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {

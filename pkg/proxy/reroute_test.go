@@ -33,7 +33,7 @@ func noSnapshot() *config.Snapshot { panic("the whole configuration was asked fo
 
 func TestRoutesAloneChange(t *testing.T) {
 	tally := make(map[string]int)
-	counting := filter.Stream{
+	counting := filter.StreamFilterFactory{
 		Name: "counting", Stage: filter.AfterRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {
@@ -132,8 +132,8 @@ func TestRoutesThatCannotBeAreRefusedWhole(t *testing.T) {
 }
 
 // failingFilter is one whose settings in routes cannot be used.
-func failingFilter() filter.Stream {
-	return filter.Stream{
+func failingFilter() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name: "failing", Stage: filter.AfterRoute,
 		Config: func() any { return new(struct{}) },
 		New: func(cfg any, _ filter.Env) (filter.Filter, error) {

@@ -114,7 +114,7 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // Finish is protocol.Finisher's.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
-	err = tried(x, err)
+	err = attemptError(x, err)
 	if second, ok := r.again(x, err, 0); ok {
 		return x.RunBlocking(ctx, &retries{r, second})
 	}
@@ -150,7 +150,7 @@ func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error
 		}
 	}
 	r.limit(x)
-	return tried(x, r.next.Serve(ctx, x))
+	return attemptError(x, r.next.Serve(ctx, x))
 }
 
 // limit sets the time for a try, and reports whether there is one.
@@ -162,9 +162,9 @@ func (r *retry) limit(x *protocol.Exchange) bool {
 	return d > 0
 }
 
-// tried says what err is after a try: that it took too long is no fault of the
+// attemptError says what err is after a try: that it took too long is no fault of the
 // exchange's as a whole.
-func tried(x *protocol.Exchange, err error) error {
+func attemptError(x *protocol.Exchange, err error) error {
 	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.EffectiveDeadline() != x.Deadline {
 		err = protocol.NewFault(protocol.ReasonPerTryTimeout, err)
 	}
@@ -178,7 +178,7 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit
 	reason := protocol.ReasonOf(err)
 	switch {
 	case r.policy.NumRetries == 0,
-		!wanted(&r.policy, reason, x),
+		!policyCovers(&r.policy, reason, x),
 		!reason.Traits().SafeToRetry && !idempotent(x):
 		return next, false
 	case retries >= r.policy.NumRetries:

@@ -7,20 +7,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// wanted reports whether a policy covers what a try failed with, or its answer.
-func wanted(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
+// policyCovers reports whether a policy covers what a try failed with, or its answer.
+func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
 	if reason != protocol.ReasonNone {
-		return p.On&unanswered(reason) != 0
+		return p.On&retryOnNoResponse(reason) != 0
 	}
 	return p.On&ofStatus(x.Response.Status) != 0 ||
-		p.On&config.RetryStatusCodes != 0 && listed(p, &x.Response) ||
-		p.On&config.RetryHeaders != 0 && marked(p.Headers, &x.Response.Header) ||
+		p.On&config.RetryStatusCodes != 0 && hasRetriableStatus(p, &x.Response) ||
+		p.On&config.RetryHeaders != 0 && hasRetriableHeader(p.Headers, &x.Response.Header) ||
 		p.On&ofGRPC != 0 && isGRPC(x) && p.On&ofGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 
-// unanswered is what a try meets that brought no answer. It is what an answer of 502
+// retryOnNoResponse is what a try meets that brought no answer. It is what an answer of 502
 // meets, because that is what its caller would get.
-func unanswered(reason protocol.Reason) config.RetryOn {
+func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
 	switch reason {
 	case protocol.ConnectFailure, protocol.ConnectTimeout:
@@ -45,14 +45,14 @@ func ofStatus(status int) config.RetryOn {
 	return 0
 }
 
-// listed reports whether the policy lists the status of an answer.
-func listed(p *config.RetryPolicy, r *protocol.Response) bool {
+// hasRetriableStatus reports whether the policy lists the status of an answer.
+func hasRetriableStatus(p *config.RetryPolicy, r *protocol.Response) bool {
 	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
 }
 
-// marked reports whether an answer has one of the fields. Each value of a repeated field
+// hasRetriableHeader reports whether an answer has one of the fields. Each value of a repeated field
 // is looked at by itself.
-func marked(fields []config.RetryHeader, h *protocol.Header) bool {
+func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
 	for i := range fields {
 		want := &fields[i]
 		for n := range h.Len() {

@@ -12,7 +12,7 @@ func TestEachValueOfARepeatedFieldAsksForARetry(t *testing.T) {
 	h.Add("x-again", "no")
 	h.Add("X-Again", "yes")
 	for value, want := range map[string]bool{"yes": true, "no": true, "": true, "no,yes": false, "never": false} {
-		if got := marked([]config.RetryHeader{{Name: "x-again", Value: value}}, h); got != want {
+		if got := hasRetriableHeader([]config.RetryHeader{{Name: "x-again", Value: value}}, h); got != want {
 			t.Errorf("%q: %t, want %t", value, got, want)
 		}
 	}

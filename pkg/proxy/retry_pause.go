@@ -16,7 +16,7 @@ func pause(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, filter.ErrGone):
+	case errors.Is(err, filter.ErrClientGone):
 		err = errors.New("client gone before a retry")
 	}
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)

@@ -57,8 +57,8 @@ type rig struct {
 }
 
 // builtFilters are those of cmd/weft/registry.go.
-func builtFilters() []filter.Stream {
-	return []filter.Stream{
+func builtFilters() []filter.StreamFilterFactory {
+	return []filter.StreamFilterFactory{
 		adaptiveconcurrency.Kind(), compressor.Kind(), cors.Kind(), csrf.Kind(), decompressor.Kind(), dubbostream.Kind(), extauthz.Kind(),
 		fault.Kind(), flowcontrol.Kind(), gzip.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
 		ipaccess.Kind(), localratelimit.Kind(), jwtauthn.Kind(), mirror.Kind(), payloadlimit.Kind(), rbac.Kind(),
@@ -67,13 +67,13 @@ func builtFilters() []filter.Stream {
 }
 
 // builtGates are those of cmd/weft/registry.go.
-func builtGates() []filter.Connection {
-	return []filter.Connection{istiostats.Connections(), rbac.Connections()}
+func builtGates() []filter.ConnectionFilterFactory {
+	return []filter.ConnectionFilterFactory{istiostats.Connections(), rbac.Connections()}
 }
 
 // newRig returns a server that runs nothing yet and is drained at the end of
 // the test. more are filters beside those that exist.
-func newRig(t testing.TB, more ...filter.Stream) *rig {
+func newRig(t testing.TB, more ...filter.StreamFilterFactory) *rig {
 	t.Helper()
 	o := metrics.Options{Reasons: []string{protocol.ReasonNone.String()}}
 	for r := range protocol.Reasons() {
@@ -85,10 +85,10 @@ func newRig(t testing.TB, more ...filter.Stream) *rig {
 	r := &rig{t: t, metrics: metrics.New(o), log: new(lines)}
 	log := slog.New(slog.NewTextHandler(r.log, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	r.server = NewServer(Options{
-		Protocols: []stream.Protocol{http1.Protocol()},
-		Filters:   append(builtFilters(), more...),
-		Gates:     builtGates(),
-		TCPProxy: func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler {
+		Protocols:         []stream.Protocol{http1.Protocol()},
+		StreamFilters:     append(builtFilters(), more...),
+		ConnectionFilters: builtGates(),
+		TCPProxy: func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler {
 			return tcpproxy.New(cfg, carrier, log)
 		},
 		Upstream: upstream.Options{
@@ -200,7 +200,7 @@ func (l *lines) String() string {
 }
 
 // kinds is what configuration may name.
-func kinds(more ...filter.Stream) configjson.Kinds {
+func kinds(more ...filter.StreamFilterFactory) configjson.Kinds {
 	return configjson.Kinds{
 		Protocols:      []config.Protocol{config.HTTP1},
 		NetworkFilters: []string{configjson.ProxyFilter, configjson.TCPProxyFilter},
@@ -212,7 +212,7 @@ func kinds(more ...filter.Stream) configjson.Kinds {
 }
 
 // parse reads a configuration, and ends the test if anything is wrong with it.
-func parse(t testing.TB, text string, more ...filter.Stream) *config.Snapshot {
+func parse(t testing.TB, text string, more ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
 	c, problems := configjson.Parse("test.json", []byte(text), kinds(more...), configjson.Options{})
 	if c == nil {
@@ -234,7 +234,7 @@ type setup struct {
 }
 
 // snapshot returns the configuration.
-func (s setup) snapshot(t testing.TB, more ...filter.Stream) *config.Snapshot {
+func (s setup) snapshot(t testing.TB, more ...filter.StreamFilterFactory) *config.Snapshot {
 	t.Helper()
 	if s.address == "" {
 		s.address = "127.0.0.1:0"
@@ -270,7 +270,7 @@ func cluster(name string, hosts ...string) string {
 }
 
 // run applies s on a new rig and returns the listener's address with it.
-func (s setup) run(t testing.TB, more ...filter.Stream) (*rig, string) {
+func (s setup) run(t testing.TB, more ...filter.StreamFilterFactory) (*rig, string) {
 	t.Helper()
 	r := newRig(t, more...)
 	r.apply(s.snapshot(t, more...))

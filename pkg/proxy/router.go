@@ -34,7 +34,7 @@ type routing struct {
 // routed serves the exchanges of one route.
 type routed struct {
 	service protocol.AsyncService
-	place   *routePlace
+	place   *routeScope
 }
 
 // Serve answers x by the first route that matches.
@@ -143,16 +143,16 @@ func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 // Start is protocol.AsyncService's.
 func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
 
-// byTarget goes into the cluster that the route chose for the exchange.
-type byTarget func(name string) *upstream.Via
+// dynamicCluster goes into the cluster that the route chose for the exchange.
+type dynamicCluster func(name string) *upstream.Via
 
 // Serve is protocol.Service's.
-func (find byTarget) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (find dynamicCluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, find, x)
 }
 
 // Start is protocol.AsyncService's.
-func (find byTarget) Start(ctx context.Context, x *protocol.Exchange) error {
+func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) error {
 	way := find(x.Record.TargetCluster)
 	if way == nil {
 		return protocol.Faultf(protocol.NoCluster, "the route chose cluster %q", x.Record.TargetCluster)
@@ -160,16 +160,16 @@ func (find byTarget) Start(ctx context.Context, x *protocol.Exchange) error {
 	return way.Start(ctx, x)
 }
 
-// byChoice goes into the weighted cluster that the route chose for the exchange.
-type byChoice []*upstream.Via
+// weightedClusters goes into the weighted cluster that the route chose for the exchange.
+type weightedClusters []*upstream.Via
 
 // Serve is protocol.Service's.
-func (ways byChoice) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (ways weightedClusters) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, ways, x)
 }
 
 // Start is protocol.AsyncService's.
-func (ways byChoice) Start(ctx context.Context, x *protocol.Exchange) error {
+func (ways weightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Record.TargetCluster == "" {
 		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
 	}

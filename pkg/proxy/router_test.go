@@ -90,8 +90,8 @@ type mark struct {
 	Path string `key:"path" doc:"Where the request is to go." example:"\"/\""`
 }
 
-func marks(name string, stage filter.Stage) filter.Stream {
-	return filter.Stream{
+func marks(name string, stage filter.Stage) filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:   name,
 		Stage:  stage,
 		Config: func() any { return new(mark) },
@@ -124,7 +124,7 @@ func TestServicesAreComposedInOrder(t *testing.T) {
 		w.Header().Add("X-Mark", "app")
 		fmt.Fprint(w, strings.Join(r.Header["X-Mark"], " "))
 	})
-	kinds := []filter.Stream{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
+	kinds := []filter.StreamFilterFactory{marks("before", filter.BeforeRoute), marks("after", filter.AfterRoute), marks("late", filter.AfterRoute)}
 	_, address := setup{
 		filters: `
 			{"type": "late", "config": {"name": "1"}},

@@ -21,14 +21,14 @@ import (
 
 // Options are what a Server needs of the rest of the process. Immutable.
 type Options struct {
-	Protocols []stream.Protocol
-	Filters   []filter.Stream
-	Gates     []filter.Connection
+	Protocols         []stream.Protocol
+	StreamFilters     []filter.StreamFilterFactory
+	ConnectionFilters []filter.ConnectionFilterFactory
 	// TCPProxy makes the handler of a tcp_proxy filter.
-	TCPProxy func(cfg config.TCPProxy, carrier *Carrier, log *slog.Logger) network.Handler
+	TCPProxy func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler
 	// UDPProxy makes what serves the socket of a listener with a udp_proxy filter; nil:
 	// there is none.
-	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.DatagramHosts, counts *filter.DatagramCounts, log *slog.Logger) (filter.Datagrams, error)
+	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounts, log *slog.Logger) (filter.PacketServer, error)
 	// Upstream completes what Server knows itself: policies and discoveries.
 	Upstream upstream.Options
 	Logs     *logfile.Set
@@ -44,11 +44,11 @@ type Server struct {
 	o        Options // immutable
 	clusters *upstream.Set
 	onDemand *tablesOnDemand
-	handoff  handoff
+	handoff  virtualListeners
 	// Of TLS: where certificates come from, and what clusters use of them.
 	credentials *credential.Reloader
-	clients     *clients
-	overseer    overseer
+	clients     *upstreamTLS
+	overseer    overloadManager
 	datagrams   datagramListeners
 
 	running  atomic.Pointer[config.Snapshot]
@@ -92,7 +92,7 @@ func NewServer(o Options) *Server {
 	s.clients = newClients(s.credentials, o.Metrics)
 	up.Connectors = connectors(o.Protocols, s.clients)
 	up.Dial = func(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-		return s.clients.dial(ctx, h, "", carried{}, deadline)
+		return s.clients.dial(ctx, h, "", connOrigin{}, deadline)
 	}
 	s.clusters = upstream.NewSet(up)
 	return s
@@ -156,7 +156,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	before := s.swap(ctx, plan)
 	s.swapDatagrams(plan.datagrams)
 	s.running.Store(next)
-	s.onDemand.arrive(next.Routes)
+	s.onDemand.notifyWaiters(next.Routes)
 	s.overseer.enforce(watch)
 	s.retireClusters(clusters, clients, before)
 	return nil
@@ -165,7 +165,7 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 // retireClusters takes what the change removed out of service when no exchange
 // can reach it any more: neither of the configuration just replaced, before, nor
 // of one before that, which may have known the same clusters. s.applying is held.
-func (s *Server) retireClusters(change *upstream.Change, clients *clientTable, before []*composition) {
+func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline) {
 	earlier, ended, grace := s.ended, make(chan struct{}), s.grace()
 	s.ended = ended
 	s.tasks.Go(func() {
@@ -205,7 +205,7 @@ func (s *Server) Hurry() { s.hurryNow() }
 
 // awaitEnd returns when no exchange is served by what was in force before: what
 // those refer to must be there as long as they are.
-func awaitEnd(before []*composition, grace time.Duration) {
+func awaitEnd(before []*pipeline, grace time.Duration) {
 	late := time.NewTimer(grace)
 	defer late.Stop()
 	for _, c := range before {
@@ -219,8 +219,8 @@ func awaitEnd(before []*composition, grace time.Duration) {
 
 // plan is a configuration that is ready to take over.
 type plan struct {
-	entries map[string]*entry        // by listener key
-	bound   map[string]*liveListener // those that are new; they do not accept yet
+	entries map[string]*compiledListener // by listener key
+	bound   map[string]*liveListener     // those that are new; they do not accept yet
 	config  map[string]*config.Listener
 	tables  map[string]*liveTable
 
@@ -239,7 +239,7 @@ func listenerKey(l *config.Listener) string {
 // plan builds every entry and binds every new address, or neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
-		entries: make(map[string]*entry),
+		entries: make(map[string]*compiledListener),
 		bound:   make(map[string]*liveListener),
 		config:  make(map[string]*config.Listener),
 	}
@@ -271,7 +271,7 @@ func (s *Server) compose(p *plan, next *config.Snapshot) error {
 		if _, twice := p.config[key]; twice {
 			return fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		}
-		var old *entry
+		var old *compiledListener
 		if live := s.listeners[key]; live != nil {
 			old = live.entry
 		}
@@ -322,7 +322,7 @@ func (p *plan) undo() {
 
 // swap lets the plan take over and returns what served before. Nothing in it can
 // fail.
-func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
+func (s *Server) swap(ctx context.Context, p *plan) (before []*pipeline) {
 	var gone []*liveListener
 	var news []listenerNews
 	defer func() { s.tell(news) }() // without the lock
@@ -363,7 +363,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*composition) {
 // begin lets a listener accept.
 func (s *Server) begin(ctx context.Context, live *liveListener) {
 	ctx, live.end = context.WithCancel(ctx)
-	live.ln.SetHandler(live.entry.handler, live.entry.entrance())
+	live.ln.SetHandler(live.entry.handler, live.entry.initialGroup())
 	s.tasks.Go(func() {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
@@ -376,7 +376,7 @@ func (s *Server) begin(ctx context.Context, live *liveListener) {
 
 // closeRecord closes the record of what was in force once nothing is written to
 // it any more.
-func (s *Server) closeRecord(before *composition) {
+func (s *Server) closeRecord(before *pipeline) {
 	if before == nil {
 		return
 	}
@@ -401,8 +401,8 @@ func (s *Server) retire(live *liveListener) {
 	})
 }
 
-// cutRetiring ends at once what drains.
-func (s *Server) cutRetiring() {
+// forceCloseRetiring ends at once what drains.
+func (s *Server) forceCloseRetiring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, cut := range s.retiring {
@@ -414,7 +414,7 @@ func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	defer live.end()
 	// Handlers that wait for something else than their connection.
 	defer context.AfterFunc(ctx, live.end)()
-	s.tellCut(ctx, "connections", live.entry.config.Name, live.ln.Drain(ctx))
+	s.logForceClosed(ctx, "connections", live.entry.config.Name, live.ln.Drain(ctx))
 	for _, c := range live.entry.chains {
 		c.end()
 	}
@@ -442,7 +442,7 @@ func (s *Server) Drain(ctx context.Context) {
 		s.leaving[live] = struct{}{}
 	}
 	s.mu.Unlock()
-	defer context.AfterFunc(ctx, s.cutRetiring)()
+	defer context.AfterFunc(ctx, s.forceCloseRetiring)()
 	defer context.AfterFunc(ctx, s.end)()
 	var ends sync.WaitGroup
 	for _, live := range listeners {

@@ -21,7 +21,7 @@ func (s *Server) Check(next *config.Snapshot) error {
 		return err
 	}
 	p := &plan{
-		entries: make(map[string]*entry),
+		entries: make(map[string]*compiledListener),
 		config:  make(map[string]*config.Listener),
 	}
 	defer p.undo()

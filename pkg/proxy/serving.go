@@ -8,43 +8,43 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// serving is the part of a listener that a new configuration replaces under the
+// livePipeline is the part of a listener that a new configuration replaces under the
 // connections that are open, whatever engine options they were accepted with.
-type serving struct {
-	now atomic.Pointer[composition]
+type livePipeline struct {
+	now atomic.Pointer[pipeline]
 }
 
-// composition is what serves and records the exchanges of a listener. It knows
+// pipeline is what serves and records the exchanges of a listener. It knows
 // how many it serves, so that what it refers to can be retired when it is no
 // longer in force and the last of them has ended.
-type composition struct {
+type pipeline struct {
 	listener string // its name
 	service  protocol.AsyncService
-	record   *record
-	table    *demanded // nil: its route table is not on demand
+	record   *recorder
+	table    *onDemandTable // nil: its route table is not on demand
 
 	held  atomic.Int64 // exchanges, and one while it is in force
 	ended chan struct{}
 	once  sync.Once // closes ended
 }
 
-func newComposition(listener string, s protocol.AsyncService, r *record) *composition {
-	c := &composition{listener: listener, service: s, record: r, ended: make(chan struct{})}
+func newComposition(listener string, s protocol.AsyncService, r *recorder) *pipeline {
+	c := &pipeline{listener: listener, service: s, record: r, ended: make(chan struct{})}
 	c.held.Store(1)
 	return c
 }
 
-func (c *composition) release() { c.releaseAll(1) }
+func (c *pipeline) release() { c.releaseAll(1) }
 
 // releaseAll is release for n exchanges.
-func (c *composition) releaseAll(n int) {
+func (c *pipeline) releaseAll(n int) {
 	if c.held.Add(-int64(n)) == 0 {
 		c.once.Do(func() { close(c.ended) })
 	}
 }
 
 // take returns the composition in force, held.
-func (s *serving) take() *composition {
+func (s *livePipeline) take() *pipeline {
 	for {
 		c := s.now.Load()
 		c.held.Add(1)
@@ -56,22 +56,22 @@ func (s *serving) take() *composition {
 }
 
 // Serve lets the composition in force answer x.
-func (s *serving) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (s *livePipeline) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, s, x)
 }
 
 // Start is protocol.AsyncService's. The composition is held until Observe.
-func (s *serving) Start(ctx context.Context, x *protocol.Exchange) error {
+func (s *livePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	if c.table.absent() {
 		defer c.release()
-		return x.RunBlocking(ctx, early{s, c.table})
+		return x.RunBlocking(ctx, waitForTable{s, c.table})
 	}
 	return s.begin(ctx, x, c)
 }
 
 // begin starts x by c, which is held.
-func (s *serving) begin(ctx context.Context, x *protocol.Exchange, c *composition) error {
+func (s *livePipeline) begin(ctx context.Context, x *protocol.Exchange, c *pipeline) error {
 	c.record.listener.Active.Add(1)
 	x.Record.Listener = c
 	c.record.name(x)
@@ -80,8 +80,8 @@ func (s *serving) begin(ctx context.Context, x *protocol.Exchange, c *compositio
 
 // Observe lets the composition that served x record it, or the one in force if none
 // did: x was no request.
-func (s *serving) Observe(x *protocol.Exchange) {
-	if c, ok := x.Record.Listener.(*composition); ok {
+func (s *livePipeline) Observe(x *protocol.Exchange) {
+	if c, ok := x.Record.Listener.(*pipeline); ok {
 		c.Observe(x)
 		return
 	}
@@ -91,10 +91,10 @@ func (s *serving) Observe(x *protocol.Exchange) {
 }
 
 // Name is protocol.Named's.
-func (c *composition) Name() string { return c.listener }
+func (c *pipeline) Name() string { return c.listener }
 
 // Observe ends what Start began.
-func (c *composition) Observe(x *protocol.Exchange) {
+func (c *pipeline) Observe(x *protocol.Exchange) {
 	defer c.release()
 	c.record.listener.Active.Add(-1)
 	c.record.observe(x)

@@ -14,7 +14,7 @@ type session struct {
 	filter.Session
 	cell     *upstream.Cluster // nil: there is none
 	caller   *network.Conn
-	watchers []filter.Watcher
+	watchers []filter.SessionObserver
 	notified int      // how many watchers were notified of the beginning
 	ended    []func() // notify those watchers of the end
 }

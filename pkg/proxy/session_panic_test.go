@@ -22,7 +22,7 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 		caller := network.NewConn(near)
 		defer func() { _ = caller.Close() }()
 		var told [3]string
-		watcher := func(i int, panics bool) filter.Watcher {
+		watcher := func(i int, panics bool) filter.SessionObserver {
 			return func(*filter.Session) func() {
 				told[i] += "b"
 				if panics && !atEnd {
@@ -36,11 +36,11 @@ func TestAPanicOfAWatcherCostsItsSession(t *testing.T) {
 				}
 			}
 		}
-		c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{watcher(0, false), watcher(1, true), watcher(2, false)}}
+		c := &TCPForwarder{r.server.clusters, r.server.clients, []filter.SessionObserver{watcher(0, false), watcher(1, true), watcher(2, false)}}
 		var err error
 		func() {
 			defer protocol.RecoverPanic(&err)
-			_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { return nil })
+			_ = c.Forward(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { return nil })
 		}()
 		if protocol.PanicIn(err) == nil {
 			t.Errorf("Carry ended with %v, want the panic", err)

@@ -134,7 +134,7 @@ func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
 	caller := network.NewConn(near)
 	defer func() { _ = caller.Close() }()
 	began, ended := 0, 0
-	c := &Carrier{r.server.clusters, r.server.clients, []filter.Watcher{func(s *filter.Session) func() {
+	c := &TCPForwarder{r.server.clusters, r.server.clients, []filter.SessionObserver{func(s *filter.Session) func() {
 		if began++; s.Host == nil || s.Cluster == nil || s.Reason != protocol.ReasonNone {
 			t.Errorf("it began with %v, %v, %v", s.Host, s.Cluster, s.Reason)
 		}
@@ -146,7 +146,7 @@ func TestWatchersAreToldOfTheEndBehindAPanic(t *testing.T) {
 				t.Error("the panic was swallowed")
 			}
 		}()
-		_ = c.Carry(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
+		_ = c.Forward(t.Context(), caller, "app", 3, func(*network.Conn, *network.RelayCounters) error { panic("a defect of a handler") })
 	}()
 	if began != 1 || ended != 1 {
 		t.Errorf("watchers were told of %d beginnings and %d ends, want one each", began, ended)

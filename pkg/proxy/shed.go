@@ -9,12 +9,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// orders are what every exchange of a process that is short of something obeys: which
+// overloadPolicy are what every exchange of a process that is short of something obeys: which
 // share of them is refused, and which share of the answers ends its connection. The
 // zero value asks for nothing. One goroutine gives them.
-type orders struct {
-	// word is both shares, of wholeShare: refused above, ending below.
-	word atomic.Uint64
+type overloadPolicy struct {
+	// packedState is both shares, of wholeShare: refused above, ending below.
+	packedState atomic.Uint64
 
 	refused, ended atomic.Uint64 // exchanges
 }
@@ -25,19 +25,19 @@ const (
 )
 
 // give replaces the shares, each from 0 to 1.
-func (o *orders) give(refuse, end float64) {
-	o.word.Store(uint64(refuse*wholeShare)<<shareBits | uint64(end*wholeShare))
+func (o *overloadPolicy) give(refuse, end float64) {
+	o.packedState.Store(uint64(refuse*wholeShare)<<shareBits | uint64(end*wholeShare))
 }
 
-// obeys is a service whose exchanges obey orders. It stands inside Respond and outside
+// shed is a service whose exchanges obey orders. It stands inside Respond and outside
 // everything that costs something.
-func obeys(next protocol.Service, o *orders) protocol.AsyncService {
-	return &obedient{protocol.Async(next), o}
+func shed(next protocol.Service, o *overloadPolicy) protocol.AsyncService {
+	return &shedService{protocol.Async(next), o}
 }
 
-type obedient struct {
+type shedService struct {
 	next   protocol.AsyncService
-	orders *orders
+	orders *overloadPolicy
 }
 
 // retryAfter is when a caller that was refused may come back, in seconds (RFC 9110
@@ -45,20 +45,20 @@ type obedient struct {
 const retryAfter = "1"
 
 // Serve is protocol.Service's.
-func (s *obedient) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (s *shedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, s, x)
 }
 
 // Start is protocol.AsyncService's.
-func (s *obedient) Start(ctx context.Context, x *protocol.Exchange) error {
-	if word := s.orders.word.Load(); word != 0 && s.orders.obey(word, x) {
+func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
+	if word := s.orders.packedState.Load(); word != 0 && s.orders.obey(word, x) {
 		return nil
 	}
 	return s.next.Start(ctx, x)
 }
 
 // obey does with x what word says, and reports whether x was refused.
-func (o *orders) obey(word uint64, x *protocol.Exchange) (refused bool) {
+func (o *overloadPolicy) obey(word uint64, x *protocol.Exchange) (refused bool) {
 	if chosen(word&(1<<shareBits-1)) && endsConnection(x) {
 		o.ended.Add(1)
 	}
@@ -96,7 +96,7 @@ func endsConnection(x *protocol.Exchange) bool {
 }
 
 // counter returns the counter of an action that orders are for; nil for others.
-func (o *orders) counter(name config.ActionName) *atomic.Uint64 {
+func (o *overloadPolicy) counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
 	case config.ActStopRequests:
 		return &o.refused

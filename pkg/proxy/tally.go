@@ -5,25 +5,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// tally accounts for the exchanges of one listener that one goroutine ends, as
+// batchObserver accounts for the exchanges of one listener that one goroutine ends, as
 // serving.Observe does: of those in a row that went one way and ended alike it keeps
 // the sum. Where many end at once that is most of what counting costs. It is a
 // stream.BatchObserver.
-type tally struct {
-	serving *serving
+type batchObserver struct {
+	serving *livePipeline
 
-	by  *composition // what served those in sum; nil if it is empty
-	way way
+	by  *pipeline // what served those in sum; nil if it is empty
+	way recordKey
 	sum metrics.Sum
 }
 
-// mostTallied is how many exchanges a sum holds: nobody who looks at the metrics of a
+// maxBatch is how many exchanges a sum holds: nobody who looks at the metrics of a
 // busy listener should find them far behind.
-const mostTallied = 1024
+const maxBatch = 1024
 
 // Enter is stream.BatchObserver's. Metrics count the exchange by its listener only, so that they do
 // not need its request.
-func (t *tally) Enter(x *protocol.Exchange) (readsRequest bool) {
+func (t *batchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
 	c := t.serving.take()
 	c.record.listener.Active.Add(1)
 	x.Record.Listener, x.Record.Method = c, noMethod{}
@@ -37,8 +37,8 @@ type noMethod struct{}
 func (noMethod) Name() string { return "" }
 
 // Observe is stream.BatchObserver's.
-func (t *tally) Observe(x *protocol.Exchange) {
-	c, ok := x.Record.Listener.(*composition)
+func (t *batchObserver) Observe(x *protocol.Exchange) {
+	c, ok := x.Record.Listener.(*pipeline)
 	if !ok {
 		t.serving.Observe(x)
 		return
@@ -51,7 +51,7 @@ func (t *tally) Observe(x *protocol.Exchange) {
 		}
 	}()
 	w := c.record.way(x)
-	if t.by != c || !t.way.equal(&w) || t.sum.Len() == mostTallied {
+	if t.by != c || !t.way.equal(&w) || t.sum.Len() == maxBatch {
 		t.Flush()
 		t.by, t.way, t.sum.Outcome = c, w, w.outcome
 	}
@@ -61,7 +61,7 @@ func (t *tally) Observe(x *protocol.Exchange) {
 }
 
 // Flush is stream.BatchObserver's.
-func (t *tally) Flush() {
+func (t *batchObserver) Flush() {
 	c := t.by
 	if c == nil {
 		return
@@ -73,4 +73,4 @@ func (t *tally) Flush() {
 	c.record.add(&t.way, t.sum)
 }
 
-func (t *tally) clear() { t.by, t.way, t.sum = nil, way{}, metrics.Sum{} }
+func (t *batchObserver) clear() { t.by, t.way, t.sum = nil, recordKey{}, metrics.Sum{} }

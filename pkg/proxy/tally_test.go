@@ -15,10 +15,10 @@ func TestAnExchangeThatNeverStartedIsCountedByItsListenerOnly(t *testing.T) {
 		if observed {
 			record.observers = append(record.observers, func(*protocol.Exchange) { seen++ })
 		}
-		s := new(serving)
+		s := new(livePipeline)
 		c := newComposition("in", nil, record)
 		s.now.Store(c)
-		tally := &tally{serving: s}
+		tally := &batchObserver{serving: s}
 		const n = 3
 		for range n {
 			x := called("shop.Items", "list", protocol.NoCode)

@@ -9,25 +9,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
 )
 
-// rewritesTargets returns a service that writes the targets of HTTP requests as rules
+// normalizeTargets returns a service that writes the targets of HTTP requests as rules
 // say, before next or anything that next judges by sees them. RPC passes untouched.
-func rewritesTargets(next protocol.Service, rules config.TargetRules) protocol.AsyncService {
-	return &targets{protocol.Async(next), rules}
+func normalizeTargets(next protocol.Service, rules config.TargetRules) protocol.AsyncService {
+	return &targetNormalizer{protocol.Async(next), rules}
 }
 
-// targets is immutable.
-type targets struct {
+// targetNormalizer is immutable.
+type targetNormalizer struct {
 	next  protocol.AsyncService
 	rules config.TargetRules
 }
 
 // Serve is protocol.Service's.
-func (t *targets) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (t *targetNormalizer) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, t, x)
 }
 
 // Start is protocol.AsyncService's.
-func (t *targets) Start(ctx context.Context, x *protocol.Exchange) error {
+func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)
 	}
@@ -46,7 +46,7 @@ func (t *targets) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // rewritePath reports whether it has answered x. An error is a Fault.
-func (t *targets) rewritePath(x *protocol.Exchange) (done bool, err error) {
+func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err error) {
 	path, redirects := x.Request.Path, false
 	if t.rules.EscapedSlashes != config.KeepEscapedSlashes {
 		plain, found := urlpath.UnescapeSlashes(path)
@@ -86,7 +86,7 @@ func stripDot(x *protocol.Exchange) {
 }
 
 // stripPort takes the port out of the host.
-func (t *targets) stripPort(x *protocol.Exchange) {
+func (t *targetNormalizer) stripPort(x *protocol.Exchange) {
 	host := x.Request.Authority
 	colon := strings.LastIndexByte(host, ':')
 	if colon < 0 || strings.IndexByte(host[colon:], ']') >= 0 {

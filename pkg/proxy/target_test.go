@@ -52,7 +52,7 @@ func TestTargetsAreRewrittenBeforeAnybodySeesThem(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			seen := ""
-			s := rewritesTargets(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
+			s := normalizeTargets(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 				seen = x.Request.Authority + x.Request.Path
 				return nil
 			}), test.rules)

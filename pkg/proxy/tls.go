@@ -34,14 +34,14 @@ func newCredentials(o *Options) *credential.Reloader {
 	})
 }
 
-// secured is the TLS of a listener's filter chain.
-type secured struct {
+// chainTLS is the TLS of a listener's filter chain.
+type chainTLS struct {
 	server *credential.Server
 	usable []int // the contexts that have what they need, by their places in the chain
 }
 
 // covers reports whether s can do whatever other can; either may be nil.
-func (s *secured) covers(other *secured) bool {
+func (s *chainTLS) covers(other *chainTLS) bool {
 	switch {
 	case other == nil:
 		return true
@@ -51,7 +51,7 @@ func (s *secured) covers(other *secured) bool {
 	return !slices.ContainsFunc(other.usable, func(i int) bool { return !slices.Contains(s.usable, i) })
 }
 
-func (s *secured) close() {
+func (s *chainTLS) close() {
 	if s != nil {
 		s.server.Close()
 	}
@@ -59,7 +59,7 @@ func (s *secured) close() {
 
 // secure puts TLS before the handlers of a filter chain of e, if it has any: byALPN for
 // the protocols that have a name there, c.handler for the rest.
-func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) error {
+func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
@@ -89,9 +89,9 @@ func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) 
 	if err != nil {
 		return err
 	}
-	c.secured = &secured{server, usable}
+	c.secured = &chainTLS{server, usable}
 	if e.shaken == nil {
-		e.shaken = e.former.share()
+		e.shaken = e.former.acquire()
 	}
 	if e.shaken == nil {
 		e.shaken = newHandshakes(b.server.o.Metrics, metrics.ListenerHandshakes, e.config.Name)
@@ -108,36 +108,36 @@ func (b *builder) secure(e *entry, c *chain, byALPN map[string]network.Handler) 
 	return nil
 }
 
-// clients are the TLS clients of the clusters in force. Clusters that say the same
+// upstreamTLS are the TLS clients of the clusters in force. Clusters that say the same
 // share one. Safe for concurrent use, but for changes.
-type clients struct {
+type upstreamTLS struct {
 	store   *credential.Reloader
 	metrics *metrics.Registry
-	now     atomic.Pointer[clientTable]
+	now     atomic.Pointer[upstreamTLSTable]
 }
 
-// clientTable is what one configuration needs. It is immutable, but for before.
-type clientTable struct {
+// upstreamTLSTable is what one configuration needs. It is immutable, but for before.
+type upstreamTLSTable struct {
 	byCluster map[string][]*credential.Client // as Cluster.TLS, which may be nil, and MoreTLS say
 	byContent map[string]*credential.Client
-	counts    map[string]*handshakes // by cluster
+	counts    map[string]*handshakeRecorder // by cluster
 	// before is what was in force until this was, as long as exchanges may need it; then
 	// nil.
-	before atomic.Pointer[clientTable]
+	before atomic.Pointer[upstreamTLSTable]
 }
 
-func newClients(store *credential.Reloader, registry *metrics.Registry) *clients {
-	c := &clients{store: store, metrics: registry}
-	c.now.Store(&clientTable{})
+func newClients(store *credential.Reloader, registry *metrics.Registry) *upstreamTLS {
+	c := &upstreamTLS{store: store, metrics: registry}
+	c.now.Store(&upstreamTLSTable{})
 	return c
 }
 
 // prepare makes the table for these clusters. It is dropped or committed.
-func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
+func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
 	old := c.now.Load()
-	t := &clientTable{
+	t := &upstreamTLSTable{
 		byCluster: map[string][]*credential.Client{}, byContent: map[string]*credential.Client{},
-		counts: map[string]*handshakes{},
+		counts: map[string]*handshakeRecorder{},
 	}
 	t.before.Store(old)
 	for _, cluster := range clusters {
@@ -159,7 +159,7 @@ func (c *clients) prepare(clusters []*config.Cluster) (*clientTable, error) {
 
 // clientsOf returns the clients of a cluster, those of t or of old where they have them.
 // All of them are in t then, even with an error.
-func (c *clients) clientsOf(cluster *config.Cluster, t, old *clientTable) ([]*credential.Client, error) {
+func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
 	all := make([]*credential.Client, 1+len(cluster.MoreTLS))
 	for i := range all {
 		settings := cluster.TLS
@@ -185,7 +185,7 @@ func (c *clients) clientsOf(cluster *config.Cluster, t, old *clientTable) ([]*cr
 	return all, nil
 }
 
-func (c *clients) client(t *config.TLS) (*credential.Client, error) {
+func (c *upstreamTLS) client(t *config.TLS) (*credential.Client, error) {
 	context, err := stream.NewTLSContext(t, nil)
 	if err != nil {
 		return nil, err
@@ -194,10 +194,10 @@ func (c *clients) client(t *config.TLS) (*credential.Client, error) {
 }
 
 // drop gives up a table that did not come into force.
-func (c *clients) drop(t *clientTable) { t.without(t.before.Load()) }
+func (c *upstreamTLS) drop(t *upstreamTLSTable) { t.without(t.before.Load()) }
 
 // without closes the clients of t that other has not.
-func (t *clientTable) without(other *clientTable) {
+func (t *upstreamTLSTable) without(other *upstreamTLSTable) {
 	for content, client := range t.byContent {
 		if other.byContent[content] != client {
 			client.Close()
@@ -206,7 +206,7 @@ func (t *clientTable) without(other *clientTable) {
 }
 
 // commit puts t in force. What was before is to be retired.
-func (c *clients) commit(t *clientTable) {
+func (c *upstreamTLS) commit(t *upstreamTLSTable) {
 	old := c.now.Swap(t)
 	for name, count := range old.counts {
 		if t.counts[name] == nil {
@@ -217,7 +217,7 @@ func (c *clients) commit(t *clientTable) {
 
 // retire closes what the change to t removed, once the exchanges of before it have
 // ended. Each table is retired once.
-func (c *clients) retire(t *clientTable) {
+func (c *upstreamTLS) retire(t *upstreamTLSTable) {
 	if before := t.before.Swap(nil); before != nil {
 		before.without(t)
 	}
@@ -226,7 +226,7 @@ func (c *clients) retire(t *clientTable) {
 // find returns the client of a cluster for hosts that say so by config.Host.TLS, nil if
 // that is long gone. It goes by the name: a cluster that does not change keeps the
 // settings of a configuration that is gone.
-func (c *clients) find(cluster string, which int) *credential.Client {
+func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
 	for table := c.now.Load(); table != nil; table = table.before.Load() {
 		if all := table.byCluster[cluster]; which < len(all) && all[which] != nil {
 			return all[which]
@@ -240,7 +240,7 @@ const slowHandshake = 10 * time.Second
 
 // secure performs the handshake with h on a fresh connection. alpn is what the
 // connection is to carry, "" for anything. asked is the name that it is for. Its errors are Faults.
-func (c *clients) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
+func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
 		return nil

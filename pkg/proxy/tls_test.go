@@ -176,7 +176,7 @@ func TestAnAnswerThatItsConnectionEndsMustEndWithCloseNotify(t *testing.T) {
 // follow meanwhile.
 func TestAClusterThatLeftIsReachedUntilItsExchangesHaveEnded(t *testing.T) {
 	c := newClients(newRig(t).server.credentials, nil)
-	apply := func(clusters ...*config.Cluster) *clientTable {
+	apply := func(clusters ...*config.Cluster) *upstreamTLSTable {
 		table, err := c.prepare(clusters)
 		if err != nil {
 			t.Fatal(err)

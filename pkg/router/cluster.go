@@ -12,17 +12,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// clusterChoice names a cluster for each exchange. One of its two ways is set.
-type clusterChoice struct {
+// clusterSelector names a cluster for each exchange. One of its two ways is set.
+type clusterSelector struct {
 	variable variable.Variable
-	shares   []share // by weight; empty: by variable
+	shares   []weightedCluster // by weight; empty: by variable
 	total    uint64
 }
 
-// share is a cluster and the sum of the weights up to and including its own.
-type share struct {
+// weightedCluster is a cluster and the sum of the weights up to and including its own.
+type weightedCluster struct {
 	cluster           string
-	upTo              uint64
+	cumulativeWeight  uint64
 	request, response *mutation // the route's follow; nil: nothing
 }
 
@@ -43,7 +43,7 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 	}
 	point, _ := bits.Mul64(random, r.cluster.total) // of [0, total), evenly
 	for i := range r.cluster.shares {
-		if s := &r.cluster.shares[i]; point < s.upTo {
+		if s := &r.cluster.shares[i]; point < s.cumulativeWeight {
 			return s.cluster, i
 		}
 	}
@@ -54,10 +54,10 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 //
 // What its weighted clusters change of fields is followed by what request and response
 // do.
-func compileCluster(f *config.Forward, request, response *mutation) (*clusterChoice, error) {
+func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
 	case len(f.Weighted) > 0:
-		c := &clusterChoice{shares: make([]share, len(f.Weighted))}
+		c := &clusterSelector{shares: make([]weightedCluster, len(f.Weighted))}
 		for i := range f.Weighted {
 			w := &f.Weighted[i]
 			if w.Cluster == "" {
@@ -68,7 +68,7 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterCho
 			if err != nil {
 				return nil, fmt.Errorf("weighted_clusters: %s: %w", w.Cluster, err)
 			}
-			c.shares[i] = share{w.Cluster, c.total, in, out}
+			c.shares[i] = weightedCluster{w.Cluster, c.total, in, out}
 		}
 		return c, nil
 	case f.Cluster != "":
@@ -78,7 +78,7 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterCho
 		if !ok {
 			return nil, fmt.Errorf("cluster_variable: %w", &variable.UnknownError{Name: f.ClusterVariable})
 		}
-		return &clusterChoice{variable: v}, nil
+		return &clusterSelector{variable: v}, nil
 	}
 	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is needed")
 }

@@ -55,7 +55,7 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 	b := &builder{config: c, before: before, expressions: make(expressions), tree: &tree{}}
 	b.table = &Table{
 		config: c,
-		hosts:  make([]host, len(c.VirtualHosts)),
+		hosts:  make([]virtualHost, len(c.VirtualHosts)),
 		routes: make([]*Route, 0, total),
 	}
 	b.addsDomains = before == nil || !sameDomains(before.config, c)
@@ -113,7 +113,7 @@ func (b *builder) note(where string, err error) {
 }
 
 // old returns what virtual host n was; nil: there was none.
-func (b *builder) old(n int) *host {
+func (b *builder) old(n int) *virtualHost {
 	if b.before == nil || b.places[n] < 0 {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (b *builder) virtualHost(n int, vh *config.VirtualHost) {
 func place(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
 
 // of returns the routes of h, which is one of the table's.
-func (t *Table) of(h *host) []*Route { return t.routes[h.first : h.first+len(h.config.Routes)] }
+func (t *Table) of(h *virtualHost) []*Route { return t.routes[h.first : h.first+len(h.config.Routes)] }
 
 // domains makes the domains of virtual host n lead to it.
 func (b *builder) domains(n int, vh *config.VirtualHost) {
@@ -164,7 +164,7 @@ func (b *builder) domains(n int, vh *config.VirtualHost) {
 	}
 	for _, d := range vh.Domains {
 		other, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
-		if err == nil && other != nowhere {
+		if err == nil && other != noVirtualHost {
 			err = fmt.Errorf("domain %q belongs to virtual host %q already", d, b.config.VirtualHosts[other].Name)
 		}
 		if err != nil {
@@ -175,7 +175,7 @@ func (b *builder) domains(n int, vh *config.VirtualHost) {
 
 // routes adds the routes of h to the table's: those of old that stay, and what is made of
 // the others.
-func (b *builder) routes(h, old *host) {
+func (b *builder) routes(h, old *virtualHost) {
 	var places []int32
 	if old != nil {
 		places = align.Places(old.config.Routes, h.config.Routes)
@@ -188,7 +188,7 @@ func (b *builder) routes(h, old *host) {
 			}
 		}
 		r := b.make()
-		*r = Route{Config: c, VirtualHost: h.config.Name, outer: outer{h.request, h.response}, request: h.request, response: h.response}
+		*r = Route{Config: c, VirtualHost: h.config.Name, outer: inherited{h.request, h.response}, request: h.request, response: h.response}
 		b.table.routes = append(b.table.routes, r)
 		if err := b.route(r); err != nil {
 			b.note(fmt.Sprintf("%s: route %q", place(h.config), c.Name), err)
@@ -197,8 +197,8 @@ func (b *builder) routes(h, old *host) {
 }
 
 // within reports whether r is what it would be if it were compiled within h.
-func (r *Route) within(h *host) bool {
-	return r.outer == outer{h.request, h.response} && r.VirtualHost == h.config.Name
+func (r *Route) within(h *virtualHost) bool {
+	return r.outer == inherited{h.request, h.response} && r.VirtualHost == h.config.Name
 }
 
 // make returns room for a route.
@@ -276,14 +276,14 @@ func (b *builder) forward(r *Route, c *config.Route) error {
 // index puts the routes of a virtual host where Find finds them. It goes from the last
 // to the first, so that a chain is built by putting before its head.
 func (b *builder) index(routes []*Route) hostIndex {
-	h := hostIndex{tree: b.tree, regex: end}
+	h := hostIndex{tree: b.tree, regex: endOfChain}
 	if b.before == nil {
 		h.links, b.links = b.links[:len(routes):len(routes)], b.links[len(routes):]
 	} else {
 		h.links = make([]link, len(routes))
 	}
 	for i, r := range routes {
-		h.links[i] = link{next: end, when: r.when}
+		h.links[i] = link{next: endOfChain, when: r.when}
 	}
 	b.paths = b.paths[:0]
 	fields := make(map[fieldKey]int)
@@ -291,7 +291,7 @@ func (b *builder) index(routes []*Route) hostIndex {
 		at := int32(i) //nolint:gosec // as many as there are
 		m := &r.Config.Match
 		switch kind := m.PathKind; {
-		case kind == config.PathRegex || r.when != nil && r.when.special != nil:
+		case kind == config.PathRegex || r.when != nil && r.when.pathMatcher != nil:
 			h.link(&h.regex, at)
 		case kind == config.PathExact:
 			b.paths = append(b.paths, pathEntry{m.Path, true, at})

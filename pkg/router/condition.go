@@ -13,26 +13,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// condition is what a route asks for beside an exact or prefix path.
-type condition struct {
-	fields    []field // those that cost least first
-	path      *regexp.Regexp
-	special   *pathTest             // nil: nothing, or the tree has it
-	variables [][]variableCondition // one of these groups, if there are any
-	query     []queryTest
-	arguments []argumentTest
-	chance    *chance // nil: all requests
+// routeMatcher is what a route asks for beside an exact or prefix path.
+type routeMatcher struct {
+	fields      []headerMatcher // those that cost least first
+	path        *regexp.Regexp
+	pathMatcher *pathMatcher          // nil: nothing, or the tree has it
+	variables   [][]variableCondition // one of these groups, if there are any
+	query       []queryMatcher
+	arguments   []argumentTest
+	chance      *fraction // nil: all requests
 }
 
 // holds reports whether x, of that path without its query, meets c. random decides what
 // chance has a say in.
-func (c *condition) holds(x *protocol.Exchange, path string, random func() uint64) bool {
+func (c *routeMatcher) holds(x *protocol.Exchange, path string, random func() uint64) bool {
 	for i := range c.fields {
 		if !c.fields[i].holds(x) {
 			return false
 		}
 	}
-	if c.path != nil && !c.path.MatchString(path) || c.special != nil && !c.special.holds(path) {
+	if c.path != nil && !c.path.MatchString(path) || c.pathMatcher != nil && !c.pathMatcher.holds(path) {
 		return false
 	}
 	for i := range c.query {
@@ -45,10 +45,10 @@ func (c *condition) holds(x *protocol.Exchange, path string, random func() uint6
 			return false
 		}
 	}
-	return c.holdsVariables(x) && (c.chance == nil || c.chance.comes(random))
+	return c.holdsVariables(x) && (c.chance == nil || c.chance.sample(random))
 }
 
-func (c *condition) holdsVariables(x *protocol.Exchange) bool {
+func (c *routeMatcher) holdsVariables(x *protocol.Exchange) bool {
 	return len(c.variables) == 0 || slices.ContainsFunc(c.variables, func(group []variableCondition) bool {
 		for i := range group {
 			if !group[i].holds(x) {
@@ -61,7 +61,7 @@ func (c *condition) holdsVariables(x *protocol.Exchange) bool {
 
 // key returns a field whose value is fixed, to find the route by; nil if there
 // is none.
-func (c *condition) key() *field {
+func (c *routeMatcher) key() *headerMatcher {
 	if c == nil {
 		return nil
 	}
@@ -74,8 +74,8 @@ func (c *condition) key() *field {
 	return nil
 }
 
-// field is a condition on a value of the request.
-type field struct {
+// headerMatcher is a condition on a value of the request.
+type headerMatcher struct {
 	of   source
 	test test
 	name string // as configured
@@ -116,7 +116,7 @@ const (
 	valued
 )
 
-func (f *field) holds(x *protocol.Exchange) bool {
+func (f *headerMatcher) holds(x *protocol.Exchange) bool {
 	value, ok, repeats := f.single(x)
 	switch {
 	case repeats:
@@ -130,7 +130,7 @@ func (f *field) holds(x *protocol.Exchange) bool {
 
 // single returns the value that x has once, and whether it has it. repeats: any number of
 // fields may have one each.
-func (f *field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
+func (f *headerMatcher) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
 	switch f.of {
 	case inHeader:
@@ -206,12 +206,12 @@ type fieldKey struct {
 	name string // lower case
 }
 
-func (f *field) key() fieldKey { return fieldKey{f.of, strings.ToLower(f.name)} }
+func (f *headerMatcher) key() fieldKey { return fieldKey{f.of, strings.ToLower(f.name)} }
 
 // fieldIndex finds the routes that ask for one value of a field, and nothing of
 // the path.
 type fieldIndex struct {
-	field  *field           // any of theirs
+	field  *headerMatcher   // any of theirs
 	chains map[string]int32 // by value
 	least  int32            // the first route in it
 }
@@ -220,7 +220,7 @@ type fieldIndex struct {
 func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	chain, ok := f.chains[value]
 	if !ok {
-		chain = end
+		chain = endOfChain
 	}
 	h.link(&chain, at)
 	f.chains[value] = chain
@@ -311,12 +311,12 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 
 // condition compiles m without its exact or prefix path; nil if that
 // is all.
-func (e expressions) condition(m *config.Match) (*condition, error) {
+func (e expressions) condition(m *config.Match) (*routeMatcher, error) {
 	special := newPathTest(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
 		return nil, nil
 	}
-	c := &condition{special: special}
+	c := &routeMatcher{pathMatcher: special}
 	for i := range m.Headers {
 		f, err := e.field(&m.Headers[i])
 		if err != nil {
@@ -324,7 +324,7 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 		}
 		c.fields = append(c.fields, f)
 	}
-	slices.SortStableFunc(c.fields, func(a, b field) int { return int(a.test) - int(b.test) })
+	slices.SortStableFunc(c.fields, func(a, b headerMatcher) int { return int(a.test) - int(b.test) })
 	if m.PathKind == config.PathRegex {
 		var err error
 		if c.path, err = e.compile(m.Path); err != nil {
@@ -339,7 +339,7 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 		if err != nil {
 			return nil, fmt.Errorf("condition on the query parameter %q: %w", m.Query[i].Name, err)
 		}
-		c.query = append(c.query, queryTest{m.Query[i].Name, is})
+		c.query = append(c.query, queryMatcher{m.Query[i].Name, is})
 	}
 	for i := range m.Arguments {
 		is, err := e.value(&m.Arguments[i].Is)
@@ -350,7 +350,7 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 	}
 	if m.Chance != nil {
 		var err error
-		if c.chance, err = newChance(*m.Chance); err != nil {
+		if c.chance, err = newFraction(*m.Chance); err != nil {
 			return nil, err
 		}
 	}
@@ -359,24 +359,24 @@ func (e expressions) condition(m *config.Match) (*condition, error) {
 
 // field compiles a header condition. The expression ".*" holds for any value, as
 // does the value ".*", which is how RPC routes say it.
-func (e expressions) field(m *config.HeaderMatch) (field, error) {
+func (e expressions) field(m *config.HeaderMatch) (headerMatcher, error) {
 	of, err := sourceOf(m.Name)
 	if err != nil {
-		return field{}, err
+		return headerMatcher{}, err
 	}
-	f := field{of: of, name: m.Name}
+	f := headerMatcher{of: of, name: m.Name}
 	switch {
 	case m.Is != nil:
 		f.test = valued
 		if f.is, err = e.value(m.Is); err != nil {
-			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
+			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
 	case m.Value == ".*":
 		f.test, f.is = present, headermatch.New(config.ValueMatch{Kind: config.ValuePresent}, nil)
 	case m.Regex:
 		expression, err := e.compile(m.Value)
 		if err != nil {
-			return field{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
+			return headerMatcher{}, fmt.Errorf("header condition on %q: %w", m.Name, err)
 		}
 		f.test, f.is = matches, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
@@ -388,7 +388,7 @@ func (e expressions) field(m *config.HeaderMatch) (field, error) {
 
 // variables compiles the groups of variable conditions: each ends with a
 // condition that says Or, or with the last one.
-func (e expressions) variables(c *condition, matches []config.VariableMatch) error {
+func (e expressions) variables(c *routeMatcher, matches []config.VariableMatch) error {
 	var group []variableCondition
 	for i := range matches {
 		m := &matches[i]

@@ -11,8 +11,8 @@ import (
 // with domains; a longer one belongs to the domain "*". DNS allows 253.
 const maxAuthority = 512
 
-// nowhere is the number of no virtual host.
-const nowhere = -1
+// noVirtualHost is the number of no virtual host.
+const noVirtualHost = -1
 
 // domains finds the virtual host of an authority.
 type domains struct {
@@ -47,14 +47,14 @@ func (w *wildcards) add(text string, n int32) int32 {
 const anyPort = "*"
 
 func newDomains(literal bool) *domains {
-	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: nowhere, literal: literal}
+	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: noVirtualHost, literal: literal}
 }
 
 // add makes domain lead to virtual host n. If it leads elsewhere already, that
 // is returned, else nowhere.
 func (d *domains) add(domain string, n int32) (int32, error) {
 	if len(domain) > maxAuthority {
-		return nowhere, fmt.Errorf("domain %q has %d bytes: at most %d are allowed", domain, len(domain), maxAuthority)
+		return noVirtualHost, fmt.Errorf("domain %q has %d bytes: at most %d are allowed", domain, len(domain), maxAuthority)
 	}
 	var buf [maxAuthority + 64]byte
 	if d.literal {
@@ -68,13 +68,13 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	pattern, wild := strings.CutPrefix(name, "*")
 	switch {
 	case name == "" || strings.Contains(pattern, "*"):
-		return nowhere, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, or prefix.*, is expected", domain)
+		return noVirtualHost, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, or prefix.*, is expected", domain)
 	case name == "*" && (port == "" || port == anyPort):
-		if d.any != nowhere {
+		if d.any != noVirtualHost {
 			return d.any, nil
 		}
 		d.any = n
-		return nowhere, nil
+		return noVirtualHost, nil
 	case !wild:
 		return put(d.exact, name+":"+port, n), nil
 	}
@@ -87,17 +87,17 @@ func (d *domains) addLiteral(domain string, n int32) (int32, error) {
 	suffix, isSuffix := strings.CutPrefix(domain, "*")
 	switch {
 	case domain == "*":
-		if d.any != nowhere {
+		if d.any != noVirtualHost {
 			return d.any, nil
 		}
 		d.any = n
-		return nowhere, nil
+		return noVirtualHost, nil
 	case isPrefix && !strings.Contains(prefix, "*"):
 		return d.prefixes.add(prefix, n), nil
 	case isSuffix && !strings.Contains(suffix, "*"):
 		return d.suffixesOf("").add(suffix, n), nil
 	case domain == "" || strings.Contains(domain, "*"):
-		return nowhere, fmt.Errorf("domain %q: a host, *suffix, prefix* or * is expected", domain)
+		return noVirtualHost, fmt.Errorf("domain %q: a host, *suffix, prefix* or * is expected", domain)
 	}
 	return put(d.exact, domain, n), nil
 }
@@ -117,7 +117,7 @@ func put(m map[string]int32, key string, n int32) int32 {
 		return other
 	}
 	m[key] = n
-	return nowhere
+	return noVirtualHost
 }
 
 // find returns the number of the virtual host that a request belongs to, or
@@ -196,7 +196,7 @@ func (w *wildcards) behind(key []byte) (n int32, ok bool) {
 			return n, true
 		}
 	}
-	return nowhere, false
+	return noVirtualHost, false
 }
 
 // before finds the longest text that begins key; the star stands for something.
@@ -209,7 +209,7 @@ func (w *wildcards) before(key []byte) (n int32, ok bool) {
 			return n, true
 		}
 	}
-	return nowhere, false
+	return noVirtualHost, false
 }
 
 // appendPorts appends the ports of the domains that a request for port suits,

@@ -14,15 +14,15 @@ type Explanation struct {
 	Authority string // as it was compared with domains
 	// VirtualHost is whose domain fits best; nil: none fits, and there are no Routes.
 	VirtualHost *config.VirtualHost
-	Domain      string            // of VirtualHost, that fits best
-	Others      []OtherHost       // the other virtual hosts, as configured
-	Routes      []*ExplainedRoute // of VirtualHost, as configured
+	Domain      string             // of VirtualHost, that fits best
+	Others      []OtherVirtualHost // the other virtual hosts, as configured
+	Routes      []*ExplainedRoute  // of VirtualHost, as configured
 	// Route is the one that is taken whatever chance says; nil: none.
 	Route *Route
 }
 
-// OtherHost is a virtual host that an exchange does not belong to.
-type OtherHost struct {
+// OtherVirtualHost is a virtual host that an exchange does not belong to.
+type OtherVirtualHost struct {
 	VirtualHost *config.VirtualHost
 	Domain      string // one that fits, too, but less; "": none fits
 }
@@ -61,7 +61,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 			e.VirtualHost, e.Domain = vh, fits
 			continue
 		}
-		e.Others = append(e.Others, OtherHost{vh, fits})
+		e.Others = append(e.Others, OtherVirtualHost{vh, fits})
 	}
 	if e.VirtualHost == nil {
 		return e
@@ -95,7 +95,7 @@ func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) st
 	for i, domain := range vh.Domains {
 		_, _ = d.add(domain, int32(i)) //nolint:gosec // they were added to the table's without error
 	}
-	if at := d.find(authority, scheme); at != nowhere {
+	if at := d.find(authority, scheme); at != noVirtualHost {
 		return vh.Domains[at]
 	}
 	return ""
@@ -155,8 +155,8 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 	case config.PathRegex:
 		kind, holds = "that matches ", r.when.path.MatchString(path)
 	}
-	if r.when != nil && r.when.special != nil {
-		holds = r.when.special.holds(path)
+	if r.when != nil && r.when.pathMatcher != nil {
+		holds = r.when.pathMatcher.holds(path)
 	}
 	why = fmt.Sprintf("path is %q, expected one %s%q", path, kind, m.Path)
 	if kind == "" {
@@ -169,7 +169,7 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 }
 
 // failure says why f does not hold.
-func (f *field) failure(x *protocol.Exchange) string {
+func (f *headerMatcher) failure(x *protocol.Exchange) string {
 	expected := ""
 	switch f.test {
 	case present:
@@ -189,7 +189,7 @@ func (f *field) failure(x *protocol.Exchange) string {
 }
 
 // found says what the values of f are.
-func (f *field) found(x *protocol.Exchange) string {
+func (f *headerMatcher) found(x *protocol.Exchange) string {
 	if value, there, repeats := f.single(x); !repeats {
 		return is(f.name, value, there)
 	}
@@ -211,7 +211,7 @@ func values(x *protocol.Exchange, name string) string {
 }
 
 // variableFailure says what the variables are that x meets none of the groups by.
-func (c *condition) variableFailure(x *protocol.Exchange) string {
+func (c *routeMatcher) variableFailure(x *protocol.Exchange) string {
 	alternatives := make([]string, len(c.variables))
 	for i, group := range c.variables {
 		var failed []string

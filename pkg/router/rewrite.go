@@ -42,7 +42,7 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 		return
 	}
 	if isRPC(x) {
-		if !sendTo(&x.Request, path) {
+		if !setCall(&x.Request, path) {
 			return
 		}
 	} else {
@@ -138,7 +138,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 		if err != nil {
 			return nil, fmt.Errorf("regex_rewrite: %w", err)
 		}
-		replacement, err := expandable(f.RegexRewrite.Substitution, pattern.NumSubexp())
+		replacement, err := expandTemplate(f.RegexRewrite.Substitution, pattern.NumSubexp())
 		if err == nil {
 			err = checkTarget("substitution", f.RegexRewrite.Substitution)
 		}
@@ -160,9 +160,9 @@ func checkTarget(what, s string) error {
 	return nil
 }
 
-// expandable turns \1 into what regexp.Expand understands, ${1}; ${1} and ${name}
+// expandTemplate turns \1 into what regexp.Expand understands, ${1}; ${1} and ${name}
 // stay as they are. \\ is a backslash.
-func expandable(substitution string, groups int) (string, error) {
+func expandTemplate(substitution string, groups int) (string, error) {
 	var out strings.Builder
 	for rest := substitution; ; {
 		before, after, ok := strings.Cut(rest, `\`)
@@ -246,7 +246,7 @@ func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
 		if err != nil {
 			return nil, fmt.Errorf("host_rewrite_path_regex: %w", err)
 		}
-		replacement, err := expandable(f.HostRewritePath.Substitution, pattern.NumSubexp())
+		replacement, err := expandTemplate(f.HostRewritePath.Substitution, pattern.NumSubexp())
 		if err != nil {
 			return nil, fmt.Errorf("host_rewrite_path_regex: %w", err)
 		}

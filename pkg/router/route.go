@@ -13,8 +13,8 @@ type Route struct {
 	Config      *config.Route
 	VirtualHost string // its name
 
-	when  *condition // nil: the path, or nothing, is all that it asks for
-	outer outer      // what it was compiled within
+	when  *routeMatcher // nil: the path, or nothing, is all that it asks for
+	outer inherited     // what it was compiled within
 
 	timeoutFields bool // see WithTimeoutFields
 
@@ -22,12 +22,12 @@ type Route struct {
 	request, response *mutation
 	path              *pathRewrite
 	host              *hostRewrite
-	cluster           *clusterChoice
+	cluster           *clusterSelector
 	hash              []hashPolicy
 }
 
-// outer is what a route inherits of its virtual host and table; nil for nothing.
-type outer struct{ request, response *mutation }
+// inherited is what a route inherits of its virtual host and table; nil for nothing.
+type inherited struct{ request, response *mutation }
 
 // RewriteRequest makes the request what the upstream is to see: header mutations of the
 // weighted cluster that was chosen (Record.Choice), the route, the virtual host and the
@@ -58,11 +58,11 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 
 // MutatesResponse reports whether MutateResponse changes anything.
 func (r *Route) MutatesResponse() bool {
-	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.shares, func(s share) bool { return s.response != nil })
+	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.shares, func(s weightedCluster) bool { return s.response != nil })
 }
 
 // share is the weighted cluster that was chosen for x, nil if there are none.
-func (r *Route) share(x *protocol.Exchange) *share {
+func (r *Route) share(x *protocol.Exchange) *weightedCluster {
 	if r.cluster == nil || r.cluster.shares == nil {
 		return nil
 	}

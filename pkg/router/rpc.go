@@ -34,10 +34,10 @@ func isRouting(name string) bool {
 	return false
 }
 
-// sendTo makes the call r one of "/service/method". A path that is not of this
+// setCall makes the call r one of "/service/method". A path that is not of this
 // form changes nothing, and false is returned.
-func sendTo(r *protocol.Request, path string) bool {
-	service, method, ok := callee(path)
+func setCall(r *protocol.Request, path string) bool {
+	service, method, ok := parseCall(path)
 	if ok {
 		setField(&r.Header, xprotocol.FieldService, service)
 		setField(&r.Header, xprotocol.FieldMethod, method)
@@ -45,9 +45,9 @@ func sendTo(r *protocol.Request, path string) bool {
 	return ok
 }
 
-// callee returns the service and the method that a path names. The service may
+// parseCall returns the service and the method that a path names. The service may
 // have slashes.
-func callee(path string) (service, method string, ok bool) {
+func parseCall(path string) (service, method string, ok bool) {
 	end := strings.LastIndexByte(path, '/')
 	if end <= 0 || end == len(path)-1 {
 		return "", "", false

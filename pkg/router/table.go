@@ -16,14 +16,14 @@ type Table struct {
 
 	config            *config.RouteTable
 	domains           *domains
-	request, response *mutation // of the table; nil: nothing
-	hosts             []host    // by number of the virtual host
-	routes            []*Route  // in the order of configuration
+	request, response *mutation     // of the table; nil: nothing
+	hosts             []virtualHost // by number of the virtual host
+	routes            []*Route      // in the order of configuration
 }
 
-// host is a virtual host. What it points to is shared by all tables that have been
+// virtualHost is a virtual host. What it points to is shared by all tables that have been
 // compiled of what the virtual host was, and is.
-type host struct {
+type virtualHost struct {
 	config            *config.VirtualHost
 	first             int       // place of its first route in the table's
 	request, response *mutation // its own, followed by the table's; nil: nothing
@@ -42,12 +42,12 @@ type hostIndex struct {
 
 // link is a route as a part of its chain.
 type link struct {
-	next int32      // the next route of the chain
-	when *condition // nil: the path, or nothing, is all that it asks for
+	next int32         // the next route of the chain
+	when *routeMatcher // nil: the path, or nothing, is all that it asks for
 }
 
-// end closes a chain; it is above every index.
-const end = math.MaxInt32
+// endOfChain closes a chain; it is above every index.
+const endOfChain = math.MaxInt32
 
 // Name returns the table's name.
 func (t *Table) Name() string { return t.config.Name }
@@ -75,8 +75,8 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		authority, _ = splitPort(authority)
 	}
 	n := t.domains.find(authority, x.Request.Scheme)
-	if n == nowhere {
-		return nowhere
+	if n == noVirtualHost {
+		return noVirtualHost
 	}
 	host := &t.hosts[n]
 	path, _, _ := strings.Cut(x.Request.Path, "?")
@@ -90,13 +90,13 @@ func (t *Table) Find(x *protocol.Exchange) int {
 		}
 	}
 	best = s.first(host.index.regex, best)
-	if best == end && path == "*" {
+	if best == endOfChain && path == "*" {
 		// OPTIONS for a server as a whole (RFC 9112 3.2.4) goes where its root goes.
 		s.path = "/"
 		best = s.first(host.index.regex, s.tree(host.index.tree, host.index.paths))
 	}
-	if best == end {
-		return nowhere
+	if best == endOfChain {
+		return noVirtualHost
 	}
 	return host.first + int(best)
 }
@@ -111,7 +111,7 @@ type search struct {
 
 // tree returns the first route among those that fit the path.
 func (s *search) tree(t *tree, root int32) int32 {
-	best := int32(end)
+	best := int32(endOfChain)
 	n := &t.nodes[root]
 	for rest := s.path; ; {
 		best = s.first(n.prefix, best)

@@ -63,7 +63,7 @@ func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 func (t *tree) grow(n int) int32 {
 	first := len(t.nodes)
 	for range n {
-		t.nodes = append(t.nodes, node{prefix: end, exact: end})
+		t.nodes = append(t.nodes, node{prefix: endOfChain, exact: endOfChain})
 		t.keys = append(t.keys, 0)
 	}
 	return int32(first)

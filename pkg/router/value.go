@@ -20,13 +20,13 @@ func (e expressions) value(m *config.ValueMatch) (headermatch.Matcher, error) {
 	return headermatch.New(*m, whole), err
 }
 
-// queryTest is a condition on a parameter of the query.
-type queryTest struct {
+// queryMatcher is a condition on a parameter of the query.
+type queryMatcher struct {
 	name string
 	is   headermatch.Matcher
 }
 
-func (q *queryTest) holds(x *protocol.Exchange) bool {
+func (q *queryMatcher) holds(x *protocol.Exchange) bool {
 	_, query, _ := strings.Cut(x.Request.Path, "?")
 	return q.is.Match(parameter(query, q.name))
 }
@@ -59,34 +59,34 @@ func parameter(query, name string) (value string, ok bool) {
 	return "", false
 }
 
-// chance is a share of what happens.
-type chance struct {
+// fraction is a share of what happens.
+type fraction struct {
 	below uint64 // out of 2^64
 }
 
-// newChance returns the chance of a percentage, nil if it is certain.
-func newChance(percent float64) (*chance, error) {
+// newFraction returns the chance of a percentage, nil if it is certain.
+func newFraction(percent float64) (*fraction, error) {
 	switch {
 	case percent >= 100:
 		return nil, nil //nolint:nilnil // as it says
 	case percent >= 0:
-		return &chance{below: uint64(percent / 100 * math.MaxUint64)}, nil
+		return &fraction{below: uint64(percent / 100 * math.MaxUint64)}, nil
 	}
 	return nil, fmt.Errorf("a chance of %v percent", percent)
 }
 
-// comes reports whether it happens now: never without random.
-func (c *chance) comes(random func() uint64) bool {
+// sample reports whether it happens now: never without random.
+func (c *fraction) sample(random func() uint64) bool {
 	return random != nil && random() < c.below
 }
 
-// pathTest is a condition on the path that the tree of paths does not answer.
-type pathTest struct {
+// pathMatcher is a condition on the path that the tree of paths does not answer.
+type pathMatcher struct {
 	is       headermatch.Matcher
 	segments bool
 }
 
-func (p *pathTest) holds(path string) bool {
+func (p *pathMatcher) holds(path string) bool {
 	if !p.is.MatchValue(path) {
 		return false
 	}
@@ -94,8 +94,8 @@ func (p *pathTest) holds(path string) bool {
 	return !p.segments || len(path) == at || path[at] == '/' || strings.HasSuffix(p.is.Text, "/")
 }
 
-// pathTest compiles the path of m if the tree does not know its kind; nil if it does.
-func newPathTest(m *config.Match) *pathTest {
+// newPathMatcher compiles the path of m if the tree does not know its kind; nil if it does.
+func newPathMatcher(m *config.Match) *pathMatcher {
 	kind := config.ValueExact
 	switch {
 	case m.PathKind == config.PathSegments:
@@ -108,5 +108,5 @@ func newPathTest(m *config.Match) *pathTest {
 		return nil
 	}
 	is := headermatch.New(config.ValueMatch{Kind: kind, Text: m.Path, IgnoreCase: m.IgnoreCase}, nil)
-	return &pathTest{is: is, segments: m.PathKind == config.PathSegments}
+	return &pathMatcher{is: is, segments: m.PathKind == config.PathSegments}
 }

@@ -54,8 +54,8 @@ func TestValues(t *testing.T) {
 	}
 }
 
-// special is a table whose only virtual host has one route with the given match.
-func special(t *testing.T, m config.Match) *Table {
+// tableOf returns a table whose only virtual host has one route with the given match.
+func tableOf(t *testing.T, m config.Match) *Table {
 	t.Helper()
 	table, err := Compile(&config.RouteTable{Name: "t", VirtualHosts: []*config.VirtualHost{{
 		Name: "v", Domains: []string{"*"},
@@ -99,7 +99,7 @@ func TestSpecialMatches(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			x := &protocol.Exchange{Request: protocol.Request{Authority: "h", Path: tt.path, Method: "GET"}}
-			if got := special(t, tt.match).Match(x) != nil; got != tt.want {
+			if got := tableOf(t, tt.match).Match(x) != nil; got != tt.want {
 				t.Errorf("%s matches = %v, want %v", tt.path, got, tt.want)
 			}
 		})
@@ -109,7 +109,7 @@ func TestSpecialMatches(t *testing.T) {
 // A share of the requests is a share of many requests.
 func TestChance(t *testing.T) {
 	percent := 25.0
-	table, x, n := special(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
+	table, x, n := tableOf(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
 	if table.Match(x) != nil {
 		t.Error("a share of the requests without anything that decides")
 	}
@@ -131,11 +131,11 @@ func TestFieldsOfOneNameAreNotJoined(t *testing.T) {
 	x.Request.Header.Add("x-a", "1")
 	x.Request.Header.Add("x-A", "2")
 	for text, want := range map[string]bool{"1": true, "2": true, "1,2": false} {
-		table := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text}}}})
+		table := tableOf(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text}}}})
 		if got := table.Match(x) != nil; got != want {
 			t.Errorf("the fields meet %q: %t, want %t", text, got, want)
 		}
-		inverted := special(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text, Invert: true}}}})
+		inverted := tableOf(t, config.Match{Headers: []config.HeaderMatch{{Name: "X-A", Is: &config.ValueMatch{Text: text, Invert: true}}}})
 		if got := inverted.Match(x) != nil; got == want {
 			t.Errorf("the fields meet anything but %q: %t, want %t", text, got, !want)
 		}

@@ -25,12 +25,12 @@ type Demand struct{ set *Set }
 // Demand returns the demand for the set's clusters.
 func (s *Set) Demand() Demand { return Demand{s} }
 
-// Asked receives when Take may have something. It is one receiver's.
-func (d Demand) Asked() <-chan struct{} { return d.set.env.desk.Asked() }
+// Requested receives when Take may have something. It is one receiver's.
+func (d Demand) Requested() <-chan struct{} { return d.set.env.desk.Asked() }
 
-// Take returns the names of the clusters whose hosts were asked for since it was called
+// TakeRequested returns the names of the clusters whose hosts were asked for since it was called
 // last, in order. Some may have hosts by now, or not be configured any more.
-func (d Demand) Take() []string { return d.set.env.desk.Take() }
+func (d Demand) TakeRequested() []string { return d.set.env.desk.Take() }
 
 // Used reports whether an exchange is in a cluster, or has come since it was called last.
 func (d Demand) Used(name string) bool {

@@ -42,9 +42,9 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 				}
 			})
 		}
-		<-s.Demand().Asked()
+		<-s.Demand().Requested()
 		synctest.Wait()
-		if got := s.Demand().Take(); !slices.Equal(got, []string{"web"}) {
+		if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
 			t.Errorf("asked for %v, want web once", got)
 		}
 		if d := s.Describe()[0]; d.Pending != exchanges || !d.Asleep {
@@ -53,7 +53,7 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 		apply(t, s, awake("web", "a"))
 		serving.Wait()
 		do(t, c)
-		if got := s.Demand().Take(); len(got) != 0 {
+		if got := s.Demand().TakeRequested(); len(got) != 0 {
 			t.Errorf("asked for %v though the hosts are there", got)
 		}
 		if d := s.Describe()[0]; d.Pending != 0 || d.Asleep {
@@ -159,7 +159,7 @@ func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
 	if protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 		t.Errorf("Assign = %v, want not supplied", err)
 	}
-	if got := s.Demand().Take(); !slices.Equal(got, []string{"web"}) {
+	if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
 		t.Errorf("asked for %v, want web", got)
 	}
 	apply(t, s, awake("web", "a"))

@@ -34,7 +34,7 @@ func filtered(message, settings, routes string) string {
 // TestClustersThatStaticResourcesName that there are not are told of by field, with the
 // nearest name: routes are refused as Envoy refuses them, everything else is warned of.
 func TestClustersThatStaticResourcesName(t *testing.T) {
-	built := resource.Kinds{Filters: []filter.Stream{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
+	built := resource.Kinds{Filters: []filter.StreamFilterFactory{extauthz.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind()}}
 	const manager = "static_resources.listeners[0].filter_chains[0].filters[0].typed_config."
 	const route = manager + "route_config.virtual_hosts[0].routes[0].route."
 	to := func(action string) string { return httpListener("a", 80, fmt.Sprintf(inlineRoutes, action)) }

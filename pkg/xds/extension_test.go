@@ -30,7 +30,7 @@ type csrfSettings struct {
 
 // kinds are what listeners and routes of the tests may ask for.
 func kinds() resource.Kinds {
-	return resource.Kinds{Filters: []filter.Stream{
+	return resource.Kinds{Filters: []filter.StreamFilterFactory{
 		{Name: "cors", Config: func() any { return &struct{}{} }},
 		{Name: "csrf", Config: func() any { return &csrfSettings{} }},
 	}}

@@ -8,5 +8,5 @@ import (
 
 // builtKinds are filters whose settings are nested without a limit of their own.
 func builtKinds() resource.Kinds {
-	return resource.Kinds{Filters: []filter.Stream{rbac.Kind()}}
+	return resource.Kinds{Filters: []filter.StreamFilterFactory{rbac.Kind()}}
 }

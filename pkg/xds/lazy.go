@@ -13,10 +13,10 @@ import (
 // OnDemand is where exchanges come for what is left with the control plane until it is
 // used. Safe for concurrent use.
 type OnDemand interface {
-	// Asked receives when Take may have something.
-	Asked() <-chan struct{}
-	// Take returns the names of what was asked for since it was called last.
-	Take() []string
+	// Requested receives when Take may have something.
+	Requested() <-chan struct{}
+	// TakeRequested returns the names of what was asked for since it was called last.
+	TakeRequested() []string
 	// Used reports whether what has a name is being used, or was since this was called
 	// last.
 	Used(name string) bool
@@ -42,7 +42,7 @@ func (s *Source) beginNaps() {
 	n.sweep = time.NewTimer(time.Hour)
 	n.sweep.Stop()
 	if s.world.lazy = newLazy(s.o.Bootstrap.Lazy); s.world.lazy != nil {
-		n.clusters, n.tables = s.o.Clusters.Asked(), s.o.Tables.Asked()
+		n.clusters, n.tables = s.o.Clusters.Requested(), s.o.Tables.Requested()
 	}
 	if s.o.Metrics != nil {
 		s.o.Metrics.Func(metrics.XDSAsleep, func() float64 { return float64(n.asleepClusters.Load()) }, "cluster")
@@ -70,10 +70,10 @@ func (s *Source) rouse(ctx context.Context) {
 	now := time.Now()
 	s.world.mark()
 	began := false
-	for _, name := range s.o.Clusters.Take() {
+	for _, name := range s.o.Clusters.TakeRequested() {
 		began = s.world.wakeCluster(name, now) || began
 	}
-	for _, name := range s.o.Tables.Take() {
+	for _, name := range s.o.Tables.TakeRequested() {
 		began = s.world.wakeTable(name, now) || began
 	}
 	if began {

@@ -25,9 +25,9 @@ func newCallers() *callers {
 	return &callers{bell: make(chan struct{}, 1), using: map[string]bool{}}
 }
 
-func (c *callers) Asked() <-chan struct{} { return c.bell }
+func (c *callers) Requested() <-chan struct{} { return c.bell }
 
-func (c *callers) Take() []string {
+func (c *callers) TakeRequested() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	names := c.names

@@ -112,7 +112,7 @@ func chainName(l *config.Listener, at int) string {
 
 // checkInspectors warns of what is looked at for nothing. What the chains ask for is
 // looked at in any case.
-func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chainmatch.Asks) {
+func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chainmatch.Needs) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
 		switch {

@@ -38,7 +38,7 @@ func (r *reader) filterConfig(at document.Node, name string, settings document.N
 }
 
 // filter finds a stream filter by name; nil after a report.
-func (r *reader) filter(at document.Node, name string) *filter.Stream {
+func (r *reader) filter(at document.Node, name string) *filter.StreamFilterFactory {
 	if f := r.filters[name]; f != nil {
 		return f
 	}

@@ -8,7 +8,7 @@ import (
 )
 
 // gate finds a network filter that decides about connections; nil: it is none.
-func (r *reader) gate(name string) *filter.Connection {
+func (r *reader) gate(name string) *filter.ConnectionFilterFactory {
 	for i := range r.kinds.Gates {
 		if g := &r.kinds.Gates[i]; strings.EqualFold(g.Name, name) {
 			return g
@@ -28,7 +28,7 @@ func (r *reader) networkFilters() []string {
 
 // readGate converts a network filter that decides about connections, of which out has
 // those before it.
-func (r *reader) readGate(f *networkFilterJSON, kind *filter.Connection, out *config.FilterChain) {
+func (r *reader) readGate(f *networkFilterJSON, kind *filter.ConnectionFilterFactory, out *config.FilterChain) {
 	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
 		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q stands behind the one that serves connections: it would decide about none", kind.Name)
 	}
@@ -49,7 +49,7 @@ func (r *reader) checkGates(j *filterChainJSON, out *config.FilterChain) {
 		r.report.Errorf(j.Node.Get("filters"), "%q serves no connection: expected a %q or %q behind it", out.Gates[0].Name, ProxyFilter, TCPProxyFilter)
 	case out.TCPProxy == nil:
 		for _, g := range out.Gates {
-			if r.gate(g.Name).Watch != nil {
+			if r.gate(g.Name).NewObserver != nil {
 				r.report.Errorf(j.Node.Get("filters"), "the network filter %q watches what a %q carries, and there is none behind it", g.Name, TCPProxyFilter)
 			}
 		}

@@ -29,7 +29,7 @@ func (r *reader) watchForFilters() {
 			continue // reported
 		}
 		for _, f := range use.model.StreamFilters {
-			d, ok := f.Config.(filter.OutlierDetector)
+			d, ok := f.Config.(filter.OutlierPolicy)
 			if !ok {
 				continue
 			}

@@ -13,9 +13,9 @@ import (
 // schema knows. The zero value builds nothing. It is read only.
 type Kinds struct {
 	Protocols      []config.Protocol
-	NetworkFilters []string            // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
-	Gates          []filter.Connection // network filters before these
-	StreamFilters  []filter.Stream
+	NetworkFilters []string                         // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
+	Gates          []filter.ConnectionFilterFactory // network filters before these
+	StreamFilters  []filter.StreamFilterFactory
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy
 	XDS            bool // more of the configuration may come from a control plane

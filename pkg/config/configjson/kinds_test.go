@@ -40,7 +40,7 @@ type ejectorSettings struct {
 	Hosts int `key:"hosts" doc:"Hosts." example:"2"`
 }
 
-// Outlier is filter.OutlierDetector's.
+// Outlier is filter.OutlierPolicy's.
 func (s *ejectorSettings) Outlier() *config.Outlier {
 	if s.Hosts == 0 {
 		return nil
@@ -56,11 +56,11 @@ func testKinds() Kinds {
 		DubboRegistries: []string{"memory", "zookeeper"},
 		Protocols:       []config.Protocol{config.HTTP1, config.Dubbo, config.Bolt, config.BoltV2},
 		NetworkFilters:  []string{ProxyFilter, TCPProxyFilter, UDPProxyFilter},
-		Gates: []filter.Connection{
+		Gates: []filter.ConnectionFilterFactory{
 			{Name: "rbac", Config: func() any { return &map[string]any{} }},
-			{Name: "istio_stats", Config: func() any { return &map[string]any{} }, Watch: func(any, filter.Env) (filter.Watcher, error) { return nil, nil }},
+			{Name: "istio_stats", Config: func() any { return &map[string]any{} }, NewObserver: func(any, filter.Env) (filter.SessionObserver, error) { return nil, nil }},
 		},
-		StreamFilters: []filter.Stream{
+		StreamFilters: []filter.StreamFilterFactory{
 			{Name: "fault", Config: func() any { return &faultSettings{} }},
 			{Name: "mirror", Config: func() any { return &mirrorSettings{} }},
 			{Name: "payload_limit", Config: func() any { return &limitSettings{} }},

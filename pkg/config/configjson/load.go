@@ -125,7 +125,7 @@ type reader struct {
 
 	documents []source
 	snapshot  config.Snapshot
-	filters   map[string]*filter.Stream
+	filters   map[string]*filter.StreamFilterFactory
 	clusters  map[string]*config.Cluster
 	fixed     map[string]bool // clusters of static_resources, by name
 	tables    map[string]*table
@@ -142,7 +142,7 @@ func newReader(file string, k Kinds, o Options) *reader {
 	r := &reader{
 		file: file, kinds: k, env: o.Env, files: o.Files,
 		report:   &document.Report{},
-		filters:  make(map[string]*filter.Stream, len(k.StreamFilters)),
+		filters:  make(map[string]*filter.StreamFilterFactory, len(k.StreamFilters)),
 		clusters: map[string]*config.Cluster{}, fixed: map[string]bool{},
 		tables: map[string]*table{}, addresses: map[string]bool{},
 		lints: o.Lint,

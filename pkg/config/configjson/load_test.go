@@ -33,7 +33,7 @@ func exampleKinds() Kinds {
 		"adaptive_concurrency", "compressor", "cors", "csrf", "decompressor", "dubbo_stream", "ext_authz", "fault", "flowControlFilter", "gzip", "header_mutation", "header_to_metadata", "istio_stats", "peer_metadata",
 		"healthcheck", "ip_access", "jwt_authn", "local_ratelimit", "mirror", "payload_limit", "rbac",
 	} {
-		k.StreamFilters = append(k.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
+		k.StreamFilters = append(k.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
 	}
 	return k
 }
@@ -348,7 +348,7 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 		"rbac", "peer_metadata", "local_ratelimit", "istio_stats", "ip_access", "healthcheck", "flowControlFilter", "adaptive_concurrency",
 		"jwt_authn", "header_to_metadata", "header_mutation", "gzip", "ext_authz", "dubbo_stream", "decompressor", "csrf", "cors", "compressor",
 	} {
-		kinds.StreamFilters = append(kinds.StreamFilters, filter.Stream{Name: name, Config: func() any { return &map[string]any{} }})
+		kinds.StreamFilters = append(kinds.StreamFilters, filter.StreamFilterFactory{Name: name, Config: func() any { return &map[string]any{} }})
 	}
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(kinds.Schema()))
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 type Policy struct {
 	// Encoders are the codings to choose from; of those that a caller likes alike the
 	// first is taken.
-	Encoders []*Encoders
+	Encoders []*EncoderPool
 	// MinLength is the declared length, in bytes, below which content is left as it
 	// is. Content of unknown length is never below it.
 	MinLength int64
@@ -66,7 +66,7 @@ func (c *compressor) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method != "" && !listed(h, "Cache-Control", "no-transform") && !protocol.IsGRPC(h) {
-		x.PushFinisher(c.answers[Choose(h, c.offered)])
+		x.PushFinisher(c.answers[Negotiate(h, c.offered)])
 		if c.policy.HideRequest {
 			h.Del("Accept-Encoding")
 		}
@@ -77,7 +77,7 @@ func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 // answer is what is done with the answer for a caller that chose a coding.
 type answer struct {
 	*compressor
-	encoders *Encoders // nil: none
+	encoders *EncoderPool // nil: none
 }
 
 // Finish is protocol.Finisher's.

@@ -21,7 +21,7 @@ func exchanged(t *testing.T, p Policy, ask func(*protocol.Exchange), change func
 	if ask != nil {
 		ask(x)
 	}
-	p.Encoders = []*Encoders{encodersOf(t, Gzip, 1)}
+	p.Encoders = []*EncoderPool{encodersOf(t, Gzip, 1)}
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/html; charset=utf-8", text(1<<10))
 		if change != nil {
@@ -162,7 +162,7 @@ func TestFailuresAreLeftAlone(t *testing.T) {
 
 func TestAnswersThatAreLeftAloneCostNothing(t *testing.T) {
 	p := html()
-	p.Encoders = []*Encoders{encodersOf(t, Gzip, 1)}
+	p.Encoders = []*EncoderPool{encodersOf(t, Gzip, 1)}
 	s := Compress(p)(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "image/png", "picture")
 		return nil

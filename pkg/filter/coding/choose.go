@@ -21,9 +21,9 @@ const (
 
 func (c Coding) String() string { return [...]string{"identity", "gzip", "zstd"}[c] }
 
-// Named returns the coding that a field calls name, in any case; ok is false for
+// ParseCoding returns the coding that a field calls name, in any case; ok is false for
 // those that are not built.
-func Named(name string) (c Coding, ok bool) {
+func ParseCoding(name string) (c Coding, ok bool) {
 	switch {
 	case protocol.EqualFold(name, "gzip"), protocol.EqualFold(name, "x-gzip"): // RFC 9110 8.4.1.3
 		return Gzip, true
@@ -38,11 +38,11 @@ func Named(name string) (c Coding, ok bool) {
 // unsaid is the weight of what a request does not mention.
 const unsaid = -1
 
-// Choose returns the coding that the request's Accept-Encoding fields prefer
+// Negotiate returns the coding that the request's Accept-Encoding fields prefer
 // (RFC 9110 12.5.3): of those offered the one with the greatest weight, the
 // first of equals; Identity if none is acceptable, or the caller would rather have
 // that. A request without the field gets what the origin sent.
-func Choose(request *protocol.Header, offered []Coding) Coding {
+func Negotiate(request *protocol.Header, offered []Coding) Coding {
 	weights := [codings]int{unsaid, unsaid, unsaid}
 	rest := unsaid // of what is not named: "*"
 	for name, value := range request.All() {
@@ -56,7 +56,7 @@ func Choose(request *protocol.Header, offered []Coding) Coding {
 			}
 			if name == "*" {
 				rest = max(rest, weight)
-			} else if c, known := Named(name); known {
+			} else if c, known := ParseCoding(name); known {
 				weights[c] = max(weights[c], weight)
 			}
 		}

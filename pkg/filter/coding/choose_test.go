@@ -47,7 +47,7 @@ func TestCallersGetWhatTheyLikeBest(t *testing.T) {
 			for _, value := range test.fields {
 				h.Add("accept-encoding", value)
 			}
-			if got := Choose(&h, test.offered); got != test.want {
+			if got := Negotiate(&h, test.offered); got != test.want {
 				t.Errorf("Choose(%q) = %v, want %v", test.fields, got, test.want)
 			}
 		})
@@ -58,7 +58,7 @@ func TestChoosingAllocatesNothing(t *testing.T) {
 	var h protocol.Header
 	h.Add("Accept-Encoding", "gzip, deflate, br;q=0.9, zstd;q=0.5, *;q=0.1")
 	offered := []Coding{Zstd, Gzip}
-	if n := testing.AllocsPerRun(100, func() { Choose(&h, offered) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { Negotiate(&h, offered) }); n != 0 {
 		t.Errorf("Choose allocates %v times, want 0", n)
 	}
 }
@@ -70,7 +70,7 @@ func FuzzChoose(f *testing.F) {
 	f.Fuzz(func(t *testing.T, value string) {
 		var h protocol.Header
 		h.Add("Accept-Encoding", value)
-		if got := Choose(&h, []Coding{Gzip}); got != Identity && got != Gzip {
+		if got := Negotiate(&h, []Coding{Gzip}); got != Identity && got != Gzip {
 			t.Errorf("Choose(%q) = %v, which is not offered", value, got)
 		}
 	})

@@ -35,9 +35,9 @@ type encoder interface {
 	Reset(to io.Writer)
 }
 
-// Encoders compress bodies in one coding at one level. Their memory is used again.
+// EncoderPool compress bodies in one coding at one level. Their memory is used again.
 // Safe for concurrent use.
-type Encoders struct {
+type EncoderPool struct {
 	coding Coding // immutable
 	level  int    // immutable
 	idle   sync.Pool
@@ -47,12 +47,12 @@ type Encoders struct {
 
 // Counters are where Encoders account; none is nil. Before and After count bytes
 // of content.
-type Counters struct{ Answers, Before, After *metrics.Counter }
+type Counters struct{ Responses, Before, After *metrics.Counter }
 
 // NewEncoders returns encoders of c: Gzip with the levels 1 to 9, or Zstd with the
 // levels 1 to 22 as zstd counts them, of which those that are close are the same.
-func NewEncoders(c Coding, level int, count Counters) (*Encoders, error) {
-	e := &Encoders{coding: c, level: level, answers: count.Answers, before: count.Before, after: count.After}
+func NewEncoders(c Coding, level int, count Counters) (*EncoderPool, error) {
+	e := &EncoderPool{coding: c, level: level, answers: count.Responses, before: count.Before, after: count.After}
 	w, err := e.make()
 	if err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func NewEncoders(c Coding, level int, count Counters) (*Encoders, error) {
 }
 
 // Coding returns what bodies are compressed in.
-func (e *Encoders) Coding() Coding { return e.coding }
+func (e *EncoderPool) Coding() Coding { return e.coding }
 
-func (e *Encoders) make() (encoder, error) {
+func (e *EncoderPool) make() (encoder, error) {
 	switch e.coding {
 	case Gzip:
 		return gzip.NewWriterLevel(io.Discard, e.level)
@@ -77,7 +77,7 @@ func (e *Encoders) make() (encoder, error) {
 	return nil, fmt.Errorf("there is no encoder of %v", e.coding)
 }
 
-func (e *Encoders) take() *work {
+func (e *EncoderPool) take() *work {
 	if w, ok := e.idle.Get().(*work); ok {
 		return w
 	}
@@ -88,7 +88,7 @@ func (e *Encoders) take() *work {
 	return &work{encoder: made}
 }
 
-func (e *Encoders) give(w *work) {
+func (e *EncoderPool) give(w *work) {
 	if cap(w.out) > keptSize {
 		w.out = nil
 	}
@@ -115,7 +115,7 @@ func (w *work) Write(p []byte) (int, error) {
 // source is. When source has nothing at hand, what was read of it can be read
 // compressed: who sends piece by piece is received piece by piece. Closing it closes
 // source; both once.
-func (e *Encoders) Compress(source protocol.Body, length int64) protocol.Body {
+func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
 	e.answers.Add(1)
 	b := &compressed{source: source, from: e, work: e.take(), left: length}
 	b.work.encoder.Reset(b.work)
@@ -132,7 +132,7 @@ const (
 
 type compressed struct {
 	source protocol.Body // immutable
-	from   *Encoders     // immutable
+	from   *EncoderPool  // immutable
 	state  atomic.Uint32 // resting, reading or closed
 
 	// Of the reader; of Close once it rests.

@@ -20,7 +20,7 @@ func counters() Counters {
 	return Counters{new(metrics.Counter), new(metrics.Counter), new(metrics.Counter)}
 }
 
-func encodersOf(t testing.TB, c Coding, level int) *Encoders {
+func encodersOf(t testing.TB, c Coding, level int) *EncoderPool {
 	t.Helper()
 	e, err := NewEncoders(c, level, counters())
 	if err != nil {

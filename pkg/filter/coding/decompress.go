@@ -42,17 +42,17 @@ type decoder interface {
 	Reset(from io.Reader) error
 }
 
-// Decoders decompress bodies in one coding. Their memory is used again. Safe for
+// DecoderPool decompress bodies in one coding. Their memory is used again. Safe for
 // concurrent use.
-type Decoders struct {
+type DecoderPool struct {
 	coding Coding // immutable
 	limits Limits // immutable
 	idle   sync.Pool
 }
 
 // NewDecoders returns decoders of c, Gzip or Zstd.
-func NewDecoders(c Coding, limits Limits) (*Decoders, error) {
-	d := &Decoders{coding: c, limits: limits}
+func NewDecoders(c Coding, limits Limits) (*DecoderPool, error) {
+	d := &DecoderPool{coding: c, limits: limits}
 	made, err := d.make()
 	if err != nil {
 		return nil, err
@@ -62,9 +62,9 @@ func NewDecoders(c Coding, limits Limits) (*Decoders, error) {
 }
 
 // Coding returns what bodies are decompressed from.
-func (d *Decoders) Coding() Coding { return d.coding }
+func (d *DecoderPool) Coding() Coding { return d.coding }
 
-func (d *Decoders) make() (decoder, error) {
+func (d *DecoderPool) make() (decoder, error) {
 	switch d.coding {
 	case Gzip:
 		return new(gzip.Reader), nil
@@ -75,7 +75,7 @@ func (d *Decoders) make() (decoder, error) {
 	return nil, fmt.Errorf("there is no decoder of %v", d.coding)
 }
 
-func (d *Decoders) take() decoder {
+func (d *DecoderPool) take() decoder {
 	if r, ok := d.idle.Get().(decoder); ok {
 		return r
 	}
@@ -90,7 +90,7 @@ func (d *Decoders) take() decoder {
 // ErrTooLarge in it, before anything is returned that exceeds the limits; content
 // that is not what it says to be ends in one of MalformedRequest. An empty source is
 // empty. It is a protocol.Rewinder if source is.
-func (d *Decoders) Decompress(source protocol.Body) protocol.Body {
+func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
 	return &decompressed{Body: source, from: d}
 }
 
@@ -99,9 +99,9 @@ func (d *Decoders) Decompress(source protocol.Body) protocol.Body {
 type decompressed struct {
 	protocol.Body // compressed
 
-	from    *Decoders // immutable
-	decoder decoder   // nil: reading has not begun, or is over
-	err     error     // what Read returns from now on
+	from    *DecoderPool // immutable
+	decoder decoder      // nil: reading has not begun, or is over
+	err     error        // what Read returns from now on
 
 	taken  int64 // compressed bytes
 	given  int64 // decompressed bytes

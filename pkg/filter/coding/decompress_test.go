@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-func decodersOf(t testing.TB, c Coding, l Limits) *Decoders {
+func decodersOf(t testing.TB, c Coding, l Limits) *DecoderPool {
 	t.Helper()
 	d, err := NewDecoders(c, l)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // the codings, and only in that; others pass as they are. What exceeds the limits, or
 // is not what it says to be, is refused: decompressed counts all that are begun, and
 // refused those.
-func Decompress(decoders []*Decoders, decompressed, refused *metrics.Counter) filter.Filter {
+func Decompress(decoders []*DecoderPool, decompressed, refused *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		return &decompressor{decoders, decompressed, refused, protocol.Async(next)}
 	}
@@ -21,7 +21,7 @@ func Decompress(decoders []*Decoders, decompressed, refused *metrics.Counter) fi
 
 // decompressor is immutable but for its counters.
 type decompressor struct {
-	decoders []*Decoders
+	decoders []*DecoderPool
 	begun    *metrics.Counter
 	refused  *metrics.Counter
 	next     protocol.AsyncService
@@ -48,7 +48,7 @@ func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // of returns the decoders of a request's content; nil: there are none, or there is
 // more than one coding around it.
-func (d *decompressor) of(h *protocol.Header) *Decoders {
+func (d *decompressor) of(h *protocol.Header) *DecoderPool {
 	said := ""
 	for name, value := range h.All() {
 		if protocol.EqualFold(name, "Content-Encoding") {
@@ -62,7 +62,7 @@ func (d *decompressor) of(h *protocol.Header) *Decoders {
 			return nil
 		}
 	}
-	c, ok := Named(said)
+	c, ok := ParseCoding(said)
 	if !ok || c == Identity {
 		return nil
 	}

@@ -58,7 +58,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 			var begun, refused metrics.Counter
 			app := new(received)
 			limits := Limits{Size: 1000}
-			s := Decompress([]*Decoders{decodersOf(t, Gzip, limits), decodersOf(t, Zstd, limits)}, &begun, &refused)(app)
+			s := Decompress([]*DecoderPool{decodersOf(t, Gzip, limits), decodersOf(t, Zstd, limits)}, &begun, &refused)(app)
 			err := s.Serve(t.Context(), x)
 			if got := protocol.ReasonOf(err); got != test.reason || (refused.Value() == 1) != test.refused {
 				t.Fatalf("Serve = %v, %d refused; want %v", err, refused.Value(), test.reason)

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Calls is a filter.Calls whose clusters are services of the test. Its fields are set
+// Calls is a filter.ClusterClient whose clusters are services of the test. Its fields are set
 // before the first use.
 type Calls struct {
 	Clusters map[string]protocol.Service
@@ -18,7 +18,7 @@ type Calls struct {
 	tasks sync.WaitGroup
 }
 
-// Call is filter.Calls's.
+// Call is filter.ClusterClient's.
 func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
 	s := c.Clusters[to.Cluster]
 	if s == nil {
@@ -31,7 +31,7 @@ func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange
 	return receive()
 }
 
-// Hosts is filter.Calls's.
+// Hosts is filter.ClusterClient's.
 func (c *Calls) Hosts(cluster string) (usable, all int) {
 	if c.Clusters[cluster] == nil {
 		return 0, 0
@@ -43,7 +43,7 @@ func (c *Calls) Hosts(cluster string) (usable, all int) {
 	return all - c.Down[cluster], all
 }
 
-// Go is filter.Calls's. A panic is contained, as a server does it.
+// Go is filter.ClusterClient's. A panic is contained, as a server does it.
 func (c *Calls) Go(f func(ctx context.Context)) {
 	c.tasks.Go(func() {
 		_ = contained(func() error { f(context.Background()); return nil }) // the test sees what is held

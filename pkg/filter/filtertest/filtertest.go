@@ -22,7 +22,7 @@ type Settings string
 
 // Decode reads s for a filter of the kind, and ends the test if anything is
 // wrong with it.
-func Decode(t testing.TB, kind filter.Stream, s Settings) any {
+func Decode(t testing.TB, kind filter.StreamFilterFactory, s Settings) any {
 	t.Helper()
 	cfg, problems := decode(kind, s)
 	if problems != "" {
@@ -31,9 +31,9 @@ func Decode(t testing.TB, kind filter.Stream, s Settings) any {
 	return cfg
 }
 
-// Refused returns what is wrong with s, a problem each line, and ends the test
+// DecodeErrors returns what is wrong with s, a problem each line, and ends the test
 // if nothing is.
-func Refused(t testing.TB, kind filter.Stream, s Settings) string {
+func DecodeErrors(t testing.TB, kind filter.StreamFilterFactory, s Settings) string {
 	t.Helper()
 	_, problems := decode(kind, s)
 	if problems == "" {
@@ -42,7 +42,7 @@ func Refused(t testing.TB, kind filter.Stream, s Settings) string {
 	return problems
 }
 
-func decode(kind filter.Stream, s Settings) (cfg any, problems string) {
+func decode(kind filter.StreamFilterFactory, s Settings) (cfg any, problems string) {
 	report := new(document.Report)
 	root := document.Parse("config", []byte(s), document.Options{}, report)
 	cfg = kind.Config()
@@ -58,17 +58,17 @@ func decode(kind filter.Stream, s Settings) (cfg any, problems string) {
 
 // Build returns the filter that s describes, and an account of what it counts. It can
 // call no cluster.
-func Build(t testing.TB, kind filter.Stream, s Settings) (filter.Filter, *Counts) {
+func Build(t testing.TB, kind filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
 	return BuildWith(t, kind, s, new(Calls))
 }
 
 // BuildWith is Build for a filter that calls clusters.
-func BuildWith(t testing.TB, kind filter.Stream, s Settings, calls filter.Calls) (filter.Filter, *Counts) {
+func BuildWith(t testing.TB, kind filter.StreamFilterFactory, s Settings, calls filter.ClusterClient) (filter.Filter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
 	env := filter.Env{
-		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: calls,
+		Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: calls,
 		Cluster: func(string) *config.Cluster { return nil },
 		Observe: func(f func(*protocol.Exchange)) { counts.observers = append(counts.observers, f) },
 	}
@@ -86,15 +86,15 @@ type Counts struct {
 	observers []func(*protocol.Exchange)
 }
 
-// Ended tells the filter that x has ended, if it asked for that (filter.Env).
-func (c *Counts) Ended(x *protocol.Exchange) {
+// Finish tells the filter that x has ended, if it asked for that (filter.Env).
+func (c *Counts) Finish(x *protocol.Exchange) {
 	for _, f := range c.observers {
 		f(x)
 	}
 }
 
-// Of returns the sum of a metric's series, counters or gauges.
-func (c *Counts) Of(m metrics.Metric) float64 {
+// Value returns the sum of a metric's series, counters or gauges.
+func (c *Counts) Value(m metrics.Metric) float64 {
 	c.t.Helper()
 	families, err := c.registry.Gather()
 	if err != nil {
@@ -112,11 +112,11 @@ func (c *Counts) Of(m metrics.Metric) float64 {
 	return sum
 }
 
-// Readme compares README.md in the working directory with the filter: it has
+// CheckReadme compares README.md in the working directory with the filter: it has
 // every section that a plug's README has, in order, and its tables of keys and
 // metrics are what the code says (with update they are written). It returns the
 // settings of each example, in order.
-func Readme(t testing.TB, kind filter.Stream, update bool) []Settings {
+func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []Settings {
 	t.Helper()
 	const name = "README.md"
 	page, err := os.ReadFile(name)
@@ -155,7 +155,7 @@ func filled(t testing.TB, page, name, text string) string {
 	return before + begin + text + end + after
 }
 
-func metricTable(kind filter.Stream) string {
+func metricTable(kind filter.StreamFilterFactory) string {
 	if len(kind.Metrics) == 0 {
 		return "None of its own.\n"
 	}
@@ -169,7 +169,7 @@ func metricTable(kind filter.Stream) string {
 
 // examples returns the filter's settings in every block of JSON on the page, as
 // a listener's or a route's.
-func examples(t testing.TB, kind filter.Stream, page string) []Settings {
+func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Settings {
 	t.Helper()
 	var all []Settings
 	for _, block := range regexp.MustCompile("(?ms)^```json\n(.*?)^```$").FindAllStringSubmatch(page, -1) {
@@ -206,8 +206,8 @@ func settingsIn(all []Settings, name string, n document.Node) []Settings {
 
 func textOf(n document.Node) Settings { return Settings(document.Redact(n)) }
 
-// AllocatesNothing fails the test if s, which is to let x pass, allocates.
-func AllocatesNothing(t *testing.T, s protocol.Service, x *protocol.Exchange) {
+// CheckNoAllocs fails the test if s, which is to let x pass, allocates.
+func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	t.Helper()
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {
@@ -225,6 +225,6 @@ func Bench(b *testing.B, s protocol.Service, x *protocol.Exchange) {
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = s.Serve(ctx, x) // it is let pass, as AllocatesNothing shows
+		_ = s.Serve(ctx, x) // it is let pass, as CheckNoAllocs shows
 	}
 }

@@ -10,11 +10,11 @@ import (
 
 // Gate returns the filter of connections that s describes, and an account of what it
 // counts.
-func Gate(t testing.TB, kind filter.Connection, s Settings) (filter.Gate, *Counts) {
+func Gate(t testing.TB, kind filter.ConnectionFilterFactory, s Settings) (filter.ConnectionFilter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}
-	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, Calls: new(Calls)}
-	made, err := kind.New(Decode(t, filter.Stream{Config: kind.Config}, s), env)
+	env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: counts.registry, ClusterClient: new(Calls)}
+	made, err := kind.New(Decode(t, filter.StreamFilterFactory{Config: kind.Config}, s), env)
 	if err != nil {
 		t.Fatal(err)
 	}

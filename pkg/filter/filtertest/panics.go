@@ -134,7 +134,7 @@ func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Excha
 	if body := x.Request.Body; body != nil {
 		_ = contained(body.Close) // the exchange is over: its error is ignored
 	}
-	counts.Ended(x)
+	counts.Finish(x)
 	return err
 }
 

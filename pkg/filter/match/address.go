@@ -59,21 +59,21 @@ func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
 	return p, nil
 }
 
-// Addresses is a set of addresses, immutable. The zero value is empty.
-type Addresses struct {
+// CIDRSet is a set of addresses, immutable. The zero value is empty.
+type CIDRSet struct {
 	spans []span // in order, without overlaps
 }
 
 type span struct{ first, last netip.Addr }
 
 // NewAddresses returns the set of the addresses of all the prefixes.
-func NewAddresses(prefixes []netip.Prefix) Addresses {
+func NewAddresses(prefixes []netip.Prefix) CIDRSet {
 	all := make([]span, 0, len(prefixes))
 	for _, p := range prefixes {
 		all = append(all, span{p.Masked().Addr(), lastOf(p)})
 	}
 	slices.SortFunc(all, func(a, b span) int { return a.first.Compare(b.first) })
-	var s Addresses
+	var s CIDRSet
 	for _, next := range all {
 		if n := len(s.spans); n > 0 && s.spans[n-1].last.BitLen() == next.first.BitLen() && next.first.Compare(s.spans[n-1].last) <= 0 {
 			if next.last.Compare(s.spans[n-1].last) > 0 {
@@ -87,12 +87,12 @@ func NewAddresses(prefixes []netip.Prefix) Addresses {
 }
 
 // CompileRanges compiles a list of ranges; key is what it is called in errors.
-func CompileRanges(key string, list []RangeConfig) (Addresses, error) {
+func CompileRanges(key string, list []RangeConfig) (CIDRSet, error) {
 	prefixes := make([]netip.Prefix, len(list))
 	for i := range list {
 		var err error
 		if prefixes[i], err = list[i].Compile(); err != nil {
-			return Addresses{}, fmt.Errorf("%s[%d]: %w", key, i, err)
+			return CIDRSet{}, fmt.Errorf("%s[%d]: %w", key, i, err)
 		}
 	}
 	return NewAddresses(prefixes), nil
@@ -108,7 +108,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 }
 
 // Has reports whether addr is in the set. The zero Addr is in none.
-func (s *Addresses) Has(addr netip.Addr) bool {
+func (s *CIDRSet) Has(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	i, exact := slices.BinarySearchFunc(s.spans, addr, func(p span, a netip.Addr) int { return p.first.Compare(a) })
 	if exact {
@@ -140,10 +140,10 @@ func Direct(x *protocol.Exchange) netip.Addr {
 	return x.Meta.Conn.DirectRemote().Addr()
 }
 
-// Client finds the address that a request came from at first, before it passed
+// ClientAddr finds the address that a request came from at first, before it passed
 // proxies that are trusted to say so. The zero Client asks none: it is whom the listener
 // has found (protocol.Meta.Client), else Peer.
-type Client struct {
+type ClientAddr struct {
 	field string // "": what the listener says
 	hops  int
 	plain bool // see Plain
@@ -154,11 +154,11 @@ type Client struct {
 // hops addresses at the end are those of proxies; the one before them is the client.
 // If there are no so many, or the field is missing, it is the peer; so it is of calls
 // of RPC, whose attachments no proxy adds to: their callers alone write them.
-func NewClient(field string, hops int) Client { return Client{field: field, hops: hops} }
+func NewClient(field string, hops int) ClientAddr { return ClientAddr{field: field, hops: hops} }
 
 // Plain returns c reading addresses alone, as Envoy does: an entry with a port, or in
 // brackets, is no address.
-func (c Client) Plain() Client {
+func (c ClientAddr) Plain() ClientAddr {
 	c.plain = true
 	return c
 }
@@ -169,7 +169,7 @@ var ErrNoAddress = errors.New("no address")
 
 // Address returns the address; ErrNoAddress if what stands in its place is none.
 // The zero Addr without an error: a unix socket.
-func (c *Client) Address(x *protocol.Exchange) (netip.Addr, error) {
+func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	if c.field == "" && x.Meta.Client.IsValid() {
 		return x.Meta.Client, nil
 	}

@@ -34,17 +34,17 @@ type Numbers struct {
 	End   int64 `key:"end" doc:"The number after the last one." example:"10"`
 }
 
-// Header is a compiled HeaderConfig.
-type Header struct {
+// HeaderMatcher is a compiled HeaderConfig.
+type HeaderMatcher struct {
 	field Field
 	value headermatch.Matcher
 }
 
 // Compile checks c and returns its compiled form.
-func (c *HeaderConfig) Compile() (Header, error) {
+func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 	field, err := NewField(c.Name)
 	if err != nil {
-		return Header{}, err
+		return HeaderMatcher{}, err
 	}
 	is := config.ValueMatch{Kind: config.ValuePresent}
 	var expression *regexp.Regexp
@@ -91,18 +91,18 @@ func (c *HeaderConfig) Compile() (Header, error) {
 		err = fmt.Errorf("%d conditions are set, want one", set)
 	}
 	if err != nil {
-		return Header{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
+		return HeaderMatcher{}, fmt.Errorf("the header condition on %q: %w", c.Name, err)
 	}
 	is.Invert, is.MissingIsEmpty = c.Invert != absent, c.MissingIsText
 	if field.of == authority || field.of == host {
 		is.IgnoreCase = true // RFC 9110 4.2.3
 	}
-	return Header{field, headermatch.New(is, expression)}, nil
+	return HeaderMatcher{field, headermatch.New(is, expression)}, nil
 }
 
 // CompileHeaders compiles a list; key is what it is called in errors.
-func CompileHeaders(key string, list []HeaderConfig) ([]Header, error) {
-	headers := make([]Header, len(list))
+func CompileHeaders(key string, list []HeaderConfig) ([]HeaderMatcher, error) {
+	headers := make([]HeaderMatcher, len(list))
 	for i := range list {
 		var err error
 		if headers[i], err = list[i].Compile(); err != nil {
@@ -113,7 +113,7 @@ func CompileHeaders(key string, list []HeaderConfig) ([]Header, error) {
 }
 
 // Holds reports whether the request of x is as h asks. It allocates nothing.
-func (h *Header) Holds(x *protocol.Exchange) bool {
+func (h *HeaderMatcher) Holds(x *protocol.Exchange) bool {
 	if value, ok, repeats := h.field.single(x); !repeats {
 		return h.value.Match(value, ok)
 	}
@@ -169,10 +169,10 @@ func NewField(name string) (Field, error) {
 func (f *Field) IsPath() bool { return f.of == target }
 
 // ReadsPath reports whether h is a condition on the request's path.
-func (h *Header) ReadsPath() bool { return h.field.IsPath() }
+func (h *HeaderMatcher) ReadsPath() bool { return h.field.IsPath() }
 
 // ReadsCall reports whether h is a condition on what a call of RPC is for.
-func (h *Header) ReadsCall() bool {
+func (h *HeaderMatcher) ReadsCall() bool {
 	return h.field.of == target || h.field.of == authority || h.field.of == routing
 }
 

@@ -46,7 +46,7 @@ func TestTexts(t *testing.T) {
 			}
 		})
 	}
-	if zero := (Text{}); zero.Holds("") {
+	if zero := (StringMatcher{}); zero.Holds("") {
 		t.Error("the zero Text holds for something")
 	}
 }
@@ -261,7 +261,7 @@ func TestAddresses(t *testing.T) {
 	if set.Has(netip.Addr{}) {
 		t.Error("the zero address is in the set")
 	}
-	if empty := (Addresses{}); empty.Has(netip.MustParseAddr("10.0.0.1")) {
+	if empty := (CIDRSet{}); empty.Has(netip.MustParseAddr("10.0.0.1")) {
 		t.Error("the empty set has an address")
 	}
 	everything := NewAddresses([]netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")})
@@ -287,11 +287,11 @@ func TestTheClientIsWhomTrustedProxiesName(t *testing.T) {
 	const peer = "192.0.2.1"
 	for _, test := range []struct {
 		name   string
-		client Client
+		client ClientAddr
 		fields []string
 		want   string // "": none
 	}{
-		{"nobody is trusted", Client{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
+		{"nobody is trusted", ClientAddr{}, []string{"X-Forwarded-For: 10.0.0.1"}, peer},
 		{"the last", NewClient("x-forwarded-for", 0), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2"}, "10.0.0.2"},
 		{"the one before one proxy", NewClient("x-forwarded-for", 1), []string{"X-Forwarded-For: 10.0.0.1, 10.0.0.2,10.0.0.3"}, "10.0.0.2"},
 		{"over several fields", NewClient("x-forwarded-for", 2), []string{"x-forwarded-for: 10.0.0.1", "A: b", "X-Forwarded-For: 10.0.0.2, 10.0.0.3"}, "10.0.0.1"},
@@ -330,10 +330,10 @@ func TestWhoIsNotAskedForIsWhomTheListenerFound(t *testing.T) {
 	x := request("X-Forwarded-For: 10.0.0.1")
 	x.Meta.Client = netip.MustParseAddr("203.0.113.9")
 	for _, test := range []struct {
-		client Client
+		client ClientAddr
 		want   string
 	}{
-		{Client{}, "203.0.113.9"},
+		{ClientAddr{}, "203.0.113.9"},
 		{NewClient("x-forwarded-for", 0), "10.0.0.1"},
 		{NewClient("x-forwarded-for", 1), "192.0.2.1"},
 	} {

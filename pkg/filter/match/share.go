@@ -24,27 +24,27 @@ type FractionConfig struct {
 // Million is what a share is out of.
 const Million = 1_000_000
 
-// Share is a share of requests in millionths, the finest that Envoy has. The zero Share is
+// Fraction is a share of requests in millionths, the finest that Envoy has. The zero Share is
 // none of them.
-type Share struct {
+type Fraction struct {
 	millionths uint32
 }
 
 // Percent returns a share of 0 to 100 percent, rounded to millionths. A share that is so
 // small that nothing would be left of it is an error.
-func Percent(f float64) (Share, error) {
-	s := Share{uint32(math.Round(f * Million / 100))}
+func Percent(f float64) (Fraction, error) {
+	s := Fraction{uint32(math.Round(f * Million / 100))}
 	if s.None() && f > 0 {
-		return Share{}, fmt.Errorf("%v percent is less than one in a million (0.0001)", f)
+		return Fraction{}, fmt.Errorf("%v percent is less than one in a million (0.0001)", f)
 	}
 	return s, nil
 }
 
 // All is every request.
-func All() Share { return Share{Million} }
+func All() Fraction { return Fraction{Million} }
 
 // Compile checks c and returns it; absent is what a nil c is.
-func (c *ShareConfig) Compile(absent Share) (Share, error) {
+func (c *ShareConfig) Compile(absent Fraction) (Fraction, error) {
 	if c == nil {
 		return absent, nil
 	}
@@ -56,30 +56,30 @@ func (c *ShareConfig) Compile(absent Share) (Share, error) {
 		scale = 100
 	}
 	if c.Default.Numerator > Million/scale {
-		return Share{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, Million/scale)
+		return Fraction{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, Million/scale)
 	}
-	return Share{c.Default.Numerator * scale}, nil
+	return Fraction{c.Default.Numerator * scale}, nil
 }
 
 // Shares compiles the keys filter_enabled, which is all if absent, and shadow_enabled,
 // which is none. An error names the key.
-func Shares(enabled, shadow *ShareConfig) (on, counted Share, err error) {
+func Shares(enabled, shadow *ShareConfig) (on, counted Fraction, err error) {
 	if on, err = enabled.Compile(All()); err != nil {
-		return Share{}, Share{}, &document.KeyError{Key: "filter_enabled", Err: err}
+		return Fraction{}, Fraction{}, &document.KeyError{Key: "filter_enabled", Err: err}
 	}
-	if counted, err = shadow.Compile(Share{}); err != nil {
-		return Share{}, Share{}, &document.KeyError{Key: "shadow_enabled", Err: err}
+	if counted, err = shadow.Compile(Fraction{}); err != nil {
+		return Fraction{}, Fraction{}, &document.KeyError{Key: "shadow_enabled", Err: err}
 	}
 	return on, counted, nil
 }
 
 // None reports whether no request is meant.
-func (s Share) None() bool { return s.millionths == 0 }
+func (s Fraction) None() bool { return s.millionths == 0 }
 
 // Hits decides for one request, by chance.
-func (s Share) Hits() bool {
+func (s Fraction) Hits() bool {
 	return s.millionths >= Million || s.millionths > 0 && s.Has(rand.Uint32N(Million))
 }
 
 // Has reports whether a number below Million, each as likely, decides for a request.
-func (s Share) Has(roll uint32) bool { return roll < s.millionths }
+func (s Fraction) Has(roll uint32) bool { return roll < s.millionths }

@@ -32,8 +32,8 @@ type Regex struct {
 	Engine map[string]any `key:"google_re2" doc:"The engine that Envoy is to use." noeffect:"RE2's syntax is the only one" example:"{}"`
 }
 
-// Text is a compiled TextConfig. The zero Text holds for nothing.
-type Text struct {
+// StringMatcher is a compiled TextConfig. The zero Text holds for nothing.
+type StringMatcher struct {
 	test       textTest
 	fold       bool
 	value      string
@@ -52,27 +52,27 @@ const (
 )
 
 // Exactly returns a Text that holds for value alone.
-func Exactly(value string) Text { return Text{test: exact, value: value} }
+func Exactly(value string) StringMatcher { return StringMatcher{test: exact, value: value} }
 
 // Beginning returns a Text that holds for what begins with value.
-func Beginning(value string) Text { return Text{test: prefix, value: value} }
+func Beginning(value string) StringMatcher { return StringMatcher{test: prefix, value: value} }
 
 // Ending returns a Text that holds for what ends with value.
-func Ending(value string) Text { return Text{test: suffix, value: value} }
+func Ending(value string) StringMatcher { return StringMatcher{test: suffix, value: value} }
 
 // Having returns a Text that holds for what value is in.
-func Having(value string) Text { return Text{test: contains, value: value} }
+func Having(value string) StringMatcher { return StringMatcher{test: contains, value: value} }
 
 // IgnoringCase returns a Text that holds for what t does, whatever the case of ASCII
 // letters. Expressions stay as they are.
-func (t Text) IgnoringCase() Text {
+func (t StringMatcher) IgnoringCase() StringMatcher {
 	t.fold = true
 	return t
 }
 
 // Compile checks c and returns its compiled form.
-func (c *TextConfig) Compile() (Text, error) {
-	var t Text
+func (c *TextConfig) Compile() (StringMatcher, error) {
+	var t StringMatcher
 	set := 0
 	for _, one := range []struct {
 		test  textTest
@@ -83,34 +83,34 @@ func (c *TextConfig) Compile() (Text, error) {
 			continue
 		}
 		if *one.value == "" && one.test != exact {
-			return Text{}, fmt.Errorf("%s is empty: that holds for everything", one.name)
+			return StringMatcher{}, fmt.Errorf("%s is empty: that holds for everything", one.name)
 		}
-		t = Text{test: one.test, value: *one.value, fold: c.IgnoreCase}
+		t = StringMatcher{test: one.test, value: *one.value, fold: c.IgnoreCase}
 		set++
 	}
 	if c.SafeRegex != nil {
 		var err error
 		if t, err = c.SafeRegex.Compile(); err != nil {
-			return Text{}, fmt.Errorf("safe_regex: %w", err)
+			return StringMatcher{}, fmt.Errorf("safe_regex: %w", err)
 		}
 		if c.IgnoreCase {
-			return Text{}, errors.New("ignore_case does nothing to safe_regex: begin the expression with (?i)")
+			return StringMatcher{}, errors.New("ignore_case does nothing to safe_regex: begin the expression with (?i)")
 		}
 		set++
 	}
 	if set != 1 {
-		return Text{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", set)
+		return StringMatcher{}, fmt.Errorf("%d of exact, prefix, suffix, contains and safe_regex are set, want one", set)
 	}
 	return t, nil
 }
 
 // Compile checks r and returns its compiled form.
-func (r *Regex) Compile() (Text, error) {
+func (r *Regex) Compile() (StringMatcher, error) {
 	e, err := Expression(r.Regex)
 	if err != nil {
-		return Text{}, err
+		return StringMatcher{}, err
 	}
-	return Text{test: expression, expression: e}, nil
+	return StringMatcher{test: expression, expression: e}, nil
 }
 
 // Bounds of an expression.
@@ -149,7 +149,7 @@ func Part(text string) (*regexp.Regexp, error) {
 }
 
 // Holds reports whether s is what t asks for.
-func (t *Text) Holds(s string) bool {
+func (t *StringMatcher) Holds(s string) bool {
 	switch n := len(t.value); t.test {
 	case exact:
 		return t.same(s)
@@ -167,7 +167,7 @@ func (t *Text) Holds(s string) bool {
 }
 
 // valueMatch returns t, which Compile returned, as conditions on header fields have it.
-func (t *Text) valueMatch() config.ValueMatch {
+func (t *StringMatcher) valueMatch() config.ValueMatch {
 	m := config.ValueMatch{Text: t.value, IgnoreCase: t.fold}
 	switch t.test {
 	case prefix:
@@ -184,15 +184,15 @@ func (t *Text) valueMatch() config.ValueMatch {
 }
 
 // IsExactly reports whether t holds for value, and for nothing else.
-func (t *Text) IsExactly(value string) bool {
+func (t *StringMatcher) IsExactly(value string) bool {
 	return t.test == exact && !t.fold && t.value == value
 }
 
-func (t *Text) same(s string) bool {
+func (t *StringMatcher) same(s string) bool {
 	return s == t.value || t.fold && protocol.EqualFold(s, t.value)
 }
 
-func (t *Text) isIn(s string) bool {
+func (t *StringMatcher) isIn(s string) bool {
 	if !t.fold {
 		return strings.Contains(s, t.value)
 	}
@@ -204,8 +204,8 @@ func (t *Text) isIn(s string) bool {
 	return false
 }
 
-// Any reports whether one of the texts holds for s.
-func Any(texts []Text, s string) bool {
+// MatchAny reports whether one of the texts holds for s.
+func MatchAny(texts []StringMatcher, s string) bool {
 	for i := range texts {
 		if texts[i].Holds(s) {
 			return true
@@ -215,8 +215,8 @@ func Any(texts []Text, s string) bool {
 }
 
 // CompileAll compiles a list; key is what it is called in errors.
-func CompileAll(key string, list []TextConfig) ([]Text, error) {
-	texts := make([]Text, len(list))
+func CompileAll(key string, list []TextConfig) ([]StringMatcher, error) {
+	texts := make([]StringMatcher, len(list))
 	for i := range list {
 		var err error
 		if texts[i], err = list[i].Compile(); err != nil {

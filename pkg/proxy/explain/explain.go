@@ -18,18 +18,18 @@ import "github.com/weft-proxy/weft/pkg/config"
 type Answer struct {
 	Request string `json:"request"`
 
-	Listener       *Step   `json:"listener,omitempty"`
-	OtherListeners []Other `json:"other_listeners,omitempty"`
-	Chain          *Step   `json:"filter_chain,omitempty"`
-	OtherChains    []Other `json:"other_filter_chains,omitempty"`
+	Listener       *Selected `json:"listener,omitempty"`
+	OtherListeners []Other   `json:"other_listeners,omitempty"`
+	Chain          *Selected `json:"filter_chain,omitempty"`
+	OtherChains    []Other   `json:"other_filter_chains,omitempty"`
 	// Unasked are the filters on the way, in order: they can refuse or change a request,
 	// and were not run.
 	Unasked []string `json:"filters_not_run,omitempty"`
 
-	RouteTable        string  `json:"route_table,omitempty"`
-	VirtualHost       *Step   `json:"virtual_host,omitempty"`
-	OtherVirtualHosts []Other `json:"other_virtual_hosts,omitempty"`
-	Routes            []Route `json:"routes,omitempty"` // of VirtualHost, as configured
+	RouteTable        string    `json:"route_table,omitempty"`
+	VirtualHost       *Selected `json:"virtual_host,omitempty"`
+	OtherVirtualHosts []Other   `json:"other_virtual_hosts,omitempty"`
+	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, as configured
 	// Carried is where a chain that carries bytes sends the connection.
 	Carried []Cluster `json:"carried_to,omitempty"`
 
@@ -37,8 +37,8 @@ type Answer struct {
 	End string `json:"end,omitempty"`
 }
 
-// Step is what is taken of several.
-type Step struct {
+// Selected is what is taken of several.
+type Selected struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
@@ -107,7 +107,7 @@ type Host struct {
 type Upstreams func(name string) *Upstream
 
 // Explain answers q by a configuration.
-func Explain(c *config.Snapshot, up Upstreams, q *Question) *Answer {
+func Explain(c *config.Snapshot, up Upstreams, q *Query) *Answer {
 	a := &Answer{Request: q.String()}
 	l := a.listener(c, q)
 	if l == nil {

@@ -242,7 +242,7 @@ func TestLongListsAreCut(t *testing.T) {
 		vh.Routes = append(vh.Routes, r)
 	}
 	c.Routes[0].VirtualHosts = append(c.Routes[0].VirtualHosts, vh)
-	q := &Question{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
+	q := &Query{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
 	text := Explain(c, now, q).Text()
 	if !strings.Contains(text, `route "last": all its conditions hold`) || !strings.Contains(text, "and 29 other routes") {
 		t.Errorf("the answer is\n%s", text)

@@ -26,11 +26,11 @@ const (
 )
 
 // listener finds the listener of a question; nil: there is none, and End says why.
-func (a *Answer) listener(c *config.Snapshot, q *Question) *config.Listener {
+func (a *Answer) listener(c *config.Snapshot, q *Query) *config.Listener {
 	chosen, why := choose(c.Listeners, q)
 	for _, l := range c.Listeners {
 		if l == chosen {
-			a.Listener = &Step{l.Name, why}
+			a.Listener = &Selected{l.Name, why}
 			continue
 		}
 		if q.Listener == "" || chosen == nil {
@@ -57,7 +57,7 @@ func noListener(all []*config.Listener, name string) string {
 }
 
 // choose returns the listener and why it is; nil, and why there is none.
-func choose(all []*config.Listener, q *Question) (*config.Listener, string) {
+func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
 		for _, l := range all {
 			if l.Name == q.Listener {
@@ -92,7 +92,7 @@ func choose(all []*config.Listener, q *Question) (*config.Listener, string) {
 }
 
 // suits says how well l suits the destination of q, and why it does.
-func suits(l *config.Listener, q *Question) (rank int, why string) {
+func suits(l *config.Listener, q *Query) (rank int, why string) {
 	at, to := addressOf(l), q.Destination
 	switch {
 	case l.Network != "tcp" || to.Port() == 0:
@@ -112,7 +112,7 @@ func suits(l *config.Listener, q *Question) (rank int, why string) {
 }
 
 // against says why l is not taken.
-func against(l *config.Listener, q *Question) string {
+func against(l *config.Listener, q *Query) string {
 	switch rank, why := suits(l, q); {
 	case q.Listener != "":
 		return "another was asked for, it is at " + l.Address
@@ -130,7 +130,7 @@ func against(l *config.Listener, q *Question) string {
 }
 
 // destination is where the connection goes, as far as that is known.
-func destination(q *Question) string {
+func destination(q *Query) string {
 	switch to := q.Destination; {
 	case to.Port() == 0:
 		return "an address that is not known"
@@ -175,7 +175,7 @@ func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
 }
 
 // chain finds the filter chain of a question; nil: there is none, and End says why.
-func (a *Answer) chain(l *config.Listener, q *Question) *config.FilterChain {
+func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	c := connection(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
 	for i, fc := range l.FilterChains {
@@ -198,10 +198,10 @@ func (a *Answer) chain(l *config.Listener, q *Question) *config.FilterChain {
 	}
 	for fc := range l.Chains() {
 		if fc == chosen {
-			a.Chain = &Step{nameOf(l, fc), why}
+			a.Chain = &Selected{nameOf(l, fc), why}
 			continue
 		}
-		other := Other{nameOf(l, fc), chainmatch.Failures(&fc.Match, &c)}
+		other := Other{nameOf(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
 		switch {
 		case fc == l.DefaultChain:
 			other.Why = []string{"another is for the connection"}
@@ -217,7 +217,7 @@ func (a *Answer) chain(l *config.Listener, q *Question) *config.FilterChain {
 }
 
 // connection is what is known of the connection of q once it is l's.
-func connection(l *config.Listener, q *Question) chainmatch.Connection {
+func connection(l *config.Listener, q *Query) chainmatch.Connection {
 	at, to := addressOf(l), q.Destination
 	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
 		to = netip.AddrPortFrom(ip, to.Port())
@@ -242,7 +242,7 @@ func nameOf(l *config.Listener, fc *config.FilterChain) string {
 
 // spoken returns the protocol that the chain takes the request for, "" if it carries
 // bytes; false: it takes it for none, and End says so.
-func (a *Answer) spoken(fc *config.FilterChain, q *Question) (p config.Protocol, ok bool) {
+func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = spokenBy(fc.Proxy, q.Protocol)
 	}
@@ -260,7 +260,7 @@ func (a *Answer) spoken(fc *config.FilterChain, q *Question) (p config.Protocol,
 }
 
 // carry says where a chain that carries bytes sends the connection.
-func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Question) {
+func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {
 		r := &t.Routes[i]

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Question is a request that nobody has made.
-type Question struct {
+// Query is a request that nobody has made.
+type Query struct {
 	Listener    string         // its name; "": the one that Destination leads to
 	Destination netip.AddrPort // of the connection; an address that is not valid, or port 0: not known
 	Source      netip.AddrPort // of the connection; not valid: not known
@@ -57,13 +57,13 @@ func keys() []string {
 }
 
 // Parse reads a question. An error names the key.
-func Parse(v url.Values) (*Question, error) {
+func Parse(v url.Values) (*Query, error) {
 	for key := range v {
 		if !slices.Contains(keys(), key) {
 			return nil, fmt.Errorf("%q is not known, expected %s", key, strings.Join(keys(), ", "))
 		}
 	}
-	q := &Question{Listener: v.Get(KeyListener), ServerName: strings.ToLower(v.Get(KeyServerName))}
+	q := &Query{Listener: v.Get(KeyListener), ServerName: strings.ToLower(v.Get(KeyServerName))}
 	if list := v.Get(KeyALPN); list != "" {
 		q.ALPN = strings.Split(list, ",")
 	}
@@ -85,7 +85,7 @@ func Parse(v url.Values) (*Question, error) {
 }
 
 // http reads the question about an HTTP request.
-func (q *Question) http(v url.Values) error {
+func (q *Query) http(v url.Values) error {
 	u, err := url.Parse(v.Get(KeyURL))
 	if err != nil {
 		return fmt.Errorf("url: %w", err)
@@ -132,7 +132,7 @@ func (q *Question) http(v url.Values) error {
 }
 
 // call reads the question about an RPC request, in the view that codecs give of one.
-func (q *Question) call(v url.Values) error {
+func (q *Query) call(v url.Values) error {
 	slash := strings.LastIndexByte(v.Get(KeyCall), '/')
 	if slash <= 0 || slash == len(v.Get(KeyCall))-1 {
 		return fmt.Errorf("call: %q, expected service/method", v.Get(KeyCall))
@@ -157,7 +157,7 @@ func (q *Question) call(v url.Values) error {
 }
 
 // addresses reads where the connection goes and comes from.
-func (q *Question) addresses(v url.Values) error {
+func (q *Query) addresses(v url.Values) error {
 	if text := v.Get(KeyTo); text != "" {
 		to, err := netip.ParseAddrPort(text)
 		if err != nil {
@@ -182,7 +182,7 @@ func (q *Question) addresses(v url.Values) error {
 }
 
 // String is the request in a line.
-func (q *Question) String() string {
+func (q *Query) String() string {
 	if isHTTP(q.Protocol) {
 		return q.Method + " " + q.Scheme + "://" + q.Authority + q.Path
 	}
@@ -193,7 +193,7 @@ func isHTTP(p config.Protocol) bool { return p == config.HTTP1 || p == config.HT
 
 // exchange makes the request, as an engine would of one that came in protocol p by a
 // listener.
-func (q *Question) exchange(p config.Protocol, listener string) *protocol.Exchange {
+func (q *Query) exchange(p config.Protocol, listener string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Reset()
 	x.Meta.Protocol = string(p)

@@ -39,7 +39,7 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 		a.End = fmt.Sprintf("no virtual host has a domain for %q: it fails with no_route", e.Authority)
 		return
 	}
-	a.VirtualHost = &Step{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
+	a.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
 	for _, r := range e.Routes {
 		one := Route{Name: r.Route.Config.Name, Outcome: outcome(r.Outcome), Why: r.Why, Percent: r.Percent}
 		if r.Outcome == router.Taken || r.Outcome == router.ByChance {

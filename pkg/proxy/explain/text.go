@@ -44,7 +44,7 @@ func (p *printer) line(indent int, format string, args ...any) {
 }
 
 // step writes what is taken of several, and the others.
-func (p *printer) step(kind string, s *Step, others []Other) {
+func (p *printer) step(kind string, s *Selected, others []Other) {
 	if s != nil {
 		p.line(0, "%s %q: %s", kind, s.Name, s.Why)
 	}

@@ -4,7 +4,7 @@
 //
 // An action goes up with the pressure at once, and comes down late, so that what it
 // brings about does not turn it off and on: a value falls once less has been wanted for
-// Hold, and a trigger that has acted lets go only when its pressure is LetGo of what
+// Hold, and a trigger that has acted lets go only when its pressure is ReleaseRatio of what
 // it began at.
 package overload
 
@@ -15,12 +15,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Hold is how long less must have been wanted of an action before it comes down.
-const Hold = time.Second
+// ScaleDownDelay is how long less must have been wanted of an action before it comes down.
+const ScaleDownDelay = time.Second
 
-// LetGo is the share of the pressure at which a trigger acts to which the pressure
+// ReleaseRatio is the share of the pressure at which a trigger acts to which the pressure
 // must fall before it acts no more.
-const LetGo = 0.97
+const ReleaseRatio = 0.97
 
 // State is what an action is doing, for people.
 type State uint8
@@ -44,24 +44,24 @@ func (s State) String() string {
 	panic("overload: unknown state")
 }
 
-// Verdict is what an action is to do.
-type Verdict struct {
+// Decision is what an action is to do.
+type Decision struct {
 	Value   float64 // from 0, nothing, to 1, all that it can
 	State   State
-	Turned  bool // State is not what it was before
-	Because config.MonitorName
+	Changed bool // State is not what it was before
+	Monitor config.MonitorName
 }
 
-// Judge decides for one configuration. It belongs to one goroutine.
-type Judge struct {
+// Evaluator decides for one configuration. It belongs to one goroutine.
+type Evaluator struct {
 	config   *config.Overload // immutable
 	actions  [][]trigger      // as config.Actions
-	verdicts []Verdict        // as config.Actions
+	verdicts []Decision       // as config.Actions
 }
 
 // New returns a judge to whom nothing is short.
-func New(c *config.Overload) *Judge {
-	j := &Judge{config: c, actions: make([][]trigger, len(c.Actions)), verdicts: make([]Verdict, len(c.Actions))}
+func New(c *config.Overload) *Evaluator {
+	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), verdicts: make([]Decision, len(c.Actions))}
 	for i, a := range c.Actions {
 		for _, t := range a.Triggers {
 			j.actions[i] = append(j.actions[i], trigger{Trigger: t, monitor: place(c, t.Monitor)})
@@ -73,21 +73,21 @@ func New(c *config.Overload) *Judge {
 // Decide returns what the actions are to do at a time that is not before that of the
 // last call. Pressures are those of the monitors, in the configuration's order, and
 // so are the verdicts of the actions; those are the judge's until the next call.
-func (j *Judge) Decide(now time.Time, pressures []float64) []Verdict {
+func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 	for i := range j.actions {
 		was := j.verdicts[i].State
-		v := Verdict{}
+		v := Decision{}
 		for k := range j.actions[i] {
 			t := &j.actions[i][k]
 			t.follow(now, pressures[t.monitor])
 			if t.on && (v.State == Inactive || t.value > v.Value) {
-				v = Verdict{Value: t.value, State: Scaling, Because: t.Monitor}
+				v = Decision{Value: t.value, State: Scaling, Monitor: t.Monitor}
 			}
 		}
 		if v.Value >= 1 {
 			v.State = Saturated
 		}
-		v.Turned = v.State != was
+		v.Changed = v.State != was
 		j.verdicts[i] = v
 	}
 	return j.verdicts
@@ -117,7 +117,7 @@ func (t *trigger) wanted(pressure float64) float64 {
 // follow goes where a pressure leads.
 func (t *trigger) follow(now time.Time, pressure float64) {
 	want := t.wanted(pressure)
-	held := pressure > LetGo*t.From
+	held := pressure > ReleaseRatio*t.From
 	switch {
 	case want > 0 && want >= t.value:
 		t.value, t.on, t.less = want, true, time.Time{}
@@ -130,7 +130,7 @@ func (t *trigger) follow(now time.Time, pressure float64) {
 	case t.less.IsZero():
 		t.less = now
 	}
-	if now.Sub(t.less) < Hold {
+	if now.Sub(t.less) < ScaleDownDelay {
 		return
 	}
 	t.value, t.on, t.less = want, want > 0 || held, time.Time{}

@@ -33,8 +33,8 @@ func TestAnActionFollowsItsTrigger(t *testing.T) {
 			{look, 0.5, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.5, 0, Inactive},
 		}},
 		{"just below the threshold nothing ends", step1, []step{
-			{0, 0.95, 1, Saturated}, {look, 0.89, 1, Saturated}, {10 * Hold, 0.89, 1, Saturated}, {10 * Hold, 0.88, 1, Saturated},
-			{look, 0.87, 1, Saturated}, {Hold, 0.87, 0, Inactive},
+			{0, 0.95, 1, Saturated}, {look, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.89, 1, Saturated}, {10 * ScaleDownDelay, 0.88, 1, Saturated},
+			{look, 0.87, 1, Saturated}, {ScaleDownDelay, 0.87, 0, Inactive},
 		}},
 		{"a pressure that comes back in time is not noticed", step1, []step{
 			{0, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated}, {look, 0.95, 1, Saturated}, {look, 0.5, 1, Saturated},
@@ -44,12 +44,12 @@ func TestAnActionFollowsItsTrigger(t *testing.T) {
 			{0, 0.5, 0, Inactive}, {look, 0.625, 0.25, Scaling}, {look, 0.75, 0.5, Scaling}, {look, 1, 1, Saturated}, {look, 1.7, 1, Saturated},
 		}},
 		{"a scaled one comes down late", scaled, []step{
-			{0, 1, 1, Saturated}, {look, 0.75, 1, Saturated}, {look, 0.6, 1, Saturated}, {Hold, 0.625, 0.25, Scaling},
+			{0, 1, 1, Saturated}, {look, 0.75, 1, Saturated}, {look, 0.6, 1, Saturated}, {ScaleDownDelay, 0.625, 0.25, Scaling},
 			{look, 0.75, 0.5, Scaling},
 		}},
 		{"a scaled one that wants nothing says so late", scaled, []step{
-			{0, 0.75, 0.5, Scaling}, {look, 0.49, 0.5, Scaling}, {Hold, 0.49, 0, Scaling}, {10 * Hold, 0.49, 0, Scaling},
-			{look, 0.625, 0.25, Scaling}, {look, 0.4, 0.25, Scaling}, {Hold, 0.4, 0, Inactive}, {look, 0.4, 0, Inactive},
+			{0, 0.75, 0.5, Scaling}, {look, 0.49, 0.5, Scaling}, {ScaleDownDelay, 0.49, 0, Scaling}, {10 * ScaleDownDelay, 0.49, 0, Scaling},
+			{look, 0.625, 0.25, Scaling}, {look, 0.4, 0.25, Scaling}, {ScaleDownDelay, 0.4, 0, Inactive}, {look, 0.4, 0, Inactive},
 		}},
 	}
 	for _, tt := range tests {
@@ -65,8 +65,8 @@ func TestAnActionFollowsItsTrigger(t *testing.T) {
 				if got.Value != s.value || got.State != s.state {
 					t.Errorf("look %d, pressure %v: %v, %v; want %v, %v", i, s.pressure, got.Value, got.State, s.value, s.state)
 				}
-				if got.Turned != (got.State != before) {
-					t.Errorf("look %d: Turned = %v from %v to %v", i, got.Turned, before, got.State)
+				if got.Changed != (got.State != before) {
+					t.Errorf("look %d: Turned = %v from %v to %v", i, got.Changed, before, got.State)
 				}
 				before = got.State
 			}
@@ -97,11 +97,11 @@ func TestTheHighestTriggerCounts(t *testing.T) {
 		{0, 1, 1, "cpu_utilization", Inactive, ""},
 	} {
 		got := New(c).Decide(time.Unix(0, 0), []float64{tt.memory, tt.cpu})
-		if v := got[0].Value; v < tt.value-1e-9 || v > tt.value+1e-9 || got[0].Because != tt.because {
-			t.Errorf("memory %v, processors %v: %v because of %q, want %v because of %q", tt.memory, tt.cpu, v, got[0].Because, tt.value, tt.because)
+		if v := got[0].Value; v < tt.value-1e-9 || v > tt.value+1e-9 || got[0].Monitor != tt.because {
+			t.Errorf("memory %v, processors %v: %v because of %q, want %v because of %q", tt.memory, tt.cpu, v, got[0].Monitor, tt.value, tt.because)
 		}
-		if got[1].State != tt.idle || got[1].Because != tt.becauseOfIdle {
-			t.Errorf("memory %v, processors %v: shrink_idle is %v because of %q", tt.memory, tt.cpu, got[1].State, got[1].Because)
+		if got[1].State != tt.idle || got[1].Monitor != tt.becauseOfIdle {
+			t.Errorf("memory %v, processors %v: shrink_idle is %v because of %q", tt.memory, tt.cpu, got[1].State, got[1].Monitor)
 		}
 	}
 }
@@ -116,7 +116,7 @@ func TestItDoesNotFlap(t *testing.T) {
 	now, pressure, turns := time.Unix(0, 0), 0.85, 0
 	for range 4 * 60 { // a minute
 		v := j.Decide(now, []float64{pressure})[0]
-		if v.Turned {
+		if v.Changed {
 			turns++
 		}
 		if v.Value > 0 {

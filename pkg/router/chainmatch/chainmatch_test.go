@@ -190,7 +190,7 @@ func TestOnlyWhatAConnectionsChainsAskForIsAsked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for destination, want := range map[string]Asks{
+	for destination, want := range map[string]Needs{
 		"10.1.1.1:443": AskTLS, "10.1.1.1:80": AskTLS | AskHTTP, "10.1.1.1:81": AskTLS, "10.1.1.1:3306": 0,
 		"10.2.1.1:1": AskTLS, "10.3.1.1:1": 0, "10.4.1.1:1": 0,
 	} {

@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Failures names the criteria of match that c does not meet, each as a sentence; none:
+// Mismatches names the criteria of match that c does not meet, each as a sentence; none:
 // c meets all. The chain may still not be c's: another may be more specific, or be so at
 // an earlier criterion.
-func Failures(match *config.ChainMatch, c *Connection) (why []string) {
+func Mismatches(match *config.ChainMatch, c *Connection) (why []string) {
 	for _, one := range criteria(match, c) {
 		m, err := Compile([]config.ChainMatch{one.asks})
 		if err != nil || m.Match(c) < 0 {

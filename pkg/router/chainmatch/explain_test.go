@@ -36,7 +36,7 @@ func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := Failures(&tt.match, &c); !slices.Equal(got, tt.want) {
+			if got := Mismatches(&tt.match, &c); !slices.Equal(got, tt.want) {
 				t.Errorf("Failures = %q, want %q", got, tt.want)
 			}
 		})
@@ -44,7 +44,7 @@ func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
 }
 
 func TestAnAddressThatIsNotKnownMeetsNoRange(t *testing.T) {
-	got := Failures(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
+	got := Mismatches(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
 	want := []string{"it goes to an address that is not known, expected prefix_ranges [10.0.0.0/8]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("Failures = %q, want %q", got, want)

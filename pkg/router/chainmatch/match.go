@@ -8,11 +8,11 @@ import (
 )
 
 // Needs returns what must be known of the first bytes of any connection.
-func (m *Matcher) Needs() Asks { return m.asks }
+func (m *Matcher) Needs() Needs { return m.asks }
 
 // Asks returns what must be known of the first bytes of a connection with these
 // addresses before Match; 0: nothing, so that its caller need not speak first.
-func (m *Matcher) Asks(c *Connection) Asks {
+func (m *Matcher) Asks(c *Connection) Needs {
 	if m.asks == 0 {
 		return 0
 	}

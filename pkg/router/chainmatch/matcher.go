@@ -14,16 +14,16 @@ import (
 // Matcher chooses among the chains that it was compiled from.
 type Matcher struct {
 	root *node
-	asks Asks // of all chains
+	asks Needs // of all chains
 }
 
-// Asks says what of a connection's first bytes must be known to choose its chain.
-type Asks uint8
+// Needs says what of a connection's first bytes must be known to choose its chain.
+type Needs uint8
 
 // What may be asked.
 const (
-	AskTLS  Asks = 1 << iota // whether it begins with a handshake, and what that asks for
-	AskHTTP                  // which HTTP it speaks in plaintext
+	AskTLS  Needs = 1 << iota // whether it begins with a handshake, and what that asks for
+	AskHTTP                   // which HTTP it speaks in plaintext
 )
 
 // ConflictError says that two chains have a match in common.
@@ -73,7 +73,7 @@ type node struct {
 	lengths [2][]uint8 // of the ranges in below, the longest first: IPv4's and IPv6's
 	rest    *node      // of the chains that do not ask; nil: there is none
 	chain   int        // of a leaf
-	asks    Asks       // of all chains below
+	asks    Needs      // of all chains below
 }
 
 // Compile returns a Matcher of chains with these matches, which it refers to by their
@@ -96,7 +96,7 @@ func Compile(matches []config.ChainMatch) (*Matcher, error) {
 type compiler struct {
 	chain int
 	keys  [leaf][]key // by criterion; one zero key: it does not ask
-	asks  Asks
+	asks  Needs
 	path  [leaf]key // to the node that is looked at
 	count int       // leaves
 }
@@ -152,7 +152,7 @@ func compare(a, b key) int {
 }
 
 // asksOf returns what must be known to tell whether a connection meets match.
-func asksOf(match *config.ChainMatch) (asks Asks) {
+func asksOf(match *config.ChainMatch) (asks Needs) {
 	if len(match.ServerNames) > 0 || match.TransportProtocol != config.AnyTransport || len(match.ApplicationProtocols) > 0 {
 		asks = AskTLS
 	}

@@ -16,7 +16,7 @@ import (
 )
 
 func kinds() Kinds {
-	return Kinds{Filters: []filter.Stream{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}, Gates: []filter.Connection{rbac.Connections()}}
+	return Kinds{Filters: []filter.StreamFilterFactory{cors.Kind(), fault.Kind(), jwtauthn.Kind(), mirror.Kind(), rbac.Kind()}, Gates: []filter.ConnectionFilterFactory{rbac.Connections()}}
 }
 
 // capture returns the resources of a response that a real istiod sent.

@@ -50,7 +50,7 @@ func TestFiltersAsEnvoysGuideWritesThem(t *testing.T) {
 // readFilter reads a filter with settings, and returns what Weft's has.
 func readFilter(t *testing.T, text string) (any, error) {
 	t.Helper()
-	r := &report{kinds: Kinds{Filters: []filter.Stream{
+	r := &report{kinds: Kinds{Filters: []filter.StreamFilterFactory{
 		cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(), jwtauthn.Kind(), localratelimit.Kind(), rbac.Kind(),
 	}}}
 	out := &config.Proxy{}

@@ -57,7 +57,7 @@ func TestTokensHaveTheirEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := got.(*jwtauthn.Config)
-	want := []jwtauthn.Rule{{Match: jwtauthn.Match{Segments: "/a"}, Requires: &jwtauthn.Requires{Provider: "p"}}}
+	want := []jwtauthn.Rule{{Match: jwtauthn.Match{Segments: "/a"}, Requires: &jwtauthn.Requirement{Provider: "p"}}}
 	if diff := cmp.Diff(want, c.Rules); diff != "" {
 		t.Errorf("rules, - want + got:\n%s", diff)
 	}

@@ -32,14 +32,14 @@ import (
 
 // Kinds says what listeners and routes may ask for: what is built.
 type Kinds struct {
-	Filters []filter.Stream
-	Gates   []filter.Connection
+	Filters []filter.StreamFilterFactory
+	Gates   []filter.ConnectionFilterFactory
 	Runtime *Runtime // the values of the keys in them
 	Node    Node
 	Unknown config.UnknownFields // in what they say
 }
 
-func (k Kinds) gate(name string) *filter.Connection {
+func (k Kinds) gate(name string) *filter.ConnectionFilterFactory {
 	for i := range k.Gates {
 		if k.Gates[i].Name == name {
 			return &k.Gates[i]
@@ -48,7 +48,7 @@ func (k Kinds) gate(name string) *filter.Connection {
 	return nil
 }
 
-func (k Kinds) filter(name string) *filter.Stream {
+func (k Kinds) filter(name string) *filter.StreamFilterFactory {
 	for i := range k.Filters {
 		if k.Filters[i].Name == name {
 			return &k.Filters[i]

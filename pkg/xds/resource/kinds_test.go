@@ -18,10 +18,10 @@ import (
 // allKinds are those that settings of the API are for.
 func allKinds() Kinds {
 	return Kinds{
-		Filters: []filter.Stream{
+		Filters: []filter.StreamFilterFactory{
 			cors.Kind(), csrf.Kind(), extauthz.Kind(), fault.Kind(), headermutation.Kind(), headertometadata.Kind(), healthcheck.Kind(),
 			jwtauthn.Kind(), localratelimit.Kind(), mirror.Kind(), rbac.Kind(),
 		},
-		Gates: []filter.Connection{rbac.Connections()},
+		Gates: []filter.ConnectionFilterFactory{rbac.Connections()},
 	}
 }

@@ -124,7 +124,7 @@ func TestWhatGoesByTheRuntime(t *testing.T) {
 	routes := table.Config.VirtualHosts[0].Routes
 	if m := routes[0].Filters["mirror"].(*mirror.Config); m.Percent != 25 {
 		t.Errorf("%v %% are mirrored, want 25", m.Percent)
-	} else if got := fmt.Sprint(m.More); got != "[{n 0.0025  true} {o 100  true}]" {
+	} else if got := fmt.Sprint(m.Additional); got != "[{n 0.0025  true} {o 100  true}]" {
 		t.Errorf("mirrored are, too, %s", got)
 	}
 	if w := routes[1].Forward.Weighted; w[0].Weight != 9 || w[1].Weight != 1 {

@@ -17,7 +17,7 @@ import (
 // the connection, and with what is to count the bytes; it closes the connection afterwards.
 // It tries so many hosts at most. An error is its own or use's.
 type Carrier interface {
-	Carry(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn, traffic *network.RelayCounters) error) error
+	Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn, traffic *network.RelayCounters) error) error
 }
 
 // Proxy is the handler of one filter chain. Immutable: safe for concurrent use.
@@ -64,7 +64,7 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 		return nil
 	}
 	attempts := max(p.config.MaxConnectAttempts, 1)
-	return p.carrier.Carry(ctx, conn, cluster, attempts, func(upstream *network.Conn, traffic *network.RelayCounters) error {
+	return p.carrier.Forward(ctx, conn, cluster, attempts, func(upstream *network.Conn, traffic *network.RelayCounters) error {
 		traffic.Pump(conn, upstream, p.config.IdleTimeout)
 		return nil
 	})

@@ -32,7 +32,7 @@ type carrier struct {
 	attempts int
 }
 
-func (c *carrier) Carry(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
+func (c *carrier) Forward(_ context.Context, _ *network.Conn, cluster string, attempts int, use func(*network.Conn, *network.RelayCounters) error) error {
 	c.cluster, c.attempts = cluster, attempts
 	if c.err != nil || c.dial == nil {
 		return c.err

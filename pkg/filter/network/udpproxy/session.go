@@ -20,10 +20,10 @@ type session struct {
 	last  atomic.Int64 // when a datagram went either way: ns since Proxy.epoch
 
 	mu      sync.Mutex
-	way     filter.DatagramWay // guarded by mu; nil: over
-	cluster string             // guarded by mu; that way leads to
-	refused bool               // guarded by mu: nobody receives at the host
-	moved   time.Duration      // guarded by mu; when it was tried to change the host last
+	way     filter.HostLease // guarded by mu; nil: over
+	cluster string           // guarded by mu; that way leads to
+	refused bool             // guarded by mu: nobody receives at the host
+	moved   time.Duration    // guarded by mu; when it was tried to change the host last
 }
 
 // begin gives the session its first host; false if there is none, which was counted.
@@ -42,7 +42,7 @@ func (s *session) begin(cfg *config.UDPProxy) bool {
 
 // assign finds a host and has its answers told; it returns now if that leads to the
 // host. s.mu is held.
-func (s *session) assign(cfg *config.UDPProxy, now filter.DatagramWay) (filter.DatagramWay, error) {
+func (s *session) assign(cfg *config.UDPProxy, now filter.HostLease) (filter.HostLease, error) {
 	way, err := s.proxy.hosts.Assign(cfg.Cluster, hashOf(cfg, s.flow), now)
 	if err != nil || way == now {
 		return way, err
@@ -85,7 +85,7 @@ const movePause = time.Second
 
 // current returns the way to the host, another one if that is not usable any more or
 // is not of the cluster in force; nil if the session is over.
-func (s *session) current() filter.DatagramWay {
+func (s *session) current() filter.HostLease {
 	cfg := s.proxy.config.Load()
 	s.mu.Lock()
 	defer s.mu.Unlock()

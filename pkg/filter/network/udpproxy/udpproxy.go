@@ -31,16 +31,16 @@ import (
 type Options struct {
 	Config config.UDPProxy
 	Socket *network.PacketConn // becomes the Proxy's
-	Hosts  filter.DatagramHosts
+	Hosts  filter.HostLeaser
 	Counts *filter.DatagramCounts
 	Log    *slog.Logger
 }
 
-// Proxy is a filter.Datagrams.
+// Proxy is a filter.PacketServer.
 type Proxy struct {
 	socket *network.PacketConn    // immutable
 	poll   *network.Poller        // immutable
-	hosts  filter.DatagramHosts   // immutable
+	hosts  filter.HostLeaser      // immutable
 	counts *filter.DatagramCounts // immutable
 	log    *slog.Logger           // immutable
 	epoch  time.Time              // immutable; of session.last
@@ -78,21 +78,21 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// Change is filter.Datagrams's. A session of another cluster than the new one moves
+// Change is filter.PacketServer's. A session of another cluster than the new one moves
 // with its next datagram.
 func (p *Proxy) Change(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
 }
 
-// Sessions is filter.Datagrams's.
+// Sessions is filter.PacketServer's.
 func (p *Proxy) Sessions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.sessions)
 }
 
-// Serve is filter.Datagrams's. It is called once.
+// Serve is filter.PacketServer's. It is called once.
 func (p *Proxy) Serve() error {
 	p.serving.Store(true)
 	p.tasks.Go(func() {
@@ -280,7 +280,7 @@ func (p *Proxy) checkEmpty() {
 	}
 }
 
-// Drain is filter.Datagrams's.
+// Drain is filter.PacketServer's.
 func (p *Proxy) Drain(ctx context.Context) (cut int) {
 	p.draining.Store(true)
 	p.sweepSoon()

@@ -19,12 +19,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-var _ filter.Datagrams = (*Proxy)(nil)
+var _ filter.PacketServer = (*Proxy)(nil)
 
 // within bounds what the kernel of this machine may take.
 const within = 10 * time.Second
 
-// hosts is a filter.DatagramHosts of a list: the first that is up, or by hash.
+// hosts is a filter.HostLeaser of a list: the first that is up, or by hash.
 type hosts struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -48,7 +48,7 @@ type way struct {
 	once sync.Once
 }
 
-func (h *hosts) Assign(cluster string, hash uint64, now filter.DatagramWay) (filter.DatagramWay, error) {
+func (h *hosts) Assign(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
 	h.fuse.reach("Assign")
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -22,9 +22,9 @@ const name = "adaptive_concurrency"
 
 // Kind is the filter's entry for the registry. What one Kind builds, one configuration
 // after the other, shares the limits that stay.
-func Kind() filter.Stream {
+func Kind() filter.StreamFilterFactory {
 	k := &kind{start: time.Now()}
-	return filter.Stream{
+	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -62,7 +62,7 @@ func inFlight() metrics.Metric {
 // kind builds filters.
 type kind struct {
 	start time.Time // immutable
-	shelf filter.Shelf[limits]
+	shelf filter.WeakCache[limiterSet]
 }
 
 func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -83,9 +83,9 @@ func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
 		byMethod: c.Per == "method",
 		status:   c.status(),
 		text:     protocol.Overflow.Text() + "\n",
-		limits: k.shelf.Take(env.Place+" "+string(said), func() *limits {
-			l := &limits{start: k.start, params: c.Gradient.params(), levels: levels, most: c.MaxLimits, prefix: c.Prefix, counts: env.Metrics}
-			l.byScope.Store(new(map[scope]*gate))
+		limits: k.shelf.GetOrCreate(env.Key+" "+string(said), func() *limiterSet {
+			l := &limiterSet{start: k.start, params: c.Gradient.params(), levels: levels, most: c.MaxLimits, prefix: c.Prefix, counts: env.Metrics}
+			l.byScope.Store(new(map[scope]*limiter))
 			return l
 		}),
 	}
@@ -99,7 +99,7 @@ type adaptive struct {
 	byMethod bool
 	status   int
 	text     string // for those who are refused
-	limits   *limits
+	limits   *limiterSet
 	calls    sync.Pool // of *call
 }
 
@@ -112,7 +112,7 @@ type limited struct {
 // call is a request that was let in: what is to be known at its end.
 type call struct {
 	filter *adaptive // immutable
-	gate   *gate
+	gate   *limiter
 	began  time.Duration
 	stream bool // the time that it takes says nothing
 	grpc   bool

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -206,7 +206,7 @@ func TestTheLeastImportantAreRefusedFirst(t *testing.T) {
 						t.Errorf("step %d: of 20 of level %q %d were let in, want %d", i, step.level, got, step.want)
 					}
 				}
-				if got := r.counts.Of(refused()); got != 130 {
+				if got := r.counts.Value(refused()); got != 130 {
 					t.Errorf("%v were counted as refused, want 130", got)
 				}
 			})
@@ -241,7 +241,7 @@ type coming struct {
 func (c coming) Complete() (whole, empty bool) { return c.whole, false }
 
 // gateOf returns the only gate that the filter has.
-func gateOf(t *testing.T, s protocol.Service) *gate {
+func gateOf(t *testing.T, s protocol.Service) *limiter {
 	t.Helper()
 	gates := *s.(*limited).limits.byScope.Load()
 	if len(gates) != 1 {
@@ -356,7 +356,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 		if got := g.limit.Load(); got < 20 {
 			t.Errorf("the limit is %d, but 20 at once take no longer than 2", got)
 		}
-		if got := time.Duration(g.least.Load()); got < 9*time.Millisecond || got > 11*time.Millisecond {
+		if got := time.Duration(g.minRTT.Load()); got < 9*time.Millisecond || got > 11*time.Millisecond {
 			t.Errorf("it was measured that a request takes %v, want 10ms", got)
 		}
 		runtime.KeepAlive(r)
@@ -367,7 +367,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 func TestLimitsOutliveAReload(t *testing.T) {
 	kind := Kind()
 	build := func(s filtertest.Settings, place string) *limited {
-		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Place: place})
+		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -453,7 +453,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"more levels than are counted": {priority(`"header": "a", "default": "0", "levels": [` + manyLevels(17) + `]`), "16"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -480,9 +480,9 @@ const byMethod = `{` + gradientOnly + `, "per": "method", "priority": {"header":
 	"levels": [{"value": "high", "share": 100}, {"value": "normal", "share": 60}]}}`
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	filtertest.AllocatesNothing(t, passing(t, `{`+gradientOnly+`}`), http())
-	filtertest.AllocatesNothing(t, passing(t, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
-	filtertest.AllocatesNothing(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
+	filtertest.CheckNoAllocs(t, passing(t, `{`+gradientOnly+`}`), http())
+	filtertest.CheckNoAllocs(t, passing(t, byMethod), rpc("org.example.Shop", "buy", "x-priority: high"))
+	filtertest.CheckNoAllocs(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
 }
 
 // full is the filter with as many requests under way as there may be.
@@ -498,7 +498,7 @@ func full(t testing.TB) protocol.Service {
 
 func TestRefusingAllocatesNothing(t *testing.T) {
 	x := rpc("org.example.Shop", "buy", "x-priority: high")
-	filtertest.AllocatesNothing(t, full(t), x)
+	filtertest.CheckNoAllocs(t, full(t), x)
 	if x.Record.Reason != protocol.Overflow {
 		t.Errorf("the reason is %v", x.Record.Reason)
 	}

@@ -70,14 +70,14 @@ type controller struct {
 	since    atomic.Int64 // ns; requests that began before met another limit, and are no samples
 	until    atomic.Int64 // ns; when the window, or the measuring, is over; 0: now
 
-	least    atomic.Int64  // ns; what requests take when there are few; 0: not known
+	minRTT   atomic.Int64  // ns; what requests take when there are few; 0: not known
 	gradient atomic.Uint64 // bits of a float64
 
-	mu        sync.Mutex    // of turn; below is guarded by it
-	measuring bool          // or sampling
-	resumed   int64         // the limit after the measuring
-	due       time.Duration // when to measure next
-	lows      int           // windows in a row with the smallest limit, and too slow for it
+	mu         sync.Mutex    // of turn; below is guarded by it
+	measuring  bool          // or sampling
+	resumed    int64         // the limit after the measuring
+	due        time.Duration // when to measure next
+	lowWindows int           // windows in a row with the smallest limit, and too slow for it
 }
 
 // begin makes c, the zero controller, ready. It is called before anything else.
@@ -88,7 +88,7 @@ func (c *controller) begin(p *params, now time.Duration) {
 	c.limit.Store(p.least)
 	c.gradient.Store(math.Float64bits(1))
 	if p.fixed > 0 {
-		c.least.Store(int64(p.fixed))
+		c.minRTT.Store(int64(p.fixed))
 		c.until.Store(int64(now + p.window))
 		return
 	}
@@ -136,7 +136,7 @@ func (c *controller) leave(began, now time.Duration, o outcome) {
 
 // isSlow reports whether a failure that took so long says that too much is asked.
 func (c *controller) isSlow(took time.Duration) bool {
-	least := c.least.Load()
+	least := c.minRTT.Load()
 	return c.wanted.Load() <= 0 && least > 0 && int64(took) > least
 }
 
@@ -154,13 +154,13 @@ func (c *controller) sample(began, took time.Duration) {
 // look turns the window if it is over.
 func (c *controller) look(now time.Duration) {
 	if int64(now) >= c.until.Load() {
-		c.turn(now)
+		c.update(now)
 	}
 }
 
-// turn ends the window, or the measuring, if it is over. If somebody else is at it, the
+// update ends the window, or the measuring, if it is over. If somebody else is at it, the
 // next who leaves looks again.
-func (c *controller) turn(now time.Duration) {
+func (c *controller) update(now time.Duration) {
 	if !c.mu.TryLock() {
 		return
 	}
@@ -191,7 +191,7 @@ func (c *controller) measure(now time.Duration) {
 	c.since.Store(int64(now))
 	c.until.Store(int64(now + p.interval/patience))
 	c.wanted.Store(p.requests)
-	c.lows = 0
+	c.lowWindows = 0
 }
 
 // measured ends it. Too few samples change nothing; if nothing is known yet, it goes on.
@@ -200,20 +200,20 @@ func (c *controller) measured(now time.Duration) {
 	p := c.params
 	count := p.requests - c.wanted.Load()
 	if count < min(fewest, p.requests) {
-		if c.least.Load() == 0 {
+		if c.minRTT.Load() == 0 {
 			c.until.Store(int64(now + p.interval/patience))
 			return
 		}
 		c.samples.drain(p.percent)
 	} else if took, n := c.samples.drain(p.percent); n > 0 {
-		c.least.Store(max(int64(took), 1)) // 0 would mean that it is not known
+		c.minRTT.Store(max(int64(took), 1)) // 0 would mean that it is not known
 	}
 	c.measuring = false
 	c.wanted.Store(0)
 	c.peak.Store(c.inFlight.Load())
 	c.limit.Store(c.resumed)
 	c.due = now + time.Duration(float64(p.interval)*(1+p.jitter*rand.Float64()))
-	c.open(now, time.Duration(c.least.Load()))
+	c.open(now, time.Duration(c.minRTT.Load()))
 }
 
 // adjust makes the limit anew, from the samples of the window. If they are too few, the
@@ -227,15 +227,15 @@ func (c *controller) adjust(now time.Duration) {
 		sampled, _ := c.samples.drain(p.percent)
 		c.open(now, sampled)
 		used := 2*c.peak.Swap(c.inFlight.Load()) >= limit
-		next, gradient := p.next(limit, time.Duration(c.least.Load()), sampled, used)
+		next, gradient := p.next(limit, time.Duration(c.minRTT.Load()), sampled, used)
 		c.gradient.Store(math.Float64bits(gradient))
 		c.limit.Store(next)
-		if c.lows++; next > p.least || gradient >= 1 {
-			c.lows = 0
+		if c.lowWindows++; next > p.least || gradient >= 1 {
+			c.lowWindows = 0
 		}
 		limit = next
 	}
-	if p.fixed == 0 && (now >= c.due || c.lows >= pinned) {
+	if p.fixed == 0 && (now >= c.due || c.lowWindows >= pinned) {
 		c.resumed = limit
 		c.measure(now)
 	}

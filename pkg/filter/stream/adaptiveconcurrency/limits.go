@@ -34,10 +34,10 @@ func (s scope) String() string {
 	return s.service + "/" + s.name
 }
 
-// limits are the controllers of a filter. They outlive the configuration that they were
+// limiterSet are the controllers of a filter. They outlive the configuration that they were
 // made for, as long as the next one says the same in the same place. Safe for
 // concurrent use; no call takes a lock but the first of a scope.
-type limits struct {
+type limiterSet struct {
 	start  time.Time // immutable; what times count from
 	params params    // immutable
 	levels *levels   // immutable
@@ -45,22 +45,22 @@ type limits struct {
 	prefix string    // immutable; label of the metrics
 	counts *metrics.Registry
 
-	byScope atomic.Pointer[map[scope]*gate] // replaced under mu
+	byScope atomic.Pointer[map[scope]*limiter] // replaced under mu
 
 	mu   sync.Mutex
-	rest *gate // guarded by mu until it is there; nil: nobody came too late
+	rest *limiter // guarded by mu until it is there; nil: nobody came too late
 }
 
-// gate is a controller with what it refused.
-type gate struct {
+// limiter is a controller with what it refused.
+type limiter struct {
 	controller
 	refused []*metrics.Counter // by level
 }
 
-func (l *limits) now() time.Duration { return time.Since(l.start) }
+func (l *limiterSet) now() time.Duration { return time.Since(l.start) }
 
 // of returns the gate of x.
-func (l *limits) of(x *protocol.Exchange, byMethod bool) *gate {
+func (l *limiterSet) of(x *protocol.Exchange, byMethod bool) *limiter {
 	var s scope
 	if byMethod {
 		s = methodOf(x)
@@ -88,7 +88,7 @@ func methodOf(x *protocol.Exchange) (s scope) {
 }
 
 // add returns the gate of a scope that had none.
-func (l *limits) add(s scope) *gate {
+func (l *limiterSet) add(s scope) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	known := *l.byScope.Load()
@@ -103,7 +103,7 @@ func (l *limits) add(s scope) *gate {
 	}
 	s = scope{strings.Clone(s.service), strings.Clone(s.name)}
 	g := l.make(s.String())
-	more := make(map[scope]*gate, len(known)+1)
+	more := make(map[scope]*limiter, len(known)+1)
 	maps.Copy(more, known)
 	more[s] = g
 	l.byScope.Store(&more)
@@ -112,8 +112,8 @@ func (l *limits) add(s scope) *gate {
 
 // make returns a gate whose metrics are exported for as long as it is in use. l.mu is
 // held.
-func (l *limits) make(name string) *gate {
-	g := new(gate)
+func (l *limiterSet) make(name string) *limiter {
+	g := new(limiter)
 	g.controller.begin(&l.params, l.now())
 	for _, level := range l.levels.list {
 		g.refused = append(g.refused, l.counts.Counter(refused(), l.prefix, name, level.Value))
@@ -121,12 +121,12 @@ func (l *limits) make(name string) *gate {
 	found := weak.Make(g)
 	for _, one := range []struct {
 		metric metrics.Metric
-		read   func(g *gate) float64
+		read   func(g *limiter) float64
 	}{
-		{limit(), func(g *gate) float64 { return float64(g.limit.Load()) }},
-		{gradient(), func(g *gate) float64 { return math.Float64frombits(g.gradient.Load()) }},
-		{minRTT(), func(g *gate) float64 { return time.Duration(g.least.Load()).Seconds() }},
-		{inFlight(), func(g *gate) float64 { return float64(g.inFlight.Load()) }},
+		{limit(), func(g *limiter) float64 { return float64(g.limit.Load()) }},
+		{gradient(), func(g *limiter) float64 { return math.Float64frombits(g.gradient.Load()) }},
+		{minRTT(), func(g *limiter) float64 { return time.Duration(g.minRTT.Load()).Seconds() }},
+		{inFlight(), func(g *limiter) float64 { return float64(g.inFlight.Load()) }},
 	} {
 		remove := l.counts.Func(one.metric, func() float64 {
 			if g := found.Value(); g != nil {

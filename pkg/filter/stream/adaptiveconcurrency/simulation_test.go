@@ -225,10 +225,10 @@ func TestFailuresDoNotMakeAServerFast(t *testing.T) {
 	p.interval = time.Second
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
-	before := time.Duration(s.c.least.Load())
+	before := time.Duration(s.c.minRTT.Load())
 	s.fails = true
 	s.run(10*time.Second, 3_000, 100)
-	if got := time.Duration(s.c.least.Load()); got < before*9/10 {
+	if got := time.Duration(s.c.minRTT.Load()); got < before*9/10 {
 		t.Errorf("after failures of 100µs the least time is %v, and was %v before", got, before)
 	}
 	s.fails = false
@@ -253,7 +253,7 @@ func TestTheFastestCountsToo(t *testing.T) {
 			}
 		}
 	}
-	if got := c.least.Load(); got == 0 {
+	if got := c.minRTT.Load(); got == 0 {
 		t.Error("what requests take when there are few is not known")
 	}
 }
@@ -265,7 +265,7 @@ func TestAFixedTimeIsNotMeasured(t *testing.T) {
 	s.run(10*time.Second, 3_000, 100)
 	s.run(60*time.Second, 3_000, 100)
 	s.within(t, "a fixed time", 50, 110)
-	if got := time.Duration(s.c.least.Load()); got != 50*time.Millisecond {
+	if got := time.Duration(s.c.minRTT.Load()); got != 50*time.Millisecond {
 		t.Errorf("the least time is %v", got)
 	}
 }

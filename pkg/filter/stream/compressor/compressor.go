@@ -45,7 +45,7 @@ func (c *Config) codings() ([]coding.Coding, error) {
 	}
 	var all []coding.Coding
 	for _, name := range c.Encodings {
-		found, ok := coding.Named(name)
+		found, ok := coding.ParseCoding(name)
 		if !ok || found == coding.Identity {
 			return nil, fmt.Errorf("encodings: %q is neither gzip nor zstd", name)
 		}
@@ -58,8 +58,8 @@ func (c *Config) codings() ([]coding.Coding, error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "compressor",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -102,7 +102,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		}
 		name := of.String()
 		encoders, err := coding.NewEncoders(of, level, coding.Counters{
-			Answers: env.Metrics.Counter(answers(), name), Before: env.Metrics.Counter(before(), name), After: env.Metrics.Counter(after(), name),
+			Responses: env.Metrics.Counter(answers(), name), Before: env.Metrics.Counter(before(), name), After: env.Metrics.Counter(after(), name),
 		})
 		if err != nil {
 			return nil, err

@@ -38,7 +38,7 @@ func answered(t *testing.T, s filtertest.Settings, accept, contentType string, s
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -76,10 +76,10 @@ func TestCodingsAreThoseConfigured(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%s for %s: %q, want %q", test.settings, test.accept, got, test.want)
 		}
-		if n := counts.Of(answers()); (n == 1) != (test.want != "") {
+		if n := counts.Value(answers()); (n == 1) != (test.want != "") {
 			t.Errorf("%s for %s: %v answers are counted", test.settings, test.accept, n)
 		}
-		if b, a := counts.Of(before()), counts.Of(after()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
+		if b, a := counts.Value(before()), counts.Value(after()); test.want != "" && (b != 3000 || a == 0 || a > 200) {
 			t.Errorf("%s for %s: %v bytes became %v", test.settings, test.accept, b, a)
 		}
 	}
@@ -104,7 +104,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an unknown key":               {`{"content_types": []}`, "content_type"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

@@ -38,10 +38,10 @@ func (c *Config) Validate() error {
 // policy is a compiled Config. It is immutable.
 type policy struct {
 	Config
-	origins         []match.Text
+	origins         []match.StringMatcher
 	origin          match.Field
 	any             bool
-	enabled, shadow match.Share
+	enabled, shadow match.Fraction
 }
 
 func (c *Config) compile() (*policy, error) {
@@ -72,8 +72,8 @@ func (c *Config) compile() (*policy, error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "cors",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Forward: true} },
@@ -168,7 +168,7 @@ func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
 		return "", false
 	}
 	// A browser sends one origin (RFC 6454 7.3). Of several none is allowed.
-	ok = !more && (c.policy.any || match.Any(c.policy.origins, origin))
+	ok = !more && (c.policy.any || match.MatchAny(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)
 	} else {

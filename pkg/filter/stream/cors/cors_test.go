@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -121,7 +121,7 @@ func TestOriginsAreCounted(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if v, i := counts.Of(valid()), counts.Of(invalid()); v != 2 || i != 1 {
+		if v, i := counts.Value(valid()), counts.Value(invalid()); v != 2 || i != 1 {
 			t.Errorf("%s: %v valid and %v invalid, want 2 and 1", settings, v, i)
 		}
 	}
@@ -156,7 +156,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"the older list of origins":   {`{"allow_origin": ["*"]}`, "allow_origin"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

@@ -28,8 +28,8 @@ func (c *Config) Validate() error {
 
 // policy is a compiled Config.
 type policy struct {
-	enabled, shadow match.Share
-	additional      []match.Text
+	enabled, shadow match.Fraction
+	additional      []match.StringMatcher
 }
 
 func (c *Config) compile() (p policy, err error) {
@@ -41,8 +41,8 @@ func (c *Config) compile() (p policy, err error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "csrf",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -137,7 +137,7 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 		c.missing.Add(1)
 		return errMissing
 	case source == "":
-	case protocol.EqualFold(source, x.OriginalAuthority()), match.Any(c.policy.additional, source):
+	case protocol.EqualFold(source, x.OriginalAuthority()), match.MatchAny(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -55,7 +55,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason p
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
-	return reason, [3]float64{counts.Of(valid()), counts.Of(invalid()), counts.Of(missing())}
+	return reason, [3]float64{counts.Value(valid()), counts.Value(invalid()), counts.Value(missing())}
 }
 
 func TestOriginsAreJudged(t *testing.T) {
@@ -119,7 +119,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"no share":       {`{"filter_enabled": {}}`, "default_value"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -134,7 +134,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
-	filtertest.AllocatesNothing(t, s, x)
+	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {

@@ -17,8 +17,8 @@ type Config struct {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "decompressor",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -41,7 +41,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	limits := coding.Limits{Size: c.MaxSize, Ratio: c.MaxRatio}
-	var decoders []*coding.Decoders
+	var decoders []*coding.DecoderPool
 	for _, of := range [...]coding.Coding{coding.Gzip, coding.Zstd} {
 		d, err := coding.NewDecoders(of, limits)
 		if err != nil {

@@ -42,7 +42,7 @@ func posted(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reas
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -71,20 +71,20 @@ func TestLimits(t *testing.T) {
 		if reason != test.want || reason == protocol.ReasonNone && got != test.size {
 			t.Errorf("%s: %d bytes: %v, and %d of them; want %v", test.settings, test.size, reason, got, test.want)
 		}
-		if n := counts.Of(refused()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Of(begun()) != 1 {
-			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Of(begun()))
+		if n := counts.Value(refused()); (n == 1) != (test.want != protocol.ReasonNone) || counts.Value(begun()) != 1 {
+			t.Errorf("%s: %d bytes: %v of %v counted as refused", test.settings, test.size, n, counts.Value(begun()))
 		}
 	}
 }
 
 func TestDisabledItDoesNothing(t *testing.T) {
-	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Of(begun()) != 0 {
+	if reason, got, counts := posted(t, `{"disabled": true}`, 10_000); reason != protocol.ReasonNone || got > 100 || counts.Value(begun()) != 0 {
 		t.Errorf("%v, %d bytes", reason, got)
 	}
 }
 
 func TestBadSettingsAreRefused(t *testing.T) {
-	if got := filtertest.Refused(t, Kind(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
+	if got := filtertest.DecodeErrors(t, Kind(), `{"max_inflate_ratio": -1}`); !strings.Contains(got, "max_inflate_ratio") {
 		t.Errorf("refused with %q", got)
 	}
 }

@@ -19,8 +19,8 @@ type Config struct {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "dubbo_stream",
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return &Config{LabelsFile: defaultLabelsFile} },

@@ -19,13 +19,13 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
 	made, counts := filtertest.Build(t, Kind(), examples[0])
-	if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Of(requests()) != 1 {
-		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Of(requests()))
+	if err := made(answering(statusOK)).Serve(t.Context(), dubboRequest()); err != nil || counts.Value(requests()) != 1 {
+		t.Errorf("Serve = %v, %v requests counted, want 1", err, counts.Value(requests()))
 	}
 }
 
@@ -140,7 +140,7 @@ func TestOtherProtocolsPass(t *testing.T) {
 		if err := made(&got).Serve(t.Context(), x); err != nil || got != (seen{"org.example.Shop", "/org.example.Shop/buy", "", false}) {
 			t.Errorf("%s: Serve = %v, the router sees %+v", name, err, got)
 		}
-		if n := counts.Of(requests()); n != 0 {
+		if n := counts.Value(requests()); n != 0 {
 			t.Errorf("%s: %v requests counted", name, n)
 		}
 	}
@@ -166,7 +166,7 @@ func TestAnswersAreCountedByTheirStatus(t *testing.T) {
 			if err := made(test.next).Serve(t.Context(), x); err != nil && !errors.Is(err, lost) {
 				t.Fatal(err)
 			}
-			if r, s, f := counts.Of(requests()), counts.Of(successes()), counts.Of(failures()); r != 1 || s != test.succeeded || f != test.failures {
+			if r, s, f := counts.Value(requests()), counts.Value(successes()), counts.Value(failures()); r != 1 || s != test.succeeded || f != test.failures {
 				t.Errorf("%v requests, %v successes, %v failures; want 1, %v, %v", r, s, f, test.succeeded, test.failures)
 			}
 		})

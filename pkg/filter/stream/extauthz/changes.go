@@ -13,18 +13,18 @@ type changes []change
 
 // change is one of them.
 type change struct {
-	how         how
+	how         operation
 	name, value string
 }
 
-// how is what is done.
-type how uint8
+// operation is what is done.
+type operation uint8
 
 const (
-	set          how = iota // in place of those of the name
-	add                     // beside them
-	addIfAbsent             // if there are none
-	setIfPresent            // if there are some
+	set          operation = iota // in place of those of the name
+	add                           // beside them
+	addIfAbsent                   // if there are none
+	setIfPresent                  // if there are some
 	remove
 )
 

@@ -16,22 +16,22 @@ import (
 
 // Config is the filter's configuration, Envoy's ExtAuthz and ExtAuthzPerRoute in one.
 type Config struct {
-	HTTP     *HTTPService `key:"http_service" doc:"The service, asked by HTTP/1.1: 200 lets a request pass, another status below 500 is the answer to its caller."`
-	GRPC     *GRPCService `key:"grpc_service" doc:"The service, asked by gRPC: envoy.service.auth.v3.Authorization."`
-	Version  string       `key:"transport_api_version" doc:"Version of the messages of gRPC." enum:"V3" default:"V3" example:"\"V3\""`
-	Disabled bool         `key:"disabled" doc:"Nobody is asked. What callers send under names that are the service's is removed all the same." default:"false" example:"true"`
-	Check    *Check       `key:"check_settings" doc:"Of a route: what is different for it; the rest is as the listener has it."`
+	HTTP     *HTTPService   `key:"http_service" doc:"The service, asked by HTTP/1.1: 200 lets a request pass, another status below 500 is the answer to its caller."`
+	GRPC     *GRPCService   `key:"grpc_service" doc:"The service, asked by gRPC: envoy.service.auth.v3.Authorization."`
+	Version  string         `key:"transport_api_version" doc:"Version of the messages of gRPC." enum:"V3" default:"V3" example:"\"V3\""`
+	Disabled bool           `key:"disabled" doc:"Nobody is asked. What callers send under names that are the service's is removed all the same." default:"false" example:"true"`
+	Check    *CheckSettings `key:"check_settings" doc:"Of a route: what is different for it; the rest is as the listener has it."`
 
 	Allow       *bool   `key:"failure_mode_allow" doc:"Requests pass if the service cannot be asked, or its answer not be understood: the filter fails open. Absent: it fails closed." example:"true"`
 	AllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Tells the application of that, by x-envoy-auth-failure-mode-allowed: true." default:"false" example:"true"`
 	OnError     *Status `key:"status_on_error" doc:"The answer if the service fails and requests do not pass; absent: 403."`
 
-	Body        *Body `key:"with_request_body" doc:"The service is told the content of requests, which is read before it is asked. Absent: it is not."`
-	Certificate bool  `key:"include_peer_certificate" doc:"Tells a service of gRPC the caller's certificate as PEM, percent-encoded." default:"false" example:"true"`
-	Session     bool  `key:"include_tls_session" doc:"Tells a service of gRPC the name that the caller asked for in TLS (SNI)." default:"false" example:"true"`
+	Body        *BufferSettings `key:"with_request_body" doc:"The service is told the content of requests, which is read before it is asked. Absent: it is not."`
+	Certificate bool            `key:"include_peer_certificate" doc:"Tells a service of gRPC the caller's certificate as PEM, percent-encoded." default:"false" example:"true"`
+	Session     bool            `key:"include_tls_session" doc:"Tells a service of gRPC the name that the caller asked for in TLS (SNI)." default:"false" example:"true"`
 
-	Allowed    *Names `key:"allowed_headers" doc:"Fields that the service is told. Absent: one of gRPC all, one of HTTP only Authorization, which is always told."`
-	Disallowed *Names `key:"disallowed_headers" doc:"Fields that it is not told, whatever the other keys say."`
+	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Fields that the service is told. Absent: one of gRPC all, one of HTTP only Authorization, which is always told."`
+	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Fields that it is not told, whatever the other keys say."`
 
 	ClearRouteCache bool               `key:"clear_route_cache" doc:"Chooses the route again after the service has changed the request." unbuilt:"clear_route_cache" example:"true"`
 	Enabled         *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that the service is asked about." unbuilt:"filter_enabled"`
@@ -43,31 +43,31 @@ type Status struct {
 	Code int `key:"code" doc:"The status." min:"400" max:"599" default:"403" example:"503"`
 }
 
-// Body says how much content the service is told.
-type Body struct {
+// BufferSettings says how much content the service is told.
+type BufferSettings struct {
 	Most    int  `key:"max_request_bytes" doc:"How much; it is kept in memory meanwhile." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
 	Partial bool `key:"allow_partial_message" doc:"Of more than that the service is told the beginning; else such a request is answered with 413." default:"false" example:"true"`
 	Raw     bool `key:"pack_as_bytes" doc:"Tells a service of gRPC in raw_body, not in body, which is a text." default:"false" example:"true"`
 }
 
-// Check is what a route says of its own.
-type Check struct {
+// CheckSettings is what a route says of its own.
+type CheckSettings struct {
 	Extensions map[string]string `key:"context_extensions" doc:"What a service of gRPC is told beside the request." example:"{\"virtual_host\": \"shop\"}"`
 	NoBody     bool              `key:"disable_request_body_buffering" doc:"The service is not told the content." default:"false" example:"true"`
-	Body       *Body             `key:"with_request_body" doc:"In place of the listener's."`
+	Body       *BufferSettings   `key:"with_request_body" doc:"In place of the listener's."`
 }
 
-// Names is a list of conditions on names of fields; upper and lower case are the same.
-type Names struct {
+// ListStringMatcher is a list of conditions on names of fields; upper and lower case are the same.
+type ListStringMatcher struct {
 	Patterns []match.TextConfig `key:"patterns" doc:"The conditions, of which one has to hold; an expression is about the name in lower case." required:"true"`
 }
 
 // HTTPService is a service that is asked by HTTP/1.1.
 type HTTPService struct {
-	Server     ServerURI  `key:"server_uri" doc:"Who is asked." required:"true"`
-	PathPrefix string     `key:"path_prefix" doc:"What stands before the path that the service is asked for: that of the request follows." example:"\"/check\""`
-	Request    Asking     `key:"authorization_request" doc:"What it is told."`
-	Response   Permission `key:"authorization_response" doc:"What is taken from its answers."`
+	Server     ServerURI             `key:"server_uri" doc:"Who is asked." required:"true"`
+	PathPrefix string                `key:"path_prefix" doc:"What stands before the path that the service is asked for: that of the request follows." example:"\"/check\""`
+	Request    AuthorizationRequest  `key:"authorization_request" doc:"What it is told."`
+	Response   AuthorizationResponse `key:"authorization_response" doc:"What is taken from its answers."`
 }
 
 // ServerURI is a server of HTTP.
@@ -77,10 +77,10 @@ type ServerURI struct {
 	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
-// Asking is what a service of HTTP is told beside method, host, path and Authorization.
-type Asking struct {
-	Allowed *Names   `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
-	Add     []Header `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
+// AuthorizationRequest is what a service of HTTP is told beside method, host, path and Authorization.
+type AuthorizationRequest struct {
+	Allowed *ListStringMatcher `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
+	Add     []Header           `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
 }
 
 // Header is a field.
@@ -89,13 +89,13 @@ type Header struct {
 	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_ip%\""`
 }
 
-// Permission is what is taken from the answers of a service of HTTP.
-type Permission struct {
-	Upstream *Names `key:"allowed_upstream_headers" doc:"Of an answer that lets a request pass: fields that the application gets. What callers send under such a name is removed, whether the service says something or not."`
-	Append   *Names `key:"allowed_upstream_headers_to_append" doc:"The same, beside what the caller sent, which stays."`
-	Client   *Names `key:"allowed_client_headers" doc:"Of a refusal: fields that the caller gets, beside Location and WWW-Authenticate; absent: all."`
-	Success  *Names `key:"allowed_client_headers_on_success" doc:"Of an answer that lets a request pass: fields that the caller gets with the application's answer."`
-	Metadata *Names `key:"dynamic_metadata_from_headers" doc:"The same: fields that become metadata of the request."`
+// AuthorizationResponse is what is taken from the answers of a service of HTTP.
+type AuthorizationResponse struct {
+	Upstream *ListStringMatcher `key:"allowed_upstream_headers" doc:"Of an answer that lets a request pass: fields that the application gets. What callers send under such a name is removed, whether the service says something or not."`
+	Append   *ListStringMatcher `key:"allowed_upstream_headers_to_append" doc:"The same, beside what the caller sent, which stays."`
+	Client   *ListStringMatcher `key:"allowed_client_headers" doc:"Of a refusal: fields that the caller gets, beside Location and WWW-Authenticate; absent: all."`
+	Success  *ListStringMatcher `key:"allowed_client_headers_on_success" doc:"Of an answer that lets a request pass: fields that the caller gets with the application's answer."`
+	Metadata *ListStringMatcher `key:"dynamic_metadata_from_headers" doc:"The same: fields that become metadata of the request."`
 }
 
 // GRPCService is a service that is asked by gRPC.
@@ -186,18 +186,18 @@ func inherit(of, own any) any {
 
 // rules is what follows from a Config for what is told and what is taken.
 type rules struct {
-	told    names // fields that the service is told; nil: see all
-	all     bool  // told is nil and every field is meant
-	untold  names
-	set     *router.Mutation // fields that the service is told beside
-	replace names            // of an answer: fields of the request that it replaces
-	add     names            // fields that it adds
-	refused names            // fields for the caller of a refusal
-	whole   bool             // refused is nil, and every field is meant
-	success names            // fields for the caller of a request that passed
-	tags    names            // fields that become metadata
-	body    *Body            // nil: content is not told
-	context map[string]string
+	sentHeaders   names // fields that the service is told; nil: see all
+	all           bool  // told is nil and every field is meant
+	unsentHeaders names
+	set           *router.Mutation // fields that the service is told beside
+	replace       names            // of an answer: fields of the request that it replaces
+	add           names            // fields that it adds
+	refused       names            // fields for the caller of a refusal
+	whole         bool             // refused is nil, and every field is meant
+	success       names            // fields for the caller of a request that passed
+	tags          names            // fields that become metadata
+	body          *BufferSettings  // nil: content is not told
+	context       map[string]string
 }
 
 func (c *Config) compile() (*rules, error) {
@@ -213,9 +213,9 @@ func (c *Config) compile() (*rules, error) {
 	}
 	lists := []struct {
 		key  string
-		from *Names
+		from *ListStringMatcher
 		to   *names
-	}{{"allowed_headers", c.Allowed, &r.told}, {"disallowed_headers", c.Disallowed, &r.untold}}
+	}{{"allowed_headers", c.Allowed, &r.sentHeaders}, {"disallowed_headers", c.Disallowed, &r.unsentHeaders}}
 	var add []Header
 	if h := c.HTTP; h != nil {
 		if err := h.check(); err != nil {
@@ -224,10 +224,10 @@ func (c *Config) compile() (*rules, error) {
 		add = h.Request.Add
 		lists = append(lists, []struct {
 			key  string
-			from *Names
+			from *ListStringMatcher
 			to   *names
 		}{
-			{"http_service.authorization_request.allowed_headers", h.Request.Allowed, &r.told},
+			{"http_service.authorization_request.allowed_headers", h.Request.Allowed, &r.sentHeaders},
 			{"http_service.authorization_response.allowed_upstream_headers", h.Response.Upstream, &r.replace},
 			{"http_service.authorization_response.allowed_upstream_headers_to_append", h.Response.Append, &r.add},
 			{"http_service.authorization_response.allowed_client_headers", h.Response.Client, &r.refused},
@@ -282,7 +282,7 @@ func (h *HTTPService) check() error {
 }
 
 // names are conditions on names of fields.
-type names []match.Text
+type names []match.StringMatcher
 
 // hold reports whether one of the conditions holds for a name, or for what an
 // application may take it for: X_User is X-User to those that make variables of fields.
@@ -291,8 +291,8 @@ func (n names) hold(name string) bool {
 		return false
 	}
 	name = strings.ToLower(name)
-	return match.Any(n, name) || strings.Contains(name, "_") && match.Any(n, strings.ReplaceAll(name, "_", "-"))
+	return match.MatchAny(n, name) || strings.Contains(name, "_") && match.MatchAny(n, strings.ReplaceAll(name, "_", "-"))
 }
 
 // fit reports whether one of the conditions holds for a name as it stands.
-func (n names) fit(name string) bool { return len(n) > 0 && match.Any(n, strings.ToLower(name)) }
+func (n names) fit(name string) bool { return len(n) > 0 && match.MatchAny(n, strings.ToLower(name)) }

@@ -11,7 +11,7 @@ import (
 // tell returns the content of x, or its beginning, as b says; nil b: nothing. The
 // content of x is as it was. A Fault of BodyTooLarge says that there is more than the
 // service may be told; other errors are those of reading.
-func tell(x *protocol.Exchange, b *Body) (told []byte, partial bool, err error) {
+func tell(x *protocol.Exchange, b *BufferSettings) (told []byte, partial bool, err error) {
 	r := &x.Request
 	switch {
 	case b == nil || r.Body == nil || r.Method == "CONNECT" || r.Upgrade != "":
@@ -36,7 +36,7 @@ func tell(x *protocol.Exchange, b *Body) (told []byte, partial bool, err error) 
 	return told, partial, nil
 }
 
-func tooLarge(b *Body) error {
+func tooLarge(b *BufferSettings) error {
 	return protocol.Faultf(protocol.BodyTooLarge, "ext_authz: the content exceeds max_request_bytes %d", b.Most)
 }
 

@@ -21,8 +21,8 @@ import (
 )
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "ext_authz",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -49,9 +49,9 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	switch {
 	case c.HTTP != nil:
-		a.service = newHTTPService(c.HTTP, r, env.Calls)
+		a.service = newHTTPService(c.HTTP, r, env.ClusterClient)
 	case c.GRPC != nil:
-		a.service = newGRPCService(c, r, env.Calls)
+		a.service = newGRPCService(c, r, env.ClusterClient)
 	case !c.Disabled:
 		return nil, errors.New("ext_authz: expected http_service or grpc_service, which is a listener's if its route has none")
 	}
@@ -102,7 +102,7 @@ func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	dropFailureClaim(x)
 	if a.config.Disabled || a.service == nil {
-		a.disown(x)
+		a.removeReservedHeaders(x)
 		return a.next.Start(ctx, x)
 	}
 	return x.RunBlocking(ctx, a.whole)
@@ -145,7 +145,7 @@ func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 		return nil
 	}
 	a.allowed.Add(1)
-	a.disown(x)
+	a.removeReservedHeaders(x)
 	v.request.apply(&x.Request.Header)
 	for _, d := range v.data {
 		x.Metadata.Add(namespace, protocol.MetadataKey(d.path...), d.value)
@@ -184,7 +184,7 @@ func dropFailureClaim(x *protocol.Exchange) {
 
 // fail goes on with x, of which the service said nothing because of err.
 func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error {
-	a.disown(x)
+	a.removeReservedHeaders(x)
 	if !a.config.open() {
 		a.failed.Add(1)
 		x.Record.Flags |= protocol.ExternallyDenied
@@ -200,8 +200,8 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 	return a.next.Serve(ctx, x)
 }
 
-// disown removes the fields of x that only the service may set.
-func (a *authz) disown(x *protocol.Exchange) {
+// removeReservedHeaders removes the fields of x that only the service may set.
+func (a *authz) removeReservedHeaders(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; a.rules.replace.hold(name) {

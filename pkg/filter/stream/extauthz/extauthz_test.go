@@ -227,7 +227,7 @@ func TestServicesOfHTTPDecide(t *testing.T) {
 			if test.asked != "" && to.asked != test.asked {
 				t.Errorf("asked %q,\nwant  %q", to.asked, test.asked)
 			}
-			if n, asked := counts.Of(requests()), to.asked != ""; (n == 1) != asked {
+			if n, asked := counts.Value(requests()), to.asked != ""; (n == 1) != asked {
 				t.Errorf("%v requests are counted; asked: %t", n, asked)
 			}
 		})
@@ -352,7 +352,7 @@ func TestRoutesAreExceptions(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			to := &authority{answer: says(200, "")}
 			env := filter.Env{Log: slog.New(slog.DiscardHandler), Metrics: metrics.New(metrics.Options{}),
-				Calls: &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": to}}}
+				ClusterClient: &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": to}}}
 			made, err := kind.New(kind.Inherit(listener, filtertest.Decode(t, kind, filtertest.Settings(test.own))), env)
 			if err != nil {
 				t.Fatal(err)
@@ -388,14 +388,14 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "status_on_error": {"code": 200}}`:                        "code",
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "filter_enabled": {"default_value": {"numerator": 5}}}`:   "filter_enabled",
 	} {
-		if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s: %s, want something about %q", settings, got, want)
 		}
 	}
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 4 {
 		t.Fatalf("%d examples, want 4", len(examples))
 	}
@@ -421,7 +421,7 @@ func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
 	for _, declared := range []bool{true, false} {
 		x := post("book", declared)
 		x.Request.Body = struct{ protocol.Body }{x.Request.Body}
-		if _, _, err := tell(x, &Body{Most: 9}); err != nil {
+		if _, _, err := tell(x, &BufferSettings{Most: 9}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {
@@ -441,7 +441,7 @@ func TestContentCanBeReadAgain(t *testing.T) {
 		declared bool
 	}{{3, true}, {3, false}, {4, true}, {4, false}, {9, true}, {9, false}} {
 		x := post("book", test.declared)
-		if _, _, err := tell(x, &Body{Most: test.most, Partial: true}); err != nil {
+		if _, _, err := tell(x, &BufferSettings{Most: test.most, Partial: true}); err != nil {
 			t.Fatal(err)
 		}
 		for range 2 {

@@ -20,7 +20,7 @@ const checkPath = "/envoy.service.auth.v3.Authorization/Check"
 // grpcService asks by gRPC. Immutable.
 type grpcService struct {
 	rules              *rules
-	calls              filter.Calls
+	calls              filter.ClusterClient
 	cluster, authority string
 	timeout            time.Duration
 	extensions         [][2]string
@@ -28,7 +28,7 @@ type grpcService struct {
 	certificate, name  bool // of the caller, that it asked for
 }
 
-func newGRPCService(c *Config, r *rules, calls filter.Calls) *grpcService {
+func newGRPCService(c *Config, r *rules, calls filter.ClusterClient) *grpcService {
 	s := &grpcService{
 		rules: r, calls: calls, cluster: c.GRPC.Cluster, timeout: c.GRPC.Timeout,
 		raw: r.body != nil && r.body.Raw, certificate: c.Certificate, name: c.Session,
@@ -125,7 +125,7 @@ func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 }
 
 // changed returns what options mean; plain is what one means that does not say.
-func changed(options []option, plain how) (c changes) {
+func changed(options []option, plain operation) (c changes) {
 	for _, o := range options {
 		one := change{plain, o.name, o.value}
 		switch {
@@ -165,14 +165,14 @@ func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool
 	}
 	if r.Method != "" {
 		for _, own := range [...][2]string{{":authority", a.http.host}, {":method", a.http.method}, {":path", a.http.path}, {":scheme", a.http.scheme}} {
-			if s.rules.tells(own[0]) {
+			if s.rules.sends(own[0]) {
 				a.http.headers = append(a.http.headers, own)
 			}
 		}
 	}
 	at := make(map[string]int)
 	for name, value := range r.Header.All() {
-		if !s.rules.tells(name) {
+		if !s.rules.sends(name) {
 			continue
 		}
 		name, value = strings.ToLower(clean(name)), clean(value)

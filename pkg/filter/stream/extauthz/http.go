@@ -29,10 +29,10 @@ const (
 type httpService struct {
 	config *HTTPService
 	rules  *rules
-	calls  filter.Calls
+	calls  filter.ClusterClient
 }
 
-func newHTTPService(c *HTTPService, r *rules, calls filter.Calls) *httpService {
+func newHTTPService(c *HTTPService, r *rules, calls filter.ClusterClient) *httpService {
 	return &httpService{c, r, calls}
 }
 
@@ -53,7 +53,7 @@ func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	}
 	r.Path = s.config.PathPrefix + path
 	for name, value := range x.Request.Header.All() {
-		if s.rules.tells(name) && isName(name) && isValue(value) && !isFraming(name) { // attachments may be anything
+		if s.rules.sends(name) && isName(name) && isValue(value) && !isFraming(name) { // attachments may be anything
 			r.Header.Add(name, value)
 		}
 	}
@@ -72,12 +72,12 @@ func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	return v, err
 }
 
-// tells reports whether a service is told a field.
-func (r *rules) tells(name string) bool {
-	if r.untold.fit(name) || protocol.EqualFold(name, partialBody) { // that is ours
+// sends reports whether a service is told a field.
+func (r *rules) sends(name string) bool {
+	if r.unsentHeaders.fit(name) || protocol.EqualFold(name, partialBody) { // that is ours
 		return false
 	}
-	return r.all || r.told.fit(name) || protocol.EqualFold(name, authorization)
+	return r.all || r.sentHeaders.fit(name) || protocol.EqualFold(name, authorization)
 }
 
 // question returns an exchange of the filter's own that is answered in time.
@@ -86,7 +86,7 @@ func question(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 	q.Reset()
 	q.Meta.Conn, q.Meta.Start = new(protocol.ConnMeta), time.Now()
 	q.Deadline = until(x, timeout)
-	q.Caller = filter.Beside(x)
+	q.Caller = filter.DisconnectWatcher(x)
 	return q
 }
 

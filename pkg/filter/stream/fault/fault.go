@@ -60,7 +60,7 @@ func (c *Config) Validate() error {
 }
 
 // shares returns the shares of the requests that are delayed and aborted.
-func (c *Config) shares() (delayed, aborted match.Share, err error) {
+func (c *Config) shares() (delayed, aborted match.Fraction, err error) {
 	if delayed, err = match.Percent(c.Delay.Percent); err != nil {
 		return delayed, aborted, fmt.Errorf("delay.percentage: %w", err)
 	}
@@ -71,8 +71,8 @@ func (c *Config) shares() (delayed, aborted match.Share, err error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "fault",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Abort: Abort{Status: 503}} },
@@ -120,9 +120,9 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 // fault is immutable but for its counters.
 type fault struct {
 	config  Config
-	delayed match.Share
-	aborted match.Share
-	matches []match.Header
+	delayed match.Fraction
+	aborted match.Fraction
+	matches []match.HeaderMatcher
 	next    protocol.AsyncService
 	roll    func() uint32 // below match.Million, each as likely
 	delays  *metrics.Counter
@@ -211,7 +211,7 @@ func httpStatus(code int) int {
 }
 
 // strikes decides for one request by a share.
-func (f *fault) strikes(s match.Share) bool { return !s.None() && s.Has(f.roll()) }
+func (f *fault) strikes(s match.Fraction) bool { return !s.None() && s.Has(f.roll()) }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
 	if want := f.config.UpstreamCluster; want != "" && x.Record.TargetCluster != want {
@@ -232,15 +232,15 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, filter.ErrGone):
+	case errors.Is(err, filter.ErrClientGone):
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone during an injected delay"))
 	}
 	return protocol.NewFault(protocol.Draining, err)
 }
 
 // compile compiles conditions by name and value, or as Envoy has them.
-func compile(headers []HeaderMatch) ([]match.Header, error) {
-	all := make([]match.Header, len(headers))
+func compile(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
+	all := make([]match.HeaderMatcher, len(headers))
 	for i, h := range headers {
 		c := h.HeaderConfig
 		switch said := c != (match.HeaderConfig{Name: h.Name}); {

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -366,7 +366,7 @@ func TestWhatIsDoneIsCounted(t *testing.T) {
 			}
 		}
 		for _, m := range []metrics.Metric{delays(), aborts()} {
-			if got := counts.Of(m); got != 2 {
+			if got := counts.Value(m); got != 2 {
 				t.Errorf("%s = %v, want 2", m.Name, got)
 			}
 		}
@@ -396,7 +396,7 @@ func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
 		if err := f.Serve(t.Context(), request()); err != nil || time.Since(began) != 2*time.Second {
 			t.Errorf("one after them takes until %v, %v", time.Since(began), err)
 		}
-		if delayed, spared := counts.Of(delays()), counts.Of(overflows()); delayed != 3 || spared != 3 {
+		if delayed, spared := counts.Value(delays()), counts.Value(overflows()); delayed != 3 || spared != 3 {
 			t.Errorf("%v were delayed and %v spared, want 3 and 3", delayed, spared)
 		}
 	})
@@ -416,7 +416,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an unknown key":              {`{"abortion": {}}`, "abort"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

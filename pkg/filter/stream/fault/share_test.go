@@ -27,7 +27,7 @@ func TestSharesAreExactToAMillionth(t *testing.T) {
 			}
 		}
 	}
-	filtertest.Refused(t, Kind(), `{"abort": {"percentage": 0.00001}}`)
+	filtertest.DecodeErrors(t, Kind(), `{"abort": {"percentage": 0.00001}}`)
 }
 
 func delayOf(key string) string {

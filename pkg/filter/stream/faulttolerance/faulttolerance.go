@@ -54,7 +54,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Outlier is filter.OutlierDetector's.
+// Outlier is filter.OutlierPolicy's.
 func (c *Config) Outlier() *config.Outlier {
 	if !c.Enabled {
 		return nil
@@ -91,8 +91,8 @@ func or[T int | int64 | float64](v, instead T) T {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:   "fault_tolerance",
 		Stage:  filter.BeforeRoute, // a route cannot have settings of its own
 		Config: func() any { return new(Config) },

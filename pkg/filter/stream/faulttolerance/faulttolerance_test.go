@@ -18,7 +18,7 @@ var update = flag.Bool("update", false, "write the tables of README.md")
 // outlierOf returns what settings ask of clusters.
 func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
 	t.Helper()
-	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierDetector)
+	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierPolicy)
 	if !ok {
 		t.Fatal("the configuration asks for nothing")
 	}
@@ -26,7 +26,7 @@ func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -76,7 +76,7 @@ func TestRefusedSettings(t *testing.T) {
 		`{"exceptionRateMultiples": 2}`: "exceptionRateMultiple",
 		`{"recoverTime": "15m"}`:        "recoverTime",
 	} {
-		if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s is refused with %s, want %q", settings, got, want)
 		}
 	}

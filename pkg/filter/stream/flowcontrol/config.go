@@ -144,9 +144,9 @@ func (r *Rule) compile() (limit, error) {
 	isWarming := r.Strategy == warmingUp
 	switch {
 	case r.Grade == concurrency:
-		l.kind = atOnce
+		l.kind = kindConcurrency
 	case r.Behavior == throttling:
-		l.kind = oneByOne
+		l.kind = kindThrottling
 	}
 	switch {
 	case r.Resource == "":
@@ -159,9 +159,9 @@ func (r *Rule) compile() (limit, error) {
 		return limit{}, errors.New("tokenCalculateStrategy MemoryAdaptive is not supported yet: overload_manager sheds by memory, adaptive_concurrency by what requests take")
 	case l.interval < shortest:
 		return limit{}, fmt.Errorf("statIntervalInMs is %d: at least %d", r.Interval, shortest.Milliseconds())
-	case l.kind == atOnce && (isWarming || r.Behavior == throttling):
+	case l.kind == kindConcurrency && (isWarming || r.Behavior == throttling):
 		return limit{}, errors.New("grade 0 counts what is under way: neither Throttling nor WarmUp is for that")
-	case l.kind == atOnce && l.threshold != float64(int64(l.threshold)):
+	case l.kind == kindConcurrency && l.threshold != float64(int64(l.threshold)):
 		return limit{}, fmt.Errorf("grade 0 counts what is under way, and %v is no number of that", l.threshold)
 	case isWarming && l.warmUp == 0:
 		return limit{}, errors.New("warmUpPeriodSec is not set")
@@ -169,7 +169,7 @@ func (r *Rule) compile() (limit, error) {
 		return limit{}, errors.New("warmUpColdFactor is 1: at least 2")
 	case isWarming && l.threshold == 0:
 		return limit{}, errors.New("a threshold of 0 does not warm up")
-	case l.kind != oneByOne && r.Queueing > 0:
+	case l.kind != kindThrottling && r.Queueing > 0:
 		return limit{}, errors.New("maxQueueingTimeMs is of Throttling: what is refused does not wait")
 	case !isWarming && (r.WarmUp > 0 || r.ColdFactor > 0):
 		return limit{}, errors.New("warmUpPeriodSec and warmUpColdFactor are of WarmUp, and tokenCalculateStrategy is Direct")

@@ -21,9 +21,9 @@ import (
 
 // Kind is the filter's entry for the registry. What one Kind builds, one configuration
 // after the other, shares the counts that stay.
-func Kind() filter.Stream {
+func Kind() filter.StreamFilterFactory {
 	k := &shelf{start: time.Now()}
-	return filter.Stream{
+	return filter.StreamFilterFactory{
 		Name:    "flowControlFilter",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -56,7 +56,7 @@ func refused() metrics.Metric {
 // shelf builds filters.
 type shelf struct {
 	start time.Time // immutable; what times count from
-	rules filter.Shelf[[]*rule]
+	rules filter.WeakCache[[]*rule]
 }
 
 func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -76,7 +76,7 @@ func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
 	if f.action.Status == 0 {
 		f.action.Status = defaultStatus
 	}
-	f.rules = s.rules.Take(env.Place+" "+string(said), func() *[]*rule {
+	f.rules = s.rules.GetOrCreate(env.Key+" "+string(said), func() *[]*rule {
 		rules := new([]*rule)
 		for _, l := range p.rules {
 			*rules = append(*rules, newRule(l))
@@ -127,7 +127,7 @@ func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
 	if len(named) == 0 && len(f.plan.expressions) == 0 {
 		return f.next.Start(ctx, x)
 	}
-	h := holding{now: time.Since(f.start)}
+	h := acquired{now: time.Since(f.start)}
 	for _, i := range named {
 		if !f.take(x, &h, i) {
 			return nil
@@ -160,8 +160,8 @@ func (f *flowControl) resource(x *protocol.Exchange) string {
 	return path
 }
 
-// holding is what a request has taken of the rules.
-type holding struct {
+// acquired is what a request has taken of the rules.
+type acquired struct {
 	now   time.Duration
 	wait  time.Duration // until the last of its turns
 	taken [8]uint16     // rules that it is given back to; of more it is not
@@ -176,7 +176,7 @@ func (f *flowControl) refuse(x *protocol.Exchange) {
 }
 
 // take holds x to a rule. It reports false if x was refused: it has an answer then.
-func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
+func (f *flowControl) take(x *protocol.Exchange, h *acquired, i int) bool {
 	r, count := (*f.rules)[i], &f.counts[i]
 	wait, ok := r.take(h.now, f.patience(x, r))
 	if !ok {
@@ -196,7 +196,7 @@ func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
 	if h.wait < wait && !f.monitor {
 		h.wait = wait
 	}
-	if r.limit.kind == atOnce {
+	if r.limit.kind == kindConcurrency {
 		if h.call == nil {
 			h.call = f.calls.Get().(*call) //nolint:forcetypeassert // what New returns
 		}
@@ -211,14 +211,14 @@ func (f *flowControl) take(x *protocol.Exchange, h *holding, i int) bool {
 // patience returns how long the caller of x would wait for its turn by r. A turn that
 // would come later is not taken: nobody would use it, and those behind would wait for it.
 func (f *flowControl) patience(x *protocol.Exchange, r *rule) time.Duration {
-	if f.monitor || r.limit.kind != oneByOne || x.Deadline.IsZero() {
+	if f.monitor || r.limit.kind != kindThrottling || x.Deadline.IsZero() {
 		return math.MaxInt64
 	}
 	return max(time.Until(x.Deadline), 0)
 }
 
 // giveBack gives back what was taken.
-func (f *flowControl) giveBack(h *holding) {
+func (f *flowControl) giveBack(h *acquired) {
 	for _, i := range h.taken[:h.count] {
 		(*f.rules)[i].giveBack(h.now)
 	}
@@ -238,7 +238,7 @@ func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
 	switch err := filter.Wait(ctx, x, w.wait); {
 	case err == nil:
 		return w.next.Serve(ctx, x)
-	case errors.Is(err, filter.ErrGone):
+	case errors.Is(err, filter.ErrClientGone):
 		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone while it waited for its turn"))
 	default:
 		return protocol.NewFault(protocol.Draining, err)

@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -228,7 +228,7 @@ func TestRequestsWaitForTheirTurn(t *testing.T) {
 				t.Errorf("request %d went on after %v, want %v", i, at, want)
 			}
 		}
-		if p, q, b, e := r.counts.Of(passed()), r.counts.Of(queued()), r.counts.Of(blocked()), r.counts.Of(refused()); p != 11 || q != 10 || b != 9 || e != 9 {
+		if p, q, b, e := r.counts.Value(passed()), r.counts.Value(queued()), r.counts.Value(blocked()), r.counts.Value(refused()); p != 11 || q != 10 || b != 9 || e != 9 {
 			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 11, 10, 9, 9", p, q, b, e)
 		}
 	})
@@ -317,7 +317,7 @@ func TestMonitorOnlyCounts(t *testing.T) {
 		if got := r.held(3, "/b"); got != 3 {
 			t.Errorf("%d of 3 passed, want all", got)
 		}
-		if p, q, b, e := r.counts.Of(passed()), r.counts.Of(queued()), r.counts.Of(blocked()), r.counts.Of(refused()); p != 7 || q != 5 || b != 16 || e != 0 {
+		if p, q, b, e := r.counts.Value(passed()), r.counts.Value(queued()), r.counts.Value(blocked()), r.counts.Value(refused()); p != 7 || q != 5 || b != 16 || e != 0 {
 			t.Errorf("counted %v passed, %v queued, %v blocked, %v refused; want 7, 5, 16, 0", p, q, b, e)
 		}
 		if n := (*r.s.(*controlled).rules)[1].under.Load(); n != 0 {
@@ -352,7 +352,7 @@ func TestRefusalsSayWhatIsConfigured(t *testing.T) {
 func TestRulesOutliveAReload(t *testing.T) {
 	kind := Kind()
 	build := func(s filtertest.Settings, place string) *rig {
-		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Place: place})
+		made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -413,7 +413,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an answer that is none":          {`{"action": {"status": 101}}`, "status"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -427,8 +427,8 @@ func passing(t testing.TB) protocol.Service {
 }
 
 func TestPassingAllocatesNothing(t *testing.T) {
-	filtertest.AllocatesNothing(t, passing(t), filtertest.Get("/items?a=b"))
-	filtertest.AllocatesNothing(t, passing(t), filtertest.Get("/other"))
+	filtertest.CheckNoAllocs(t, passing(t), filtertest.Get("/items?a=b"))
+	filtertest.CheckNoAllocs(t, passing(t), filtertest.Get("/other"))
 }
 
 func refusing(t testing.TB) protocol.Service {
@@ -438,7 +438,7 @@ func refusing(t testing.TB) protocol.Service {
 
 func TestRefusingAllocatesNothing(t *testing.T) {
 	x := filtertest.Get("/items")
-	filtertest.AllocatesNothing(t, refusing(t), x)
+	filtertest.CheckNoAllocs(t, refusing(t), x)
 	if x.Record.Reason != protocol.RateLimited {
 		t.Errorf("the reason is %v", x.Record.Reason)
 	}

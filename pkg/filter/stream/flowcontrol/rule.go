@@ -11,9 +11,9 @@ import (
 type kind uint8
 
 const (
-	inWindow kind = iota // so many in an interval
-	oneByOne             // one after the other
-	atOnce               // so many under way
+	kindQPS         kind = iota // so many in an interval
+	kindThrottling              // one after the other
+	kindConcurrency             // so many under way
 )
 
 // limit is a compiled Rule. It is immutable.
@@ -21,7 +21,7 @@ type limit struct {
 	kind      kind
 	threshold float64
 	interval  time.Duration
-	queueing  time.Duration // of oneByOne: how long one may wait
+	queueing  time.Duration // of kindThrottling: how long one may wait
 	warmUp    time.Duration // 0: the threshold is as it is
 	cold      float64       // which part of the threshold it is after a rest: one of so many
 }
@@ -34,9 +34,9 @@ const shortest = pieces * time.Millisecond
 type rule struct {
 	limit  limit
 	window window
-	turns  turns
+	turns  pacer
 	under  atomic.Int64
-	warmth warmth // if limit.warmUp is not 0
+	warmth warmUpState // if limit.warmUp is not 0
 }
 
 func newRule(l limit) *rule {
@@ -56,11 +56,11 @@ func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 		threshold = r.warmth.threshold(&r.limit, now)
 	}
 	switch r.limit.kind {
-	case inWindow:
+	case kindQPS:
 		ok = r.window.take(now, r.limit.interval, threshold)
-	case oneByOne:
+	case kindThrottling:
 		wait, ok = r.turns.take(now, r.limit.interval, threshold, min(r.limit.queueing, patience))
-	case atOnce:
+	case kindConcurrency:
 		if ok = r.under.Add(1) <= int64(threshold); !ok {
 			r.under.Add(-1)
 		}
@@ -75,10 +75,10 @@ func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 // lost.
 func (r *rule) giveBack(now time.Duration) {
 	switch r.limit.kind {
-	case inWindow:
+	case kindQPS:
 		r.window.giveBack(now, r.limit.interval)
-	case oneByOne:
-	case atOnce:
+	case kindThrottling:
+	case kindConcurrency:
 		r.leave()
 	}
 	if r.limit.warmUp > 0 {
@@ -147,13 +147,13 @@ func (w *window) giveBack(now, interval time.Duration) {
 	}
 }
 
-// turns are the times at which requests go on, one after the other.
-type turns struct {
+// pacer are the times at which requests go on, one after the other.
+type pacer struct {
 	last atomic.Int64 // ns
 }
 
 // take takes the next turn, unless it would have to be waited for longer than most.
-func (t *turns) take(now, interval time.Duration, threshold float64, most time.Duration) (wait time.Duration, ok bool) {
+func (t *pacer) take(now, interval time.Duration, threshold float64, most time.Duration) (wait time.Duration, ok bool) {
 	if threshold <= 0 {
 		return 0, false
 	}
@@ -173,7 +173,7 @@ func (t *turns) take(now, interval time.Duration, threshold float64, most time.D
 	}
 }
 
-// warmth makes a threshold less after a rest, and lets it grow while it is used.
+// warmUpState makes a threshold less after a rest, and lets it grow while it is used.
 //
 // It is a store of coldness. What is let through takes from the store, one each; if it
 // comes slower than half the cold threshold, or the store is below its low mark, so many
@@ -182,7 +182,7 @@ func (t *turns) take(now, interval time.Duration, threshold float64, most time.D
 // from one request to the next grows evenly in between. So used as much as it may be, a
 // full store is at its low mark after warmUp. It is looked at once in an interval: in a
 // part of one a window lets nothing through.
-type warmth struct {
+type warmUpState struct {
 	now    atomic.Uint64 // bits of a float64: the threshold
 	next   atomic.Int64  // ns; when it is to be made anew
 	passed atomic.Int64  // since it was made
@@ -199,7 +199,7 @@ func (l *limit) marks() (low, full float64) {
 	return low, low + 2*all/(1+l.cold)
 }
 
-func (w *warmth) begin(l *limit) {
+func (w *warmUpState) begin(l *limit) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	_, w.store = l.marks()
@@ -207,7 +207,7 @@ func (w *warmth) begin(l *limit) {
 }
 
 // set makes the threshold of the store. w.mu is held.
-func (w *warmth) set(l *limit) {
+func (w *warmUpState) set(l *limit) {
 	low, full := l.marks()
 	cold := max(w.store-low, 0) / (full - low) // 0 to 1
 	threshold := l.threshold / (1 + cold*(l.cold-1))
@@ -215,7 +215,7 @@ func (w *warmth) set(l *limit) {
 }
 
 // threshold returns what the threshold is now.
-func (w *warmth) threshold(l *limit, now time.Duration) float64 {
+func (w *warmUpState) threshold(l *limit, now time.Duration) float64 {
 	if int64(now) >= w.next.Load() && w.mu.TryLock() {
 		w.turn(l, now)
 		w.mu.Unlock()
@@ -224,7 +224,7 @@ func (w *warmth) threshold(l *limit, now time.Duration) float64 {
 }
 
 // turn makes the threshold anew. w.mu is held.
-func (w *warmth) turn(l *limit, now time.Duration) {
+func (w *warmUpState) turn(l *limit, now time.Duration) {
 	if int64(now) < w.next.Load() {
 		return // somebody else has just done it
 	}

@@ -77,19 +77,19 @@ func TestFractionsAndNothing(t *testing.T) {
 		if got, _ := let(newRule(limit{threshold: threshold, interval: second}), 10, 0, 0); got != want {
 			t.Errorf("a threshold of %v lets %d through, want %d", threshold, got, want)
 		}
-		if got, _ := let(newRule(limit{kind: atOnce, threshold: threshold, interval: second}), 10, 0, 0); got != want {
+		if got, _ := let(newRule(limit{kind: kindConcurrency, threshold: threshold, interval: second}), 10, 0, 0); got != want {
 			t.Errorf("a threshold of %v has %d at once, want %d", threshold, got, want)
 		}
 	}
 	for _, threshold := range []float64{0, 1e-300} {
-		if got, _ := let(newRule(limit{kind: oneByOne, threshold: threshold, interval: second, queueing: time.Minute}), 10, 0, 0); got != 0 {
+		if got, _ := let(newRule(limit{kind: kindThrottling, threshold: threshold, interval: second, queueing: time.Minute}), 10, 0, 0); got != 0 {
 			t.Errorf("a threshold of %v gives %d turns, want none", threshold, got)
 		}
 	}
 }
 
 func TestTurnsAreApart(t *testing.T) {
-	r := newRule(limit{kind: oneByOne, threshold: 10, interval: second, queueing: 350 * time.Millisecond})
+	r := newRule(limit{kind: kindThrottling, threshold: 10, interval: second, queueing: 350 * time.Millisecond})
 	for i, want := range []int64{0, 100, 200, 300, -1, -1} { // ms
 		wait, ok := r.take(0, math.MaxInt64)
 		if ok != (want >= 0) || ok && wait.Milliseconds() != want {
@@ -105,14 +105,14 @@ func TestTurnsAreApart(t *testing.T) {
 	if wait, _ := r.take(time.Minute, math.MaxInt64); wait != 100*time.Millisecond {
 		t.Errorf("behind that one: %v; want 100ms: turns that nobody took are no burst", wait)
 	}
-	r = newRule(limit{kind: oneByOne, threshold: 10, interval: second})
+	r = newRule(limit{kind: kindThrottling, threshold: 10, interval: second})
 	if got, _ := let(r, 1000, 0, 10*second); got != 100 {
 		t.Errorf("without a queue %d of 1000 were let through in 10s, want 100", got)
 	}
 }
 
 func TestAThresholdWarmsUp(t *testing.T) {
-	for _, kind := range []kind{inWindow, oneByOne} {
+	for _, kind := range []kind{kindQPS, kindThrottling} {
 		r := newRule(limit{kind: kind, threshold: 90, interval: second, warmUp: 10 * second, cold: 3})
 		now := 100 * second
 		saturate := func(seconds int) (each []int) {
@@ -154,7 +154,7 @@ func TestAThresholdWarmsUp(t *testing.T) {
 }
 
 func TestWhatIsGivenBackIsThere(t *testing.T) {
-	for _, kind := range []kind{inWindow, atOnce} {
+	for _, kind := range []kind{kindQPS, kindConcurrency} {
 		r := newRule(limit{kind: kind, threshold: 3, interval: second})
 		let(r, 3, 0, 0)
 		r.giveBack(0)
@@ -171,7 +171,7 @@ func TestWhatIsGivenBackIsThere(t *testing.T) {
 
 // TestRulesAreExactForMany: all at the same time.
 func TestRulesAreExactForMany(t *testing.T) {
-	for _, kind := range []kind{inWindow, oneByOne, atOnce} {
+	for _, kind := range []kind{kindQPS, kindThrottling, kindConcurrency} {
 		r := newRule(limit{kind: kind, threshold: 1000, interval: second, queueing: second - 1})
 		var wait sync.WaitGroup
 		passed := make(chan int, 8)

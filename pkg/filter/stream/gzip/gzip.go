@@ -16,8 +16,8 @@ type Config struct {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "gzip",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -41,7 +41,7 @@ func after() metrics.Metric {
 func build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	encoders, err := coding.NewEncoders(coding.Gzip, c.Level, coding.Counters{
-		Answers: env.Metrics.Counter(answers()), Before: env.Metrics.Counter(before()), After: env.Metrics.Counter(after()),
+		Responses: env.Metrics.Counter(answers()), Before: env.Metrics.Counter(before()), After: env.Metrics.Counter(after()),
 	})
 	if err != nil {
 		return nil, err
@@ -50,5 +50,5 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	if len(types) == 0 {
 		types = []string{"text/html"}
 	}
-	return coding.Compress(coding.Policy{Encoders: []*coding.Encoders{encoders}, MinLength: c.MinLength, Types: types}), nil
+	return coding.Compress(coding.Policy{Encoders: []*coding.EncoderPool{encoders}, MinLength: c.MinLength, Types: types}), nil
 }

@@ -33,7 +33,7 @@ func answered(t *testing.T, s filtertest.Settings, contentType string, size int)
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -77,10 +77,10 @@ func TestWhatIsCompressedIsCounted(t *testing.T) {
 	if got, err := io.ReadAll(r); err != nil || len(got) != 5000 {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
-	if n := counts.Of(answers()); n != 1 {
+	if n := counts.Value(answers()); n != 1 {
 		t.Errorf("%v answers", n)
 	}
-	if b, a := counts.Of(before()), counts.Of(after()); b != 5000 || a == 0 || a > 200 {
+	if b, a := counts.Value(before()), counts.Value(after()); b != 5000 || a == 0 || a > 200 {
 		t.Errorf("%v bytes became %v", b, a)
 	}
 }
@@ -92,7 +92,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a coding of compressor's":  {`{"encodings": ["zstd"]}`, "encodings"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

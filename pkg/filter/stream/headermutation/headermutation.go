@@ -40,7 +40,7 @@ func (c *Config) compile() (m mutation, err error) {
 // both are the settings of a route at a listener whose own hold as well.
 type both struct{ listener, route *Config }
 
-// inherit is filter.Stream's Inherit.
+// inherit is filter.StreamFilterFactory's Inherit.
 func inherit(of, own any) any {
 	listener, ofListener := of.(*Config)
 	route, ofRoute := own.(*Config)
@@ -104,8 +104,8 @@ func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err err
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "header_mutation",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },

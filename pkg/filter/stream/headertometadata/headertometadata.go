@@ -181,8 +181,8 @@ func expansion(substitution string, groups int) (string, error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:   "header_to_metadata",
 		Stage:  filter.AfterRoute,
 		Config: func() any { return new(Config) },

@@ -13,7 +13,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -142,12 +142,12 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			settings := filtertest.Settings(`{"request_rules": [{` + test.rule + `}]}`)
-			if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
 	}
-	if got := filtertest.Refused(t, Kind(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
+	if got := filtertest.DecodeErrors(t, Kind(), `{"response_rules": [{"header": "a"}]}`); !strings.Contains(got, "response_rules") {
 		t.Errorf("refused with %q", got)
 	}
 }

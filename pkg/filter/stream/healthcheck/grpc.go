@@ -35,7 +35,7 @@ const (
 // health answers calls of gRPC's health protocol. It is immutable.
 type health struct {
 	services []string // that are known beside ""
-	least    least
+	least    minHealthy
 }
 
 // called reports whether x is a call of the health protocol. gRPC's answers end with
@@ -45,9 +45,9 @@ func called(x *protocol.Exchange) bool {
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// leaver is a connection that knows whether it is about to end, because its listener
+// drainer is a connection that knows whether it is about to end, because its listener
 // is: as network.Conn does.
-type leaver interface{ ListenerDraining() bool }
+type drainer interface{ ListenerDraining() bool }
 
 // Serve is protocol.Service's.
 func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -80,7 +80,7 @@ func isLeaving(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil {
 		return false
 	}
-	l, ok := x.Meta.Conn.DownstreamConn.(leaver)
+	l, ok := x.Meta.Conn.DownstreamConn.(drainer)
 	return ok && l.ListenerDraining()
 }
 

@@ -74,7 +74,7 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
 				t.Errorf("the status stands in the head: %t, want %t", alone, test.answer == "")
 			}
-			if n := counts.Of(answered()); n != 1 {
+			if n := counts.Value(answered()); n != 1 {
 				t.Errorf("%v are counted, want 1", n)
 			}
 		})
@@ -106,8 +106,8 @@ func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
 			if test.change != nil {
 				test.change(x)
 			}
-			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Of(answered()) != 0 {
-				t.Errorf("%v, %d, %v counted; want what the application says", err, x.Response.Status, counts.Of(answered()))
+			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Value(answered()) != 0 {
+				t.Errorf("%v, %d, %v counted; want what the application says", err, x.Response.Status, counts.Value(answered()))
 			}
 		})
 	}

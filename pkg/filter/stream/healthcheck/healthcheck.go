@@ -54,11 +54,11 @@ func (c *Config) Validate() error {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream { return kindAt(time.Now) }
+func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
 
 // kindAt is Kind with a clock.
-func kindAt(now func() time.Time) filter.Stream {
-	return filter.Stream{
+func kindAt(now func() time.Time) filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "healthcheck",
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
@@ -81,14 +81,14 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 		return func(next protocol.Service) protocol.Service { return next }, nil
 	}
 	made := healthCheck{
-		endpoint: c.Endpoint, headers: headers, least: least{c.MinHealthy, env.Calls},
+		endpoint: c.Endpoint, headers: headers, least: minHealthy{c.MinHealthy, env.ClusterClient},
 		answered: env.Metrics.Counter(answered()),
 	}
 	if c.GRPC {
 		made.grpc = &health{services: c.GRPCServices, least: made.least}
 	}
 	if c.PassThrough {
-		made.memory = &memory{keep: c.CacheTime, now: now}
+		made.memory = &statusCache{keep: c.CacheTime, now: now}
 	}
 	return func(next protocol.Service) protocol.Service {
 		made := made
@@ -99,11 +99,11 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 
 // healthCheck is immutable but for its counter and its memory.
 type healthCheck struct {
-	endpoint string         // "": any, if there are headers
-	headers  []match.Header // all of which hold
-	grpc     *health        // nil: none
-	memory   *memory        // nil: the filter answers, not the application
-	least    least
+	endpoint string                // "": any, if there are headers
+	headers  []match.HeaderMatcher // all of which hold
+	grpc     *health               // nil: none
+	memory   *statusCache          // nil: the filter answers, not the application
+	least    minHealthy
 	answered *metrics.Counter
 	next     protocol.AsyncService
 }
@@ -116,7 +116,7 @@ func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
 // Start is protocol.AsyncService's.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
-	case h.asked(x):
+	case h.isHealthCheck(x):
 		return h.answer(ctx, x)
 	case h.grpc != nil && called(x):
 		h.answered.Add(1)
@@ -128,7 +128,7 @@ func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 // answer answers x, which asks for health, or lets the application do it.
 func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 	if h.memory != nil {
-		if status, ok := h.memory.recall(); ok {
+		if status, ok := h.memory.get(); ok {
 			h.answered.Add(1)
 			x.LocalReply(status, "", "")
 			return nil
@@ -153,7 +153,7 @@ func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error)
 		status = reason.Traits().HTTP
 	}
 	if !isOfCaller(reason) && status >= 200 { // 101 is no status to give to others
-		h.memory.learn(status)
+		h.memory.set(status)
 	}
 	return err
 }
@@ -169,9 +169,9 @@ func isOfCaller(reason protocol.Reason) bool {
 	}
 }
 
-// asked reports whether x is a request of HTTP that asks for health. RPC requests have
+// isHealthCheck reports whether x is a request of HTTP that asks for health. RPC requests have
 // no method.
-func (h *healthCheck) asked(x *protocol.Exchange) bool {
+func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 	r := &x.Request
 	switch {
 	case h.endpoint == "" && len(h.headers) == 0, r.Method == "":
@@ -192,15 +192,15 @@ func (h *healthCheck) asked(x *protocol.Exchange) bool {
 	return true
 }
 
-// least is how many hosts of clusters must be usable.
-type least struct {
+// minHealthy is how many hosts of clusters must be usable.
+type minHealthy struct {
 	percentages map[string]float64 // by cluster
-	calls       filter.Calls
+	calls       filter.ClusterClient
 }
 
 // met reports whether as many are. A cluster without hosts has too few, unless none is
 // asked for.
-func (l least) met() bool {
+func (l minHealthy) met() bool {
 	for name, share := range l.percentages {
 		usable, all := l.calls.Hosts(name)
 		if share > 0 && (all == 0 || float64(usable)*100 < share*float64(all)) {
@@ -210,8 +210,8 @@ func (l least) met() bool {
 	return true
 }
 
-// memory keeps the status that the application answered last. Safe for concurrent use.
-type memory struct {
+// statusCache keeps the status that the application answered last. Safe for concurrent use.
+type statusCache struct {
 	keep time.Duration    // immutable; 0: not at all
 	now  func() time.Time // immutable
 
@@ -220,8 +220,8 @@ type memory struct {
 	until  time.Time // guarded by mu; it is forgotten then
 }
 
-// recall returns the status, if there is one that is not too old.
-func (m *memory) recall() (status int, ok bool) {
+// get returns the status, if there is one that is not too old.
+func (m *statusCache) get() (status int, ok bool) {
 	if m.keep == 0 {
 		return 0, false
 	}
@@ -230,8 +230,8 @@ func (m *memory) recall() (status int, ok bool) {
 	return m.status, m.now().Before(m.until)
 }
 
-// learn keeps a status.
-func (m *memory) learn(status int) {
+// set keeps a status.
+func (m *statusCache) set(status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.status, m.until = status, m.now().Add(m.keep)

@@ -16,7 +16,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 5 {
 		t.Fatalf("%d examples, want 5", len(examples))
 	}
@@ -72,8 +72,8 @@ func TestHealthRequestsAreAnswered(t *testing.T) {
 			if test.answered {
 				want, count = 200, 1
 			}
-			if x.Response.Status != want || counts.Of(answered()) != count {
-				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Of(answered()), want, count)
+			if x.Response.Status != want || counts.Value(answered()) != count {
+				t.Errorf("%s %s: %d, %v counted; want %d, %v", test.method, test.path, x.Response.Status, counts.Value(answered()), want, count)
 			}
 		})
 	}
@@ -112,7 +112,7 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		`{"endpoint": "/healthz", "cache_time": "ten"}`:                                             "cache_time",
 		`{"headers": [{"name": "x", "prefix_match": ""}]}`:                                          "prefix is empty",
 	} {
-		if got := filtertest.Refused(t, Kind(), settings); !strings.Contains(got, want) {
+		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
 			t.Errorf("%s is refused with %q, want %q in it", settings, got, want)
 		}
 	}
@@ -152,8 +152,8 @@ func TestRequestsAskForHealthByTheirFields(t *testing.T) {
 			if err := made(application()).Serve(t.Context(), x); err != nil {
 				t.Fatal(err)
 			}
-			if got := x.Response.Status == 200; got != test.answered || counts.Of(answered()) == 1 != test.answered {
-				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Of(answered()), test.answered)
+			if got := x.Response.Status == 200; got != test.answered || counts.Value(answered()) == 1 != test.answered {
+				t.Errorf("it is answered: %t, %v counted; want %t", got, counts.Value(answered()), test.answered)
 			}
 		})
 	}
@@ -239,7 +239,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 			t.Errorf("%s: %d %q, %v after %d hits; want %d %q, %d", step.name, x.Response.Status, body, err, hits, step.want, step.body, step.hits)
 		}
 	}
-	if n := counts.Of(answered()); n != 3 {
+	if n := counts.Value(answered()); n != 3 {
 		t.Errorf("%v answers are counted, want 3", n)
 	}
 }

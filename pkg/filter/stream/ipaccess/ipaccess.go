@@ -41,8 +41,8 @@ func (c *Config) Validate() error {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "ip_access",
 		Stage:   filter.BeforeRoute,
 		Config:  func() any { return new(Config) },
@@ -75,7 +75,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // list is a compiled List.
 type list struct {
-	addresses match.Addresses
+	addresses match.CIDRSet
 	deny      bool
 }
 
@@ -96,7 +96,7 @@ func compile(all []List) ([]list, error) {
 
 // ipAccess is immutable but for its counter.
 type ipAccess struct {
-	client match.Client
+	client match.ClientAddr
 	lists  []list
 	deny   bool // addresses that no list has
 	denied *metrics.Counter

@@ -14,7 +14,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -61,7 +61,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.
 	if passed != (reason == protocol.ReasonNone) {
 		t.Errorf("the next service was called: %t, with %v", passed, err)
 	}
-	if got := counts.Of(denied()) == 1; got == passed {
+	if got := counts.Value(denied()) == 1; got == passed {
 		t.Errorf("counted as denied: %t, after %v", got, err)
 	}
 	return reason
@@ -116,7 +116,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an unknown key":           {`{"ip": []}`, "ips"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -133,7 +133,7 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
-	filtertest.AllocatesNothing(t, s, x)
+	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {

@@ -45,13 +45,13 @@ func ofConnections() [metricCount]metrics.Metric {
 }
 
 // Connections is the network filter's entry for the registry. Its filters share the series.
-func Connections() filter.Connection {
+func Connections() filter.ConnectionFilterFactory {
 	shared := new(ledger)
 	all := ofConnections()
-	return filter.Connection{
+	return filter.ConnectionFilterFactory{
 		Name:   "istio_stats",
 		Config: func() any { return new(ConnectionConfig) },
-		Watch: func(cfg any, env filter.Env) (filter.Watcher, error) {
+		NewObserver: func(cfg any, env filter.Env) (filter.SessionObserver, error) {
 			c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
 			own := &Config{Reporter: c.Reporter, Workload: c.Workload}
 			for _, o := range c.Overrides {

@@ -18,10 +18,10 @@ import (
 )
 
 // watching returns a network filter's watcher, and what it counts in.
-func watching(t testing.TB, kind filter.Connection, settings filtertest.Settings) (watch filter.Watcher, r *metrics.Registry) {
+func watching(t testing.TB, kind filter.ConnectionFilterFactory, settings filtertest.Settings) (watch filter.SessionObserver, r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
-	watch, err := kind.Watch(filtertest.Decode(t, filter.Stream{Config: kind.Config}, settings), filter.Env{Metrics: r})
+	watch, err := kind.NewObserver(filtertest.Decode(t, filter.StreamFilterFactory{Config: kind.Config}, settings), filter.Env{Metrics: r})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -165,7 +165,7 @@ func TestOverridesOfConnectionsAreHonoured(t *testing.T) {
 		t.Errorf("bytes are counted under %v", labels)
 	}
 	for _, wrong := range []filtertest.Settings{`{"reporter": "source", "metrics": [{"name": "requests_total"}]}`, `{}`} {
-		filtertest.Refused(t, filter.Stream{Config: Connections().Config}, wrong)
+		filtertest.DecodeErrors(t, filter.StreamFilterFactory{Config: Connections().Config}, wrong)
 	}
 }
 

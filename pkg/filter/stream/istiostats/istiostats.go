@@ -74,10 +74,10 @@ func overflows() metrics.Metric {
 }
 
 // Kind is the filter's entry for the registry. Its filters share the series.
-func Kind() filter.Stream {
+func Kind() filter.StreamFilterFactory {
 	shared := new(ledger)
 	all := ofRequests()
-	return filter.Stream{
+	return filter.StreamFilterFactory{
 		Name:   "istio_stats",
 		Stage:  filter.BeforeRoute,
 		Config: func() any { return new(Config) },

@@ -22,7 +22,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -33,8 +33,8 @@ func TestReadme(t *testing.T) {
 	if err := s.Serve(t.Context(), x); err != nil || !passed {
 		t.Errorf("Serve = %v, passed: %v", err, passed)
 	}
-	counts.Ended(x)
-	if n := counts.Of(ofRequests()[requestsTotal]); n != 1 {
+	counts.Finish(x)
+	if n := counts.Value(ofRequests()[requestsTotal]); n != 1 {
 		t.Errorf("%v requests are counted, want 1", n)
 	}
 }
@@ -112,7 +112,7 @@ func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string,
 }
 
 // observing returns a filter's observer, and what it counts in.
-func observing(t testing.TB, kind filter.Stream, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
+func observing(t testing.TB, kind filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
 	_, err := kind.New(filtertest.Decode(t, kind, settings), filter.Env{
@@ -272,7 +272,7 @@ func TestOverridesAreHonoured(t *testing.T) {
 	if labels, _ := counted(t, r, "istio_response_bytes"); labels["request_protocol"] != "http" || labels["response_code"] != "" {
 		t.Errorf("bytes are counted under %v", labels)
 	}
-	if got := filtertest.Refused(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
+	if got := filtertest.DecodeErrors(t, Kind(), `{"reporter": "destination", "metrics": [{"name": "nothing"}]}`); !strings.Contains(got, "nothing") {
 		t.Errorf("a metric that there is not is refused as %q", got)
 	}
 }

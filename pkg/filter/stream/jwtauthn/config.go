@@ -25,8 +25,8 @@ type Provider struct {
 	Audiences         []string      `key:"audiences" doc:"Of which aud must have one; empty: anything." example:"[\"shop\"]"`
 	RequireExpiration bool          `key:"require_expiration" doc:"Refuses tokens without exp." default:"false" example:"true"`
 	ClockSkew         time.Duration `key:"clock_skew" doc:"By how much exp and nbf may be missed." default:"60s" max:"10m" example:"\"10s\""`
-	Local             *Local        `key:"local_jwks" doc:"The issuer's keys (RFC 7517), here."`
-	Remote            *Remote       `key:"remote_jwks" doc:"The issuer's keys, fetched."`
+	Local             *LocalJWKS    `key:"local_jwks" doc:"The issuer's keys (RFC 7517), here."`
+	Remote            *RemoteJWKS   `key:"remote_jwks" doc:"The issuer's keys, fetched."`
 	FromHeaders       []FromHeader  `key:"from_headers" doc:"Fields that may have the token. Without this and the next two: Authorization, behind Bearer, and the parameter access_token."`
 	FromParams        []string      `key:"from_params" doc:"Parameters of the query that may have it." example:"[\"token\"]"`
 	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may have it." example:"[\"session\"]"`
@@ -44,15 +44,15 @@ type Normalize struct {
 	SpaceDelimited []string `key:"space_delimited_claims" doc:"Claims, not those in objects, whose text becomes a list of its words, as that of scope (RFC 8693)." example:"[\"scope\"]"`
 }
 
-// Local is a set of keys that is part of the configuration.
-type Local struct {
+// LocalJWKS is a set of keys that is part of the configuration.
+type LocalJWKS struct {
 	Inline   string `key:"inline_string" doc:"The set itself; it is not printed, for it may hold a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
 	Lenient  bool   `key:"accept_without_usable_keys" doc:"A set without a key that is strong enough to verify signatures is no error: then no token of the issuer is valid." default:"false" example:"true"`
 	Filename string `key:"filename" doc:"The file that has it, read when the configuration is." example:"\"keys.json\""`
 }
 
-// Remote is a set of keys that is fetched.
-type Remote struct {
+// RemoteJWKS is a set of keys that is fetched.
+type RemoteJWKS struct {
 	HTTP     HTTPURI       `key:"http_uri" doc:"Where it is." required:"true"`
 	Duration time.Duration `key:"cache_duration" doc:"After this it is fetched again, while requests go on with what there is." default:"5m" min:"1s" example:"\"10m\""`
 	Stale    time.Duration `key:"stale_duration" doc:"How much longer it is used if it cannot be fetched again." default:"1h" example:"\"24h\""`
@@ -79,8 +79,8 @@ type ClaimHeader struct {
 
 // Rule says what requests must carry.
 type Rule struct {
-	Match    Match     `key:"match" doc:"Which requests."`
-	Requires *Requires `key:"requires" doc:"What they must carry; absent: nothing."`
+	Match    Match        `key:"match" doc:"Which requests."`
+	Requires *Requirement `key:"requires" doc:"What they must carry; absent: nothing."`
 }
 
 // Match is a condition on the path, without its query. An empty one holds.
@@ -90,19 +90,19 @@ type Match struct {
 	Segments string `key:"path_separated_prefix" doc:"Whole segments that the path begins with, without a slash at the end." example:"\"/shop\""`
 }
 
-// Requires is what a request must carry: one of these keys.
-type Requires struct {
-	Provider      string         `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
-	Audiences     map[string]any `key:"provider_and_audiences" doc:"The same, for other audiences." unbuilt:"provider_and_audiences"`
-	AllowMissing  *struct{}      `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
-	MissingFailed *struct{}      `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
-	Any           *Needs         `key:"requires_any" doc:"One of several."`
-	All           *Needs         `key:"requires_all" doc:"All of several."`
+// Requirement is what a request must carry: one of these keys.
+type Requirement struct {
+	Provider      string           `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
+	Audiences     map[string]any   `key:"provider_and_audiences" doc:"The same, for other audiences." unbuilt:"provider_and_audiences"`
+	AllowMissing  *struct{}        `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
+	MissingFailed *struct{}        `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
+	Any           *RequirementList `key:"requires_any" doc:"One of several."`
+	All           *RequirementList `key:"requires_all" doc:"All of several."`
 }
 
-// Needs is a list.
-type Needs struct {
-	Requirements []Requires `key:"requirements" doc:"The list." required:"true"`
+// RequirementList is a list.
+type RequirementList struct {
+	Requirements []Requirement `key:"requirements" doc:"The list." required:"true"`
 }
 
 // Validate is called once the configuration was read.
@@ -143,7 +143,7 @@ func (p *Provider) validate() error {
 	return nil
 }
 
-func (l *Local) keys() (keySet, error) {
+func (l *LocalJWKS) keys() (keySet, error) {
 	text := []byte(l.Inline)
 	if l.Inline == "" {
 		var err error
@@ -178,7 +178,7 @@ func (r *Rule) validate(providers map[string]Provider) error {
 const deepest = 8
 
 // validate checks r, which is inside so many lists.
-func (r *Requires) validate(providers map[string]Provider, lists int) error {
+func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	ways := 0
 	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.MissingFailed != nil, r.Any != nil, r.All != nil} {
 		if set {
@@ -193,7 +193,7 @@ func (r *Requires) validate(providers map[string]Provider, lists int) error {
 	case lists > deepest:
 		return fmt.Errorf("more than %d lists are inside one another", deepest)
 	}
-	for _, list := range []*Needs{r.Any, r.All} {
+	for _, list := range []*RequirementList{r.Any, r.All} {
 		if list == nil {
 			continue
 		}
@@ -210,11 +210,11 @@ func (r *Requires) validate(providers map[string]Provider, lists int) error {
 }
 
 // named appends the providers that r names, in its lists too.
-func (r *Requires) named(names []string) []string {
+func (r *Requirement) named(names []string) []string {
 	if r.Provider != "" {
 		names = append(names, r.Provider)
 	}
-	for _, list := range []*Needs{r.Any, r.All} {
+	for _, list := range []*RequirementList{r.Any, r.All} {
 		if list != nil {
 			for i := range list.Requirements {
 				names = list.Requirements[i].named(names)

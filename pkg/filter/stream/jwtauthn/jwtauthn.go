@@ -21,12 +21,12 @@ import (
 
 // Kind is the filter's entry for the registry. Filters of one Kind share the keys that
 // they fetched.
-func Kind() filter.Stream { return kindAt(time.Now) }
+func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
 
 // kindAt is Kind with a clock.
-func kindAt(now func() time.Time) filter.Stream {
-	shared := &sets{all: make(map[Remote]*fetched)}
-	return filter.Stream{
+func kindAt(now func() time.Time) filter.StreamFilterFactory {
+	shared := &jwksCache{all: make(map[RemoteJWKS]*fetched)}
+	return filter.StreamFilterFactory{
 		Name:    "jwt_authn",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -39,7 +39,7 @@ func checked() metrics.Metric {
 	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter judged by a rule: allowed, or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
-func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.Filter, error) {
+func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	a := authn{
 		rules:      c.Rules,
@@ -57,7 +57,7 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 		p := c.Providers[name]
 		made := &provider{config: p, verifier: newVerifier(&p, now), places: placesOf(&p), params: paramsOf(&p)}
 		if p.Remote != nil {
-			made.source = shared.of(*p.Remote, env.Calls, now)
+			made.source = shared.of(*p.Remote, env.ClusterClient, now)
 		} else {
 			set, err := p.Local.keys()
 			if err != nil {
@@ -83,7 +83,7 @@ func build(cfg any, env filter.Env, shared *sets, now func() time.Time) (filter.
 // authn is immutable but for its counters.
 type authn struct {
 	rules           []Rule
-	every           []*Requires // those of all rules
+	every           []*Requirement // those of all rules
 	providers       map[string]*provider
 	own             []string // fields that only the filter may set
 	preflights      bool     // need no token
@@ -144,15 +144,15 @@ func (a *authn) refuse(x *protocol.Exchange, err error) error {
 // the caller asked for, and the first that matches each other thing that it may mean to
 // the application. Where those differ all must be satisfied, so that no spelling of a
 // path leads around a rule. Who asks for nobody knows what must satisfy every rule.
-func (a *authn) rulesFor(x *protocol.Exchange) []*Requires {
+func (a *authn) rulesFor(x *protocol.Exchange) []*Requirement {
 	if a.preflights && isPreflight(x) {
 		return nil
 	}
-	paths, ok := spellings(pathOf(x))
+	paths, ok := pathVariants(pathOf(x))
 	if !ok || match.HidesCall(x) {
 		return a.every
 	}
-	var found []*Requires
+	var found []*Requirement
 	for _, p := range paths {
 		i := slices.IndexFunc(a.rules, func(r Rule) bool { return r.Match.holds(p) })
 		if i >= 0 && a.rules[i].Requires != nil && !slices.Contains(found, a.rules[i].Requires) {
@@ -182,8 +182,8 @@ func pathOf(x *protocol.Exchange) string {
 
 // judge returns nil if x may pass: then it tells the application what is known of the
 // caller. errWait: it is to be called again where it may wait; x has not been changed.
-func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requires, wait func() bool) error {
-	j := &judgement{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
+func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
+	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
 	for _, r := range rules {
 		if err := j.requires(r, nil); err != nil {
 			return err
@@ -202,8 +202,8 @@ func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requir
 	return nil
 }
 
-// judgement is what is found out about one request.
-type judgement struct {
+// evaluation is what is found out about one request.
+type evaluation struct {
 	*authn
 	ctx    context.Context //nolint:containedctx // it lives no longer than the call
 	x      *protocol.Exchange
@@ -220,7 +220,7 @@ type verdict struct {
 
 // requires judges a requirement; about are the providers that it and those beside it in
 // a list name. The error is errMissing if no token was bad, and some was not there.
-func (j *judgement) requires(r *Requires, about []string) error {
+func (j *evaluation) requires(r *Requirement, about []string) error {
 	switch {
 	case r.Any != nil:
 		return j.any(r.Any.Requirements, r.named(nil))
@@ -229,14 +229,14 @@ func (j *judgement) requires(r *Requires, about []string) error {
 	case r.Provider != "":
 		return j.of(j.providers[r.Provider]).err
 	}
-	err := j.everybody(about)
+	err := j.checkPresentTokens(about)
 	if r.MissingFailed != nil && !errors.Is(err, errWait) {
 		return nil
 	}
 	return err
 }
 
-func (j *judgement) any(list []Requires, about []string) error {
+func (j *evaluation) any(list []Requirement, about []string) error {
 	var errs []error
 	for i := range list {
 		err := j.requires(&list[i], about)
@@ -282,7 +282,7 @@ func isForbidden(err error) bool {
 	return forbidden
 }
 
-func (j *judgement) all(list []Requires, about []string) error {
+func (j *evaluation) all(list []Requirement, about []string) error {
 	missing := false
 	for i := range list {
 		err := j.requires(&list[i], about)
@@ -298,9 +298,9 @@ func (j *judgement) all(list []Requires, about []string) error {
 	return nil
 }
 
-// everybody returns nil if every token that is there is good for one of the providers of
+// checkPresentTokens returns nil if every token that is there is good for one of the providers of
 // these names; none: for any.
-func (j *judgement) everybody(about []string) error {
+func (j *evaluation) checkPresentTokens(about []string) error {
 	if len(about) == 0 {
 		about = slices.Collect(maps.Keys(j.providers))
 	}
@@ -324,7 +324,7 @@ func (j *judgement) everybody(about []string) error {
 }
 
 // of returns what p says.
-func (j *judgement) of(p *provider) verdict {
+func (j *evaluation) of(p *provider) verdict {
 	v, ok := j.tokens[p]
 	if !ok {
 		v = p.judge(j.ctx, j.x, j.wait)

@@ -407,7 +407,7 @@ func TestCallsHaveTheirOwnAnswer(t *testing.T) {
 	if err := made(nil).Serve(t.Context(), x); err != nil || x.Record.Reason != protocol.Unauthenticated || x.Record.Reason.Traits().GRPC != 16 {
 		t.Errorf("Serve = %v, %v", err, x.Record.Reason)
 	}
-	if n := counts.Of(checked()); n != 1 {
+	if n := counts.Value(checked()); n != 1 {
 		t.Errorf("%v requests are counted", n)
 	}
 }
@@ -575,7 +575,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an algorithm of one's own":        {`{"providers": {"a": {"algorithms": ["none"]}}}`, "algorithms"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

@@ -53,7 +53,7 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 // TestFailedStatusIsRefused by its name: a rule that denies by it would never hold.
 func TestFailedStatusIsRefused(t *testing.T) {
 	settings := `{"providers": {"one": ` + local(`, "failed_status_in_metadata": "failed"`) + `}}`
-	if got := filtertest.Refused(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
+	if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {
 		t.Errorf("refused because of %q", got)
 	}
 }

@@ -13,11 +13,11 @@ const (
 	longestOdd    = 2048
 )
 
-// spellings returns what a path, without its query, may mean to an application: itself
+// pathVariants returns what a path, without its query, may mean to an application: itself
 // first, then what comes of it by resolving escapes, doubled slashes, parameters,
 // backslashes and dot segments, each or not, in any order, once or again. ok is false if
 // there is too much that it may mean.
-func spellings(target string) (all []string, ok bool) {
+func pathVariants(target string) (all []string, ok bool) {
 	raw, _, _ := strings.Cut(target, "?")
 	all = []string{raw}
 	if !strings.ContainsAny(raw, "%\\;") && !strings.Contains(raw, "//") && !strings.Contains(raw, "/.") {

@@ -25,12 +25,12 @@ func TestSpellings(t *testing.T) {
 		"/%2e%2E/a":      {"/%2e%2E/a", "/../a", "/a"},
 		"/a/%252e%252e/": {"/a/%252e%252e/", "/a/%2e%2e/", "/a/../", "/"},
 	} {
-		if got, ok := spellings(path); !ok || !slices.Equal(got, want) {
+		if got, ok := pathVariants(path); !ok || !slices.Equal(got, want) {
 			t.Errorf("spellings(%q) = %q, %t; want %q", path, got, ok, want)
 		}
 	}
 	for _, path := range []string{"/" + strings.Repeat("a/../", 500), "/%25252525252525252525252525252525252525252525252525252525252525252525252525252541"} {
-		if got, ok := spellings(path); ok || got[0] != path {
+		if got, ok := pathVariants(path); ok || got[0] != path {
 			t.Errorf("spellings(%.20q…) = %d of them, %t; want too many", path, len(got), ok)
 		}
 	}
@@ -46,7 +46,7 @@ func FuzzSpellings(f *testing.F) {
 		if !strings.HasPrefix(sent, "/") || strings.Contains(sent, "?") {
 			return
 		}
-		all, ok := spellings(sent)
+		all, ok := pathVariants(sent)
 		if !ok {
 			return
 		}

@@ -106,10 +106,10 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 // parameter returns the value of a pair of the query that may have a token, "" of others.
 func (p *provider) parameter(pair string) string {
 	name, text, _ := strings.Cut(pair, "=")
-	if !slices.Contains(p.params, plain(name)) {
+	if !slices.Contains(p.params, unescapeQuery(name)) {
 		return ""
 	}
-	return plain(text)
+	return unescapeQuery(text)
 }
 
 // without returns path without the parameters that have the token. Everything else of it
@@ -137,9 +137,9 @@ func (p *provider) without(path, token string) string {
 	return before + "?" + strings.Join(kept, "&")
 }
 
-// plain resolves the escapes of a part of a query, as applications do. One that has
+// unescapeQuery resolves the escapes of a part of a query, as applications do. One that has
 // others is as it is.
-func plain(part string) string {
+func unescapeQuery(part string) string {
 	if !strings.Contains(part, "%") {
 		return part
 	}

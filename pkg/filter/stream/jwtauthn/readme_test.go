@@ -12,7 +12,7 @@ import (
 
 func TestReadme(t *testing.T) {
 	kind := kindAt(atNow)
-	examples := filtertest.Readme(t, kind, *update)
+	examples := filtertest.CheckReadme(t, kind, *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}

@@ -17,7 +17,7 @@ func TestASetWithoutUsableKeys(t *testing.T) {
 		return filtertest.Settings(`{"providers": {"one": {"local_jwks": {"accept_without_usable_keys": ` + lenient + `, "inline_string": ` + strconv.Quote(weak) + `}}},
 			"rules": [{"match": {"prefix": "/"}, "requires": {"provider_name": "one"}}]}`)
 	}
-	if problems := filtertest.Refused(t, Kind(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
+	if problems := filtertest.DecodeErrors(t, Kind(), settings("false")); !strings.Contains(problems, errUnusable.Error()) {
 		t.Errorf("it is refused for %s", problems)
 	}
 	made, _ := filtertest.Build(t, Kind(), settings("true"))
@@ -70,7 +70,7 @@ func TestARuleForWholeSegments(t *testing.T) {
 		}
 	}
 	for _, segments := range []string{"a", "/a/", "/a?b"} {
-		if problems := filtertest.Refused(t, Kind(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
+		if problems := filtertest.DecodeErrors(t, Kind(), settings(segments)); !strings.Contains(problems, "path_separated_prefix") {
 			t.Errorf("%q is refused with %q", segments, problems)
 		}
 	}

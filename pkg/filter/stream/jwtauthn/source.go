@@ -45,9 +45,9 @@ const mostKeys = 1 << 20
 // fetched are keys that are asked for when requests need them, and kept. One fetch is
 // under way at a time; nobody waits for it as long as there are keys that may be used.
 type fetched struct {
-	config Remote           // immutable
-	calls  filter.Calls     // immutable
-	now    func() time.Time // immutable
+	config RemoteJWKS           // immutable
+	calls  filter.ClusterClient // immutable
+	now    func() time.Time     // immutable
 
 	mu     sync.Mutex
 	set    keySet        // guarded by mu; nil: none were fetched yet
@@ -143,15 +143,15 @@ func (f *fetched) ask(ctx context.Context) (set keySet, err error) {
 	return set, err
 }
 
-// sets are the fetched keys of the process: they outlive a configuration, so that a
+// jwksCache are the fetched keys of the process: they outlive a configuration, so that a
 // reload does not depend on whoever has them. Those that left the configuration stay:
 // they are small, and few.
-type sets struct {
+type jwksCache struct {
 	mu  sync.Mutex
-	all map[Remote]*fetched // guarded by mu
+	all map[RemoteJWKS]*fetched // guarded by mu
 }
 
-func (s *sets) of(r Remote, calls filter.Calls, now func() time.Time) *fetched {
+func (s *jwksCache) of(r RemoteJWKS, calls filter.ClusterClient, now func() time.Time) *fetched {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f := s.all[r]

@@ -15,38 +15,38 @@ import (
 // plan is a compiled Config: what is counted of which requests. It is immutable.
 type plan struct {
 	status            int
-	enabled, enforced match.Share
+	enabled, enforced match.Fraction
 	request, response *router.Mutation // nil: nothing
 	shared            *rate            // of token_bucket; nil: there is none
 	perConnection     bool             // every bucket is a connection's
 	sharedPool        int              // of perConnection: where those of shared are
 	always            bool             // shared counts requests that have a descriptor, too
-	steps             []step
+	steps             []compiledLimit
 	buckets           int // of descriptors whose values are all given
 	pools             []rate
 	maxDynamic        int
-	client            match.Client
+	client            match.ClientAddr
 	tells             bool // x-ratelimit fields
 	exhausted         bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
 
-// step is a compiled Limit with the descriptors that its actions can make, those with
+// compiledLimit is a compiled Limit with the descriptors that its actions can make, those with
 // the fewest empty values first.
-type step struct {
+type compiledLimit struct {
 	actions []action
-	choices []choice
+	choices []descriptor
 }
 
-// choice is a compiled Descriptor.
-type choice struct {
-	wants   []want // one for each action
+// descriptor is a compiled Descriptor.
+type descriptor struct {
+	wants   []entryMatcher // one for each action
 	rate    rate
 	dynamic bool // a value is empty, or connections have their own: index is that of a pool, not of a bucket
 	index   int
 }
 
-// want is what an entry must be.
-type want struct {
+// entryMatcher is what an entry must be.
+type entryMatcher struct {
 	any  bool
 	text string
 	addr netip.Addr // of an action that makes addresses
@@ -122,7 +122,7 @@ func (p *plan) addSteps(c *Config) error {
 		if len(s.choices) == 0 {
 			return fmt.Errorf("rate_limits[%d]: no descriptor has the keys %q", i, keys)
 		}
-		slices.SortStableFunc(s.choices, func(a, b choice) int { return a.empty() - b.empty() })
+		slices.SortStableFunc(s.choices, func(a, b descriptor) int { return a.empty() - b.empty() })
 		p.steps = append(p.steps, s)
 	}
 	if i := slices.Index(used, false); i >= 0 {
@@ -138,7 +138,7 @@ func (p *plan) addPool(r rate) int {
 }
 
 // empty returns how many values are.
-func (c *choice) empty() (n int) {
+func (c *descriptor) empty() (n int) {
 	for i := range c.wants {
 		if c.wants[i].any {
 			n++
@@ -147,19 +147,19 @@ func (c *choice) empty() (n int) {
 	return n
 }
 
-func (p *plan) choice(actions []action, d *Descriptor) (choice, error) {
+func (p *plan) choice(actions []action, d *Descriptor) (descriptor, error) {
 	r, err := d.Bucket.compile()
 	if err != nil {
-		return choice{}, fmt.Errorf("token_bucket: %w", err)
+		return descriptor{}, fmt.Errorf("token_bucket: %w", err)
 	}
-	c := choice{rate: r, wants: make([]want, len(actions)), dynamic: p.perConnection}
+	c := descriptor{rate: r, wants: make([]entryMatcher, len(actions)), dynamic: p.perConnection}
 	for i := range actions {
 		value := d.Entries[i].Value
-		w := want{any: value == "", text: value}
+		w := entryMatcher{any: value == "", text: value}
 		if actions[i].isAddress() && !w.any {
 			prefix, err := match.ParsePrefix(value)
 			if err != nil {
-				return choice{}, fmt.Errorf("entries[%d].value: %w", i, err)
+				return descriptor{}, fmt.Errorf("entries[%d].value: %w", i, err)
 			}
 			w.addr = prefix.Addr()
 		}
@@ -176,14 +176,14 @@ func (p *plan) choice(actions []action, d *Descriptor) (choice, error) {
 	return c, nil
 }
 
-func (l *Limit) compile() (keys []string, s step, err error) {
+func (l *RateLimitConfig) compile() (keys []string, s compiledLimit, err error) {
 	if n := len(l.Actions); n == 0 || n > maxActions {
-		return nil, step{}, fmt.Errorf("actions: there are %d, want 1 to %d", n, maxActions)
+		return nil, compiledLimit{}, fmt.Errorf("actions: there are %d, want 1 to %d", n, maxActions)
 	}
 	for i := range l.Actions {
 		key, a, err := l.Actions[i].compile()
 		if err != nil {
-			return nil, step{}, fmt.Errorf("actions[%d]: %w", i, err)
+			return nil, compiledLimit{}, fmt.Errorf("actions[%d]: %w", i, err)
 		}
 		keys, s.actions = append(keys, key), append(s.actions, a)
 	}

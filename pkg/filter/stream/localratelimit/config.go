@@ -16,7 +16,7 @@ type Config struct {
 	Enforced      *match.ShareConfig      `key:"filter_enforced" doc:"Share of the requests beyond a limit that are refused; absent: all."`
 	RequestAdd    []filter.HeaderAddition `key:"request_headers_to_add_when_not_enforced" doc:"Fields added to requests that are beyond a limit and go on."`
 	ResponseAdd   []filter.HeaderAddition `key:"response_headers_to_add" doc:"Fields added to answers to requests that are refused."`
-	Limits        []Limit                 `key:"rate_limits" doc:"What is counted apart: each makes a descriptor of a request."`
+	Limits        []RateLimitConfig       `key:"rate_limits" doc:"What is counted apart: each makes a descriptor of a request."`
 	Descriptors   []Descriptor            `key:"descriptors" doc:"The buckets of the descriptors."`
 	Always        bool                    `key:"always_consume_default_token_bucket" doc:"Requests that have a descriptor take of token_bucket, too; false: only the others do." default:"true" example:"false"`
 	MaxDynamic    int                     `key:"max_dynamic_descriptors" doc:"How many buckets there may be of each descriptor with a value that is empty, and of each at all if connections have their own." min:"1" max:"1000000" default:"10000" example:"1000"`
@@ -43,9 +43,9 @@ type BucketConfig struct {
 	Interval time.Duration `key:"fill_interval" doc:"The time that tokens_per_fill tokens take; at least 50ms." required:"true" example:"\"1s\""`
 }
 
-// Limit makes a descriptor of a request: a list of keys with values. If one of its
+// RateLimitConfig makes a descriptor of a request: a list of keys with values. If one of its
 // actions makes nothing of a request, the request has no such descriptor.
-type Limit struct {
+type RateLimitConfig struct {
 	Actions []Action `key:"actions" doc:"What the entries are made of, in order: at most 8." required:"true"`
 
 	Stage    uint32         `key:"stage" doc:"The stage." unbuilt:"stage" example:"1"`

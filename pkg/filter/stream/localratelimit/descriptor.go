@@ -14,7 +14,7 @@ type action struct {
 	makes   making
 	field   match.Field
 	text    string // that it makes
-	headers []match.Header
+	headers []match.HeaderMatcher
 	expect  bool // the headers are to hold
 	v4, v6  int  // bits of an address that count
 }
@@ -38,7 +38,7 @@ type value struct {
 
 // of returns the n-th value of a request, and whether there is one. Only a repeated field
 // has more than one.
-func (a *action) of(x *protocol.Exchange, client *match.Client, n int) (v value, ok, more bool) {
+func (a *action) of(x *protocol.Exchange, client *match.ClientAddr, n int) (v value, ok, more bool) {
 	switch a.makes {
 	case ofField:
 		v.text, ok, more = a.field.Value(x, n)
@@ -54,7 +54,7 @@ func (a *action) of(x *protocol.Exchange, client *match.Client, n int) (v value,
 
 // network returns the part of the client's address that counts. Clients who are
 // unknown are one: whoever writes no address into a field shares with all who do.
-func (a *action) network(x *protocol.Exchange, client *match.Client) netip.Addr {
+func (a *action) network(x *protocol.Exchange, client *match.ClientAddr) netip.Addr {
 	addr, err := client.Address(x)
 	if err != nil || !addr.IsValid() {
 		return netip.Addr{}
@@ -91,7 +91,7 @@ type values [maxActions]value
 
 // describe fills d with the first combination of what the actions of s make of x; false:
 // one of them makes nothing.
-func (s *step) describe(d *description, x *protocol.Exchange, client *match.Client) bool {
+func (s *compiledLimit) describe(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		var ok bool
 		d.taken[i] = 0
@@ -103,7 +103,7 @@ func (s *step) describe(d *description, x *protocol.Exchange, client *match.Clie
 }
 
 // next makes d the combination after it; false: there is none.
-func (s *step) next(d *description, x *protocol.Exchange, client *match.Client) bool {
+func (s *compiledLimit) next(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		again := d.more[i]
 		if d.taken[i]++; !again {
@@ -121,7 +121,7 @@ func (s *step) next(d *description, x *protocol.Exchange, client *match.Client) 
 func (d *description) repeats() bool { return d.more != [maxActions]bool{} }
 
 // choose returns the first choice that v fits, nil if there is none.
-func (s *step) choose(v *values) *choice {
+func (s *compiledLimit) choose(v *values) *descriptor {
 	for i := range s.choices {
 		if c := &s.choices[i]; c.fits(v) {
 			return c
@@ -130,7 +130,7 @@ func (s *step) choose(v *values) *choice {
 	return nil
 }
 
-func (c *choice) fits(v *values) bool {
+func (c *descriptor) fits(v *values) bool {
 	for i := range c.wants {
 		w := &c.wants[i]
 		if !w.any && (w.text != v[i].text && !w.addr.IsValid() || w.addr != v[i].addr) {
@@ -145,7 +145,7 @@ func (c *choice) fits(v *values) bool {
 const longest = 64
 
 // appendKey appends what tells the buckets of c apart.
-func (c *choice) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
+func (c *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
 	for i := range c.wants {
 		if !c.wants[i].any {
 			continue

@@ -94,7 +94,7 @@ func takeFrom(b *bucket, r rate, now instant, tells bool, q *quota) bool {
 	return ok
 }
 
-func (l *limiter) bucket(p *plan, c *choice, v *values, x *protocol.Exchange, now instant) *bucket {
+func (l *limiter) bucket(p *plan, c *descriptor, v *values, x *protocol.Exchange, now instant) *bucket {
 	if !c.dynamic {
 		return &l.fixed[c.index]
 	}

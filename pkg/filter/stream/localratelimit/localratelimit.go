@@ -27,9 +27,9 @@ func (c *Config) Validate() error {
 
 // Kind is the filter's entry for the registry. What one Kind builds, one
 // configuration after the other, shares the buckets that stay.
-func Kind() filter.Stream {
-	s := &shelf{start: time.Now()}
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	s := &builder{start: time.Now()}
+	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -56,13 +56,13 @@ func dropped() metrics.Metric {
 	return filter.Counter(name, "dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
 }
 
-// shelf builds filters.
-type shelf struct {
+// builder builds filters.
+type builder struct {
 	start    time.Time // immutable; what instants count from
-	limiters filter.Shelf[limiter]
+	limiters filter.WeakCache[limiter]
 }
 
-func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
+func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	c := cfg.(*Config) //nolint:forcetypeassert // what Config returned
 	p, err := c.compile()
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	f := rateLimit{
 		plan: p,
-		limiter: s.limiters.Take(env.Place+" "+string(said), func() *limiter {
+		limiter: s.limiters.GetOrCreate(env.Key+" "+string(said), func() *limiter {
 			return newLimiter(p, s.start, env.Metrics.Counter(dropped(), c.Prefix))
 		}),
 		ok:       env.Metrics.Counter(ok(), c.Prefix),

@@ -20,7 +20,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -53,7 +53,7 @@ type rig struct {
 	counts *filtertest.Counts
 }
 
-func behind(t *testing.T, kind filter.Stream, s filtertest.Settings) *rig {
+func behind(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings) *rig {
 	t.Helper()
 	made, counts := filtertest.Build(t, kind, s)
 	return &rig{t, made(filtertest.Application()), counts}
@@ -121,7 +121,7 @@ func TestTokensComeBackOneAfterTheOther(t *testing.T) {
 				t.Errorf("%v later %d of 10 passed, want %d", step.after, got, step.want)
 			}
 		}
-		if ok, l, e := r.counts.Of(ok()), r.counts.Of(limited()), r.counts.Of(enforced()); ok != 15 || l != 55 || e != 55 {
+		if ok, l, e := r.counts.Value(ok()), r.counts.Value(limited()), r.counts.Value(enforced()); ok != 15 || l != 55 || e != 55 {
 			t.Errorf("counted %v ok, %v limited, %v enforced; want 15, 55, 55", ok, l, e)
 		}
 	})
@@ -222,7 +222,7 @@ func TestLimitsThatAreNotEnforcedAreCounted(t *testing.T) {
 	if got := r.passed(2, x); got != 2 || x.Request.Header.Get("x-over") != "1" {
 		t.Errorf("two more: passed %d with x-over %q", got, x.Request.Header.Get("x-over"))
 	}
-	if o, l, e := r.counts.Of(ok()), r.counts.Of(limited()), r.counts.Of(enforced()); o != 1 || l != 2 || e != 0 {
+	if o, l, e := r.counts.Value(ok()), r.counts.Value(limited()), r.counts.Value(enforced()); o != 1 || l != 2 || e != 0 {
 		t.Errorf("counted %v ok, %v limited, %v enforced; want 1, 2, 0", o, l, e)
 	}
 }
@@ -267,16 +267,16 @@ func TestBucketsAreBounded(t *testing.T) {
 			if n := pool.len(); n > most {
 				t.Errorf("%d buckets, want at most %d", n, most)
 			}
-			if got := counts.Of(dropped()); got < float64(2*most) {
+			if got := counts.Value(dropped()); got < float64(2*most) {
 				t.Errorf("%v buckets that were not full were dropped, want %d or more", got, 2*most)
 			}
-			before := counts.Of(dropped())
+			before := counts.Value(dropped())
 			time.Sleep(time.Hour) // of the bubble: all are full again
 			for range most / 2 {
 				addr = addr.Next()
 				r.passed(1, http(addr.String()))
 			}
-			if got := counts.Of(dropped()) - before; got != 0 {
+			if got := counts.Value(dropped()) - before; got != 0 {
 				t.Errorf("%v buckets were dropped that were not full, though full ones were there", got)
 			}
 		})
@@ -301,9 +301,9 @@ func TestABucketInUseIsNotDropped(t *testing.T) {
 }
 
 // build is what a reload does: the same kind builds the filter again.
-func build(t *testing.T, kind filter.Stream, s filtertest.Settings, place string) *rig {
+func build(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings, place string) *rig {
 	t.Helper()
-	made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Place: place})
+	made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -437,7 +437,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an action that is not made": {`{"rate_limits": [{"actions": [{"source_cluster": {"a": 1}}]}]}`, "source_cluster"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -455,7 +455,7 @@ func passing(t testing.TB, more string) (protocol.Service, *protocol.Exchange) {
 func TestPassingAllocatesNothing(t *testing.T) {
 	for _, more := range []string{"", `"local_rate_limit_per_downstream_connection": true, `} {
 		s, x := passing(t, more)
-		filtertest.AllocatesNothing(t, s, x)
+		filtertest.CheckNoAllocs(t, s, x)
 		if x.Record.Reason != protocol.ReasonNone {
 			t.Fatal(x.Record.Reason)
 		}

@@ -17,23 +17,23 @@ import (
 
 // Config is the filter's configuration. A route's request_mirror_policies is one, too.
 type Config struct {
-	Cluster       string        `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
-	Percent       float64       `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
-	Protocol      string        `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
-	Amplification int           `key:"amplification" doc:"Copies of each request." min:"1" max:"1000" default:"1" example:"3"`
-	Broadcast     bool          `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
-	Timeout       time.Duration `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
-	Sampled       bool          `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
-	Suffix        bool          `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
-	XFF           bool          `key:"append_x_forwarded_for" doc:"Appends the address of the caller to X-Forwarded-For, as Envoy does, unless it is its last one already." default:"false" example:"true"`
-	MaxBody       int           `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
-	MaxInFlight   int64         `key:"max_in_flight" doc:"Requests whose copies may be under way to a cluster at once; of more, it gets none." min:"1" default:"128" example:"1000"`
-	More          []Further     `key:"more" doc:"Further clusters that get copies."`
+	Cluster       string              `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
+	Percent       float64             `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol      string              `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Amplification int                 `key:"amplification" doc:"Copies of each request." min:"1" max:"1000" default:"1" example:"3"`
+	Broadcast     bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
+	Timeout       time.Duration       `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
+	Sampled       bool                `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
+	Suffix        bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
+	XFF           bool                `key:"append_x_forwarded_for" doc:"Appends the address of the caller to X-Forwarded-For, as Envoy does, unless it is its last one already." default:"false" example:"true"`
+	MaxBody       int                 `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
+	MaxInFlight   int64               `key:"max_in_flight" doc:"Requests whose copies may be under way to a cluster at once; of more, it gets none." min:"1" default:"128" example:"1000"`
+	Additional    []AdditionalCluster `key:"more" doc:"Further clusters that get copies."`
 }
 
-// Further is one more cluster that gets copies. Everything that it does not say is the
+// AdditionalCluster is one more cluster that gets copies. Everything that it does not say is the
 // Config's.
-type Further struct {
+type AdditionalCluster struct {
 	Cluster  string  `key:"cluster" doc:"Where the copies go." required:"true" example:"\"canary\""`
 	Percent  float64 `key:"percent" doc:"Share of the requests that are copied to it." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
 	Protocol string  `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
@@ -49,8 +49,8 @@ func (c *Config) Validate() error {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "mirror",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -75,7 +75,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	}
 	count := func(m metrics.Metric, label string) *metrics.Counter { return env.Metrics.Counter(m, label) }
 	m := mirror{
-		config: c, calls: env.Calls, targets: targets,
+		config: c, calls: env.ClusterClient, targets: targets,
 		roll:     func() float64 { return rand.Float64() * 100 },
 		answered: count(copies(), "answered"), failed: count(copies(), "failed"),
 		tooLarge: count(left(), "too_large"), overflow: count(left(), "overflow"), unfit: count(left(), "unfit"),
@@ -85,7 +85,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // targetsOf returns the clusters that get copies.
 func targetsOf(c *Config) (all []*target) {
-	for _, f := range append([]Further{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, Suffix: c.Suffix}}, c.More...) {
+	for _, f := range append([]AdditionalCluster{{Cluster: c.Cluster, Percent: c.Percent, Protocol: c.Protocol, Suffix: c.Suffix}}, c.Additional...) {
 		if f.Cluster != "" && f.Percent > 0 {
 			all = append(all, &target{percent: f.Percent, suffix: f.Suffix, to: filter.Target{Cluster: f.Cluster, Protocol: config.Protocol(f.Protocol)}})
 		}
@@ -105,7 +105,7 @@ type target struct {
 type mirror struct {
 	config  Config
 	targets []*target // one at least
-	calls   filter.Calls
+	calls   filter.ClusterClient
 	next    protocol.AsyncService
 	roll    func() float64 // from 0, below 100, each as likely
 
@@ -154,7 +154,7 @@ func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 	r := &x.Request
 	switch {
 	case r.Method == "":
-		if frame, ok := framed(x, m.config.MaxBody); ok {
+		if frame, ok := copyFrame(x, m.config.MaxBody); ok {
 			m.launch(frame, to)
 		} else if frame == nil {
 			m.unfit.Add(1)
@@ -174,7 +174,7 @@ func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 
 // taken returns x's request without its content, as copies have it.
 func (m *mirror) taken(x *protocol.Exchange) *message {
-	r := taken(x)
+	r := copyHead(x)
 	if m.config.XFF {
 		r.header = withCaller(r.header, x.Meta.Conn)
 	}

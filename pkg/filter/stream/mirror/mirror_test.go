@@ -114,7 +114,7 @@ func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *pro
 }
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
@@ -155,7 +155,7 @@ func TestRequestsAreCopied(t *testing.T) {
 			if got := strings.Join(to.got, ";"); got != test.want {
 				t.Errorf("the shadow got %q, want %q", got, test.want)
 			}
-			if n := counts.Of(copies()); n != float64(len(to.got)) {
+			if n := counts.Value(copies()); n != float64(len(to.got)) {
 				t.Errorf("%v copies are counted", n)
 			}
 		})
@@ -223,7 +223,7 @@ func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
 		}
 		<-arrived
 	}
-	if n := counts.Of(left()); n < 3 {
+	if n := counts.Value(left()); n < 3 {
 		t.Errorf("%v copies were not made, want 3 of the slow cluster's", n)
 	}
 	close(let)
@@ -248,7 +248,7 @@ func TestWhatIsNotCopiedIsCounted(t *testing.T) {
 			}
 			to := new(shadow)
 			counts := mirrored(t, `{"cluster": "shadow", "max_body_size": 4}`, to, 1, test.x)
-			if n := counts.Of(left()); n != 1 || len(to.got) != 0 {
+			if n := counts.Value(left()); n != 1 || len(to.got) != 0 {
 				t.Errorf("%v are counted, and %d were copied", n, len(to.got))
 			}
 		})
@@ -267,7 +267,7 @@ func TestBroadcastsGoToEachHost(t *testing.T) {
 func TestFailuresCostTheCopiesAlone(t *testing.T) {
 	to := &shadow{fails: protocol.NewFault(protocol.UpstreamReset, errors.New("broken"))}
 	for _, s := range []filtertest.Settings{`{"cluster": "shadow"}`, `{"cluster": "missing"}`, `{"cluster": "missing", "broadcast": true}`} {
-		if n := mirrored(t, s, to, 1, post("x", true)).Of(copies()); n != 1 {
+		if n := mirrored(t, s, to, 1, post("x", true)).Value(copies()); n != 1 {
 			t.Errorf("%s: %v failed, want 1", s, n)
 		}
 	}
@@ -286,7 +286,7 @@ func TestAShareIsCopied(t *testing.T) {
 		}
 	}
 	calls.Wait()
-	if n := counts.Of(copies()); n < 400 || n > 600 {
+	if n := counts.Value(copies()); n < 400 || n > 600 {
 		t.Errorf("%v of 1000 requests were copied at 50 percent", n)
 	}
 }
@@ -312,7 +312,7 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 	for range 2 {
 		<-arrived
 	}
-	if n := counts.Of(left()); n != 3 {
+	if n := counts.Value(left()); n != 3 {
 		t.Errorf("%v requests were not copied, want 3", n)
 	}
 	close(let)
@@ -321,7 +321,7 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 		t.Fatal(err)
 	}
 	calls.Wait()
-	if n := counts.Of(copies()); n != 3 {
+	if n := counts.Value(copies()); n != 3 {
 		t.Errorf("%v copies were sent, want 3", n)
 	}
 }
@@ -345,7 +345,7 @@ func TestNoCopyHoldsUpTheEnd(t *testing.T) {
 	if err := s.Serve(t.Context(), post("", true)); err != nil {
 		t.Fatal(err)
 	}
-	if n := counts.Of(copies()); n != 1 {
+	if n := counts.Value(copies()); n != 1 {
 		t.Errorf("%v copies were sent, want 1", n)
 	}
 }
@@ -387,7 +387,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"no time":                      {`{"cluster": "a", "timeout": "0s"}`, "timeout"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

@@ -25,8 +25,8 @@ type message struct {
 	hasContent                      bool
 }
 
-// taken returns x's request without its content.
-func taken(x *protocol.Exchange) *message {
+// copyHead returns x's request without its content.
+func copyHead(x *protocol.Exchange) *message {
 	r := &x.Request
 	return &message{
 		protocol: strings.Clone(x.Meta.Protocol), version: strings.Clone(x.Meta.Version),
@@ -102,8 +102,8 @@ type frame struct {
 	oneWay            bool
 }
 
-// framed returns x's frame if it has at most so many bytes; nil if x has none.
-func framed(x *protocol.Exchange, most int) (r request, ok bool) {
+// copyFrame returns x's frame if it has at most so many bytes; nil if x has none.
+func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
 	m := xprotocol.MessageOf(x.Request.Body)
 	if m == nil {
 		return nil, false
@@ -136,25 +136,25 @@ type tee struct {
 	request *message
 	length  int64            // declared; negative: it was not
 	trailer *protocol.Header // complete at the end
-	over    bool             // it was copied, or it will not be
+	done    bool             // it was copied, or it will not be
 }
 
 // Read is protocol.Body's. What reads content of a declared length may not ask for
 // its end: then the last byte is it, and there are no trailers.
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.Body.Read(p)
-	if t.over {
+	if t.done {
 		return n, err
 	}
 	r := t.request
 	if len(r.content)+n > t.mirror.config.MaxBody {
-		t.over, r.content = true, nil
+		t.done, r.content = true, nil
 		t.mirror.tooLarge.Add(1)
 		return n, err
 	}
 	r.content = append(r.content, p[:n]...)
 	if err == io.EOF || int64(len(r.content)) == t.length {
-		t.over, r.hasContent = true, true
+		t.done, r.hasContent = true, true
 		r.trailer = t.trailer.CloneFields()
 		t.mirror.launch(r, t.to)
 	}
@@ -167,7 +167,7 @@ func (t *tee) Rewind() bool {
 	if !ok || !r.Rewind() {
 		return false
 	}
-	if !t.over {
+	if !t.done {
 		t.request.content = t.request.content[:0]
 	}
 	return true

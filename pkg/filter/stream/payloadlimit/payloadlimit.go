@@ -18,8 +18,8 @@ type Config struct {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    "payload_limit",
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return &Config{Status: 413} },

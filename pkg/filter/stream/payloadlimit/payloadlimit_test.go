@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -211,7 +211,7 @@ func TestRefusalCarriesNothingOfTheRequest(t *testing.T) {
 		if err != nil || string(body) != "request body too large\n" {
 			t.Errorf("the answer is %q, %v", body, err)
 		}
-		if got := counts.Of(refused()); got != 1 {
+		if got := counts.Value(refused()); got != 1 {
 			t.Errorf("%s = %v, want 1", refused().Name, got)
 		}
 	}
@@ -224,7 +224,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // lesson 5
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})

@@ -35,9 +35,9 @@ func (c *Config) Validate() error {
 }
 
 // Kind is the filter's entry for the registry. Its filters share what they know of peers.
-func Kind() filter.Stream {
+func Kind() filter.StreamFilterFactory {
 	known := new(peers)
-	return filter.Stream{
+	return filter.StreamFilterFactory{
 		Name:   "peer_metadata",
 		Stage:  filter.AfterRoute,
 		Config: func() any { return new(Config) },

@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 1 {
 		t.Fatalf("%d examples, want 1", len(examples))
 	}
@@ -133,7 +133,7 @@ func TestWhatIsMalformedIsCounted(t *testing.T) {
 	if err := s.Serve(t.Context(), asked(workload.FieldMetadata+": "+strings.Repeat("A", workload.MaxMetadata+1))); err != nil {
 		t.Fatal(err)
 	}
-	if n := counts.Of(malformed()); n != 2 {
+	if n := counts.Value(malformed()); n != 2 {
 		t.Errorf("%v are counted, want 2", n)
 	}
 }
@@ -158,7 +158,7 @@ func TestCallsOfRPCPass(t *testing.T) {
 }
 
 func TestNothingToTellIsRefused(t *testing.T) {
-	if got := filtertest.Refused(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "nothing to tell") {
+	if got := filtertest.DecodeErrors(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "nothing to tell") {
 		t.Errorf("refused as %q", got)
 	}
 }

@@ -219,7 +219,7 @@ func (c *compiler) metadata(m *Metadata) node {
 	}
 	if v := m.Value.Bool; v != nil {
 		set++
-		d.texts = []match.Text{match.Exactly(fmt.Sprint(*v))}
+		d.texts = []match.StringMatcher{match.Exactly(fmt.Sprint(*v))}
 	}
 	if v := m.Value.Present; v != nil {
 		set++
@@ -249,7 +249,7 @@ func (c *compiler) metadata(m *Metadata) node {
 	return node{kind: metadata, datum: d}
 }
 
-func oneText(c *match.TextConfig) ([]match.Text, error) {
+func oneText(c *match.TextConfig) ([]match.StringMatcher, error) {
 	text, err := c.Compile()
-	return []match.Text{text}, err
+	return []match.StringMatcher{text}, err
 }

@@ -56,8 +56,8 @@ func (r *Rules) ofConnections(key string) (*rules, error) {
 }
 
 // Connections is the network filter's entry for the registry.
-func Connections() filter.Connection {
-	return filter.Connection{
+func Connections() filter.ConnectionFilterFactory {
+	return filter.ConnectionFilterFactory{
 		Name:   name,
 		Config: func() any { return new(ConnectionConfig) },
 		New:    buildGate,
@@ -83,7 +83,7 @@ func connectionsShadowDenied() metrics.Metric {
 	return filter.Counter(name, "connections_shadow_denied", "Connections that the shadow rules of the network filter rbac would have refused.")
 }
 
-func buildGate(cfg any, env filter.Env) (filter.Gate, error) {
+func buildGate(cfg any, env filter.Env) (filter.ConnectionFilter, error) {
 	c := cfg.(*ConnectionConfig) //nolint:forcetypeassert // what Config returned
 	enforced, shadow, err := c.compile()
 	if err != nil {
@@ -96,7 +96,7 @@ func buildGate(cfg any, env filter.Env) (filter.Gate, error) {
 	return f.admit, nil
 }
 
-// admit is a filter.Gate: it judges a connection as if it were a request without
+// admit is a filter.ConnectionFilter: it judges a connection as if it were a request without
 // anything of its own.
 func (f *rbac) admit(conn *protocol.ConnMeta) error {
 	s := subject{x: &protocol.Exchange{}}

@@ -59,7 +59,7 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 			if test.out != nil {
 				if err := admit(test.out); err == nil {
 					t.Error("it is let in")
-				} else if got := counts.Of(connectionsDenied()); got != 1 {
+				} else if got := counts.Value(connectionsDenied()); got != 1 {
 					t.Errorf("%v denied, want 1", got)
 				}
 			}
@@ -72,10 +72,10 @@ func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 	if err := admit(&protocol.ConnMeta{}); err != nil {
 		t.Errorf("it is refused: %v", err)
 	}
-	if got := counts.Of(connectionsShadowDenied()); got != 1 {
+	if got := counts.Value(connectionsShadowDenied()); got != 1 {
 		t.Errorf("%v were denied in the shadow, want 1", got)
 	}
-	if got := counts.Of(connectionsDenied()) + counts.Of(connectionsAllowed()); got != 0 {
+	if got := counts.Value(connectionsDenied()) + counts.Value(connectionsAllowed()); got != 0 {
 		t.Errorf("%v were decided about without rules", got)
 	}
 }
@@ -83,7 +83,7 @@ func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 // TestConnectionsHaveNothingOfRequests: a condition that can never hold, under DENY,
 // would be an open door.
 func TestConnectionsHaveNothingOfRequests(t *testing.T) {
-	kind := filter.Stream{Config: Connections().Config}
+	kind := filter.StreamFilterFactory{Config: Connections().Config}
 	for name, s := range map[string]filtertest.Settings{
 		"a field":       permitting("DENY", `{"header": {"name": "x-tenant", "exact_match": "a"}}`),
 		"a path":        permitting("DENY", `{"not_rule": {"url_path": {"path": {"exact": "/"}}}}`),
@@ -93,7 +93,7 @@ func TestConnectionsHaveNothingOfRequests(t *testing.T) {
 		"an expression": `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"const_expr": {"bool_value": true}}}}}}`,
 	} {
 		t.Run(name, func(t *testing.T) {
-			problems := filtertest.Refused(t, kind, s)
+			problems := filtertest.DecodeErrors(t, kind, s)
 			if !strings.Contains(problems, errOfRequests.Error()) && !strings.Contains(problems, "not supported yet") {
 				t.Errorf("it is refused for %s", problems)
 			}

@@ -18,12 +18,12 @@ func TestWhatIsNotBuiltIsRefusedIfEmpty(t *testing.T) {
 		"matcher":           `{"matcher": {}}`,
 		"shadow_matcher":    `{"shadow_matcher": {}}`,
 	} {
-		for _, kind := range []filter.Stream{Kind(), {Config: Connections().Config}} {
+		for _, kind := range []filter.StreamFilterFactory{Kind(), {Config: Connections().Config}} {
 			want := key
 			if strings.HasSuffix(key, "condition") {
 				want = "CEL"
 			}
-			if got := filtertest.Refused(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
+			if got := filtertest.DecodeErrors(t, kind, filtertest.Settings(text)); !strings.Contains(got, want) {
 				t.Errorf("%s is refused because of %s", text, got)
 			}
 		}

@@ -36,9 +36,9 @@ type policy struct {
 type node struct {
 	kind      kind
 	children  []node
-	header    *match.Header
-	text      *match.Text // of a path or a name; nil: any name
-	addresses *match.Addresses
+	header    *match.HeaderMatcher
+	text      *match.StringMatcher // of a path or a name; nil: any name
+	addresses *match.CIDRSet
 	datum     *datum
 	// first and end are ports, end not included.
 	first, end uint32
@@ -163,7 +163,7 @@ func local(x *protocol.Exchange) netip.AddrPort {
 type datum struct {
 	namespace, key string
 	test           datumTest
-	texts          []match.Text // of which one must hold
+	texts          []match.StringMatcher // of which one must hold
 	invert         bool
 }
 
@@ -180,7 +180,7 @@ func (d *datum) holds(m *protocol.Metadata) bool {
 	count, fitting := 0, 0
 	for value := range m.Values(d.namespace, d.key) {
 		count++
-		if match.Any(d.texts, value) {
+		if match.MatchAny(d.texts, value) {
 			fitting++
 		}
 	}

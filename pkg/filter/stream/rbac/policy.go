@@ -147,11 +147,11 @@ type TextValue struct {
 }
 
 // compile returns what t holds for.
-func (t *Texts) compile() ([]match.Text, error) {
+func (t *Texts) compile() ([]match.StringMatcher, error) {
 	if len(t.Values) == 0 {
 		return nil, errors.New("or_match has no value_matchers")
 	}
-	all := make([]match.Text, len(t.Values))
+	all := make([]match.StringMatcher, len(t.Values))
 	for i := range t.Values {
 		var err error
 		if all[i], err = t.Values[i].String.Compile(); err != nil {

@@ -44,8 +44,8 @@ func (c *Config) compile() (enforced, shadow *rules, err error) {
 }
 
 // Kind is the filter's entry for the registry.
-func Kind() filter.Stream {
-	return filter.Stream{
+func Kind() filter.StreamFilterFactory {
+	return filter.StreamFilterFactory{
 		Name:    name,
 		Stage:   filter.AfterRoute,
 		Config:  func() any { return new(Config) },
@@ -92,7 +92,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 
 // rbac is immutable but for its counters.
 type rbac struct {
-	client           match.Client
+	client           match.ClientAddr
 	pathsAsSent      bool
 	enforced, shadow verdicts
 	next             protocol.AsyncService

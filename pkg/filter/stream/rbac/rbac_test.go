@@ -15,7 +15,7 @@ import (
 var update = flag.Bool("update", false, "write the tables of README.md")
 
 func TestReadme(t *testing.T) {
-	examples := filtertest.Readme(t, Kind(), *update)
+	examples := filtertest.CheckReadme(t, Kind(), *update)
 	if len(examples) != 2 {
 		t.Fatalf("%d examples, want 2", len(examples))
 	}
@@ -307,7 +307,7 @@ func TestShadowRulesAreCountedOnly(t *testing.T) {
 		{`{"rules": ` + rules + `, "shadow_rules": {"action": "DENY"}}`, protocol.ReasonDenied, [4]float64{0, 1, 1, 0}},
 	} {
 		got, counts := served(t, test.settings, http("GET /", "10.0.0.1:1", "bad: 1"))
-		counted := [4]float64{counts.Of(allowed()), counts.Of(denied()), counts.Of(shadowAllowed()), counts.Of(shadowDenied())}
+		counted := [4]float64{counts.Value(allowed()), counts.Value(denied()), counts.Value(shadowAllowed()), counts.Value(shadowDenied())}
 		if got != test.want || counted != test.counted {
 			t.Errorf("%s: %v, counted %v; want %v and %v", test.settings, got, counted, test.want, test.counted)
 		}
@@ -436,7 +436,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"shadow rules too":          {`{"shadow_rules": {"policies": {"p": {"permissions": [{}], "principals": [{"any": true}]}}}}`, "shadow_rules"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got := filtertest.Refused(t, Kind(), test.settings); !strings.Contains(got, test.want) {
+			if got := filtertest.DecodeErrors(t, Kind(), test.settings); !strings.Contains(got, test.want) {
 				t.Errorf("refused with %q, want %q in it", got, test.want)
 			}
 		})
@@ -454,14 +454,14 @@ func passing(t testing.TB) (protocol.Service, *protocol.Exchange) {
 
 func TestPassingAllocatesNothing(t *testing.T) {
 	s, x := passing(t)
-	filtertest.AllocatesNothing(t, s, x)
+	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func TestNamesOfCertificatesAllocateNothing(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), meant("ALLOW", `{"authenticated": {"principal_name": {"prefix": "spiffe://example.org/"}}}`))
 	s := made(protocol.ServiceFunc(func(context.Context, *protocol.Exchange) error { return nil }))
 	x := over(&protocol.TLS{Peer: &protocol.Certificate{URISANs: []string{"spiffe://example.org/a"}}}, http("GET /", "10.0.0.1:1"))
-	filtertest.AllocatesNothing(t, s, x)
+	filtertest.CheckNoAllocs(t, s, x)
 }
 
 func BenchmarkServe(b *testing.B) {
