@@ -92,13 +92,13 @@ func hostForEnvoy(h *upstream.HostStatus) envoyHost {
 
 	out.Health.EDS = "HEALTHY"
 	switch {
-	case strings.Contains(h.Why, config.HostLeaving.String()):
+	case strings.Contains(h.DownReasons, config.HostLeaving.String()):
 		out.Health.EDS = "DRAINING"
-	case strings.Contains(h.Why, config.HostUnfit.String()):
+	case strings.Contains(h.DownReasons, config.HostUnfit.String()):
 		out.Health.EDS = "UNHEALTHY"
 	}
-	out.Health.Ejected = strings.Contains(h.Why, "ejected") || strings.Contains(h.Why, "unreachable")
-	out.Health.Checks = strings.Contains(h.Why, "failing checks")
+	out.Health.Ejected = strings.Contains(h.DownReasons, "ejected") || strings.Contains(h.DownReasons, "unreachable")
+	out.Health.Checks = strings.Contains(h.DownReasons, "failing checks")
 	if region, rest, ok := strings.Cut(h.Locality, "/"); ok {
 		zone, sub, _ := strings.Cut(rest, "/")
 		out.Locality = &envoyLocality{region, zone, sub}

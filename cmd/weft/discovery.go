@@ -20,7 +20,7 @@ import (
 type services struct {
 	p      *process
 	config config.DubboRegistry // of the start
-	hub    *dubbo.Hub
+	hub    *dubbo.Discovery
 	api    *api.Server // nil before open
 
 	overlay overlay // guarded by process.applying
@@ -50,7 +50,7 @@ func (p *process) newServices(file *config.Snapshot) (*services, error) {
 
 // take takes what the hub says is in force. Nothing runs yet.
 func (s *services) take() {
-	clusters, routes := s.hub.Overlay()
+	clusters, routes := s.hub.Resources()
 	s.overlay.routes = routes
 	clear(s.overlay.clusters)
 	for _, c := range clusters {
@@ -61,7 +61,7 @@ func (s *services) take() {
 // displace leaves what was in force at the end of the last run to the hub, which finds out
 // what of it cannot be so any longer: it must not keep a process from starting.
 func (s *services) displace() {
-	s.hub.Displace()
+	s.hub.ReapplyEach()
 	s.take()
 }
 
@@ -85,7 +85,7 @@ func (s *services) open(ctx context.Context) error {
 	s.api, err = api.Listen(ctx, api.Options{
 		Address: s.config.API, Socket: s.config.Socket, Token: s.config.Token, StrictStatus: s.config.StrictStatus,
 		Publish: s.hub.Publish, Unpublish: s.hub.Unpublish, Subscribe: s.subscribe, Unsubscribe: s.hub.Unsubscribe,
-		Services: s.hub.Services,
+		Services: s.hub.Status,
 		Count:    s.count,
 		Log:      s.p.log,
 	})
@@ -165,7 +165,7 @@ func (s *services) subscribe(ctx context.Context, r dubbo.Request) error {
 	taken := s.overlay.named[name]
 	s.p.applying.Unlock()
 	if taken {
-		return &dubbo.FieldError{Field: "service.interface", Problem: clusterClash(name).Error()}
+		return &dubbo.FieldError{Field: "service.interface", Reason: clusterClash(name).Error()}
 	}
 	return s.hub.Subscribe(ctx, r)
 }
@@ -173,16 +173,16 @@ func (s *services) subscribe(ctx context.Context, r dubbo.Request) error {
 // withdraw takes back what is published and waits for callers to notice.
 func (s *services) withdraw(ctx context.Context) {
 	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.WithdrawWait)
-	s.hub.Withdraw(ctx)
+	s.hub.UnregisterAll(ctx)
 }
 
 // count counts a call of the API.
-func (s *services) count(path string, o api.Outcome) {
+func (s *services) count(path string, o api.Result) {
 	result := metrics.ResultFailed
 	switch o {
-	case api.Done:
+	case api.OK:
 		result = metrics.ResultOK
-	case api.Refused:
+	case api.Rejected:
 		result = metrics.ResultRefused
 	case api.Failed:
 	}

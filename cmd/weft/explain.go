@@ -147,7 +147,7 @@ func (p *process) upstreamNow(name string) *explain.Upstream {
 	for i := range status.Hosts {
 		h := &status.Hosts[i]
 		u.Hosts = append(u.Hosts, explain.UpstreamHost{
-			Address: h.Address, Down: h.Why, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
+			Address: h.Address, Down: h.DownReasons, Weight: h.Weight, Priority: h.Priority, Locality: h.Locality, Metadata: h.Metadata,
 		})
 	}
 	return u

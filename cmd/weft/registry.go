@@ -107,9 +107,9 @@ func tcpProxy(cfg config.TCPProxy, carrier *proxy.TCPForwarder, log *slog.Logger
 }
 
 // registries are the kinds of registries that Dubbo services are published to.
-func registries() map[string]registry.New {
-	return map[string]registry.New{
-		"memory":    localregistry.NewSpace().Open,
+func registries() map[string]registry.OpenFunc {
+	return map[string]registry.OpenFunc{
+		"memory":    localregistry.NewServer().Open,
 		"nacos":     nacos.New,
 		"zookeeper": zookeeper.New,
 	}

@@ -69,7 +69,7 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 		}
 	}
 	s := &servicesNow{now: time.Now()}
-	if err := a.get(cmd.Context(), "/services", nil, &s.Services); err != nil {
+	if err := a.get(cmd.Context(), "/services", nil, &s.Status); err != nil {
 		return err
 	}
 	return a.print(cmd.OutOrStdout(), s)
@@ -77,7 +77,7 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 
 // servicesNow is what an API says, as it is printed.
 type servicesNow struct {
-	dubbo.Services
+	dubbo.Status
 	now time.Time
 }
 
@@ -172,7 +172,7 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 		providers := s.providers(one)
 		for j := range one.Sources {
 			from := &one.Sources[j]
-			rows = append(rows, []string{one.Key, from.Registry, s.list(from), s.since(from.Listed), providers, from.Error})
+			rows = append(rows, []string{one.Key, from.Registry, s.list(from), s.since(from.ReceivedAt), providers, from.Error})
 			providers = "\""
 		}
 	}
@@ -185,24 +185,24 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 }
 
 // list says what a list of a registry's is worth.
-func (s *servicesNow) list(from *dubbo.Subscription) string {
+func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
 	switch {
-	case !from.Emptied.IsZero():
-		return "empty for " + s.since(from.Emptied) + ", not believed"
+	case !from.EmptySince.IsZero():
+		return "empty for " + s.since(from.EmptySince) + ", not believed"
 	case from.Restored:
 		return "of the last run"
-	case from.Known:
+	case from.Received:
 		return "known"
 	}
 	return "awaited"
 }
 
 // providers counts the providers that get calls, and names some.
-func (s *servicesNow) providers(one *dubbo.Subscribed) string {
+func (s *servicesNow) providers(one *dubbo.ReferenceStatus) string {
 	var used []string
 	unused := 0
 	for i := range one.Providers {
-		if one.Providers[i].Unused != "" {
+		if one.Providers[i].UnusedReason != "" {
 			unused++
 			continue
 		}
@@ -247,5 +247,5 @@ func (p *process) adminServices() any {
 	if p.services == nil {
 		return nil
 	}
-	return p.services.hub.Services()
+	return p.services.hub.Status()
 }

@@ -20,32 +20,32 @@ func TestServicesInPlainWords(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	tests := []struct {
 		name string
-		said dubbo.Services
+		said dubbo.Status
 		want string
 	}{
-		{"nothing", dubbo.Services{}, "no registry is in use\nnothing is published\nnothing is subscribed\n"},
+		{"nothing", dubbo.Status{}, "no registry is in use\nnothing is published\nnothing is subscribed\n"},
 		{
-			"everything", dubbo.Services{
+			"everything", dubbo.Status{
 				Host: "10.0.0.7", Port: 20080, LastError: "a port is in use",
 				Registries: []dubbo.RegistryStatus{
 					{Type: "zookeeper", Address: "a:1", Username: "u", Connected: true, Since: ago(2 * time.Minute), Sessions: 3},
 					{Type: "memory", Since: ago(80 * time.Millisecond), LastError: "gone"},
 				},
-				Published: []dubbo.Published{
+				Published: []dubbo.PublishedStatus{
 					{Key: "g/A:1.0", Registry: "zookeeper://a:1", Mode: "all", Registered: true, Since: ago(time.Hour)},
 					{Key: "B", Registry: "memory", Error: "no"},
 				},
-				Subscribed: []dubbo.Subscribed{
+				Subscribed: []dubbo.ReferenceStatus{
 					{
 						Key: "C", Warnings: []string{"loadbalance: \"best\" is not known"},
-						Sources: []dubbo.Subscription{
-							{Registry: "zookeeper://a:1", Known: true, Listed: ago(time.Second)},
-							{Registry: "memory", Known: true, Listed: ago(time.Minute), Emptied: ago(30 * time.Second), Error: "away"},
+						Sources: []dubbo.SubscriptionStatus{
+							{Registry: "zookeeper://a:1", Received: true, ReceivedAt: ago(time.Second)},
+							{Registry: "memory", Received: true, ReceivedAt: ago(time.Minute), EmptySince: ago(30 * time.Second), Error: "away"},
 						},
-						Providers: []dubbo.Provider{{Address: "a"}, {Address: "b"}, {Address: "c", Unused: "disabled"}, {Address: "d"}, {Address: "e"}},
+						Providers: []dubbo.Provider{{Address: "a"}, {Address: "b"}, {Address: "c", UnusedReason: "disabled"}, {Address: "d"}, {Address: "e"}},
 					},
-					{Key: "D", Sources: []dubbo.Subscription{{Registry: "memory"}}},
-					{Key: "E", Sources: []dubbo.Subscription{{Registry: "memory", Known: true, Restored: true}}, Providers: []dubbo.Provider{{Address: "a"}}},
+					{Key: "D", Sources: []dubbo.SubscriptionStatus{{Registry: "memory"}}},
+					{Key: "E", Sources: []dubbo.SubscriptionStatus{{Registry: "memory", Received: true, Restored: true}}, Providers: []dubbo.Provider{{Address: "a"}}},
 				},
 			},
 			`what was said last is not in force: a port is in use
@@ -69,7 +69,7 @@ subscribed
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			got := (&servicesNow{Services: tt.said, now: now}).Text()
+			got := (&servicesNow{Status: tt.said, now: now}).Text()
 			// Columns are as wide as they need to be: what counts is what is in them.
 			if diff := cmp.Diff(squeezed(tt.want), squeezed(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -82,16 +82,16 @@ subscribed
 // wrote into a registry.
 func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
-	said := dubbo.Services{
+	said := dubbo.Status{
 		Host: evil, LastError: evil,
 		Registries: []dubbo.RegistryStatus{{Type: evil, Address: evil, Username: evil, LastError: evil}},
-		Published:  []dubbo.Published{{Key: evil, Registry: evil, Error: evil}},
-		Subscribed: []dubbo.Subscribed{{
+		Published:  []dubbo.PublishedStatus{{Key: evil, Registry: evil, Error: evil}},
+		Subscribed: []dubbo.ReferenceStatus{{
 			Key: evil, Warnings: []string{evil},
-			Sources: []dubbo.Subscription{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
+			Sources: []dubbo.SubscriptionStatus{{Registry: evil, Error: evil}}, Providers: []dubbo.Provider{{Address: evil}},
 		}},
 	}
-	for line := range strings.Lines((&servicesNow{Services: said, now: time.Now()}).Text()) {
+	for line := range strings.Lines((&servicesNow{Status: said, now: time.Now()}).Text()) {
 		if at := strings.IndexFunc(strings.TrimSuffix(line, "\n"), func(c rune) bool { return !unicode.IsPrint(c) && c != unicode.ReplacementChar }); at >= 0 {
 			t.Errorf("%q has %q in it", line, line[at:])
 		}

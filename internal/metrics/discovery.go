@@ -71,8 +71,8 @@ type Discovery struct {
 	Subscribed, Providers int
 	Unanswered            int
 	Restored              int
-	Doubted               int
-	OldestList            time.Duration
+	EmptyProtected        int
+	OldestSnapshot        time.Duration
 	Applied               uint64
 	NotApplied            uint64
 	StateFileFails        uint64
@@ -110,9 +110,9 @@ func (c *discoveryCollector) Collect(to chan<- prometheus.Metric) {
 	value(DiscoverySubscribed, float64(d.Subscribed))
 	value(DiscoveryUnanswered, float64(d.Unanswered))
 	value(DiscoveryRestored, float64(d.Restored))
-	value(DiscoveryDoubted, float64(d.Doubted))
+	value(DiscoveryDoubted, float64(d.EmptyProtected))
 	value(DiscoveryProviders, float64(d.Providers))
-	value(DiscoveryAge, d.OldestList.Seconds())
+	value(DiscoveryAge, d.OldestSnapshot.Seconds())
 	value(DiscoveryChanges, float64(d.Applied), ResultApplied)
 	value(DiscoveryChanges, float64(d.NotApplied), ResultFailed)
 	value(DiscoveryUnsaved, float64(d.StateFileFails))

@@ -11,8 +11,8 @@ func TestDiscoveryIsReadOnceForAScrape(t *testing.T) {
 	r.Discovery(func() Discovery {
 		reads++
 		return Discovery{
-			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, Unanswered: 7, Restored: 8, Doubted: 9,
-			OldestList: 1500 * time.Millisecond, Applied: 10, NotApplied: 11, StateFileFails: 12,
+			Registries: 1, Connected: 2, Published: 3, Registered: 4, Subscribed: 5, Providers: 6, Unanswered: 7, Restored: 8, EmptyProtected: 9,
+			OldestSnapshot: 1500 * time.Millisecond, Applied: 10, NotApplied: 11, StateFileFails: 12,
 		}
 	})
 	r.Counter(DiscoveryCalls, "/pub", ResultOK).Add(13)

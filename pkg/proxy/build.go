@@ -206,8 +206,8 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 	if f.Hedge.Hedges() {
 		chosen = noting(chosen)
 	}
-	way := func(c *upstream.Cluster, labels map[string]string) *upstream.Via {
-		return &upstream.Via{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: upstream.NewLabels(labels), Chosen: chosen}
+	way := func(c *upstream.Cluster, labels map[string]string) *upstream.ClusterPicker {
+		return &upstream.ClusterPicker{Cluster: c, Protocol: f.Upstream, Fallback: p.Upstream, Priority: f.Priority, Labels: upstream.NewLabels(labels), OnHostSelected: chosen}
 	}
 	switch {
 	case f.Cluster != "":
@@ -225,6 +225,6 @@ func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Servic
 		}
 		return ways
 	}
-	clusters := &chosenClusters{find: b.server.clusters.Find, make: func(c *upstream.Cluster) *upstream.Via { return way(c, f.Metadata) }}
+	clusters := &chosenClusters{find: b.server.clusters.Find, make: func(c *upstream.Cluster) *upstream.ClusterPicker { return way(c, f.Metadata) }}
 	return dynamicCluster(clusters.get)
 }

@@ -18,7 +18,7 @@ func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.E
 	if cluster == nil {
 		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
 	}
-	via := upstream.Via{Cluster: cluster, Protocol: to.Protocol}
+	via := upstream.ClusterPicker{Cluster: cluster, Protocol: to.Protocol}
 	if err := protocol.ServeRecovered(ctx, &via, x); err != nil {
 		return err
 	}
@@ -32,8 +32,8 @@ func (c clusterClient) Hosts(cluster string) (usable, all int) {
 	if found == nil {
 		return 0, 0
 	}
-	found.Use()
-	return found.Usable(), found.Size()
+	found.RequestHosts()
+	return found.UsableHosts(), found.HostCount()
 }
 
 // Go is filter.ClusterClient's. Exchanges and other calls are waited for, so that there is

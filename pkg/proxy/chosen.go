@@ -18,9 +18,9 @@ const (
 // for concurrent use.
 type chosenClusters struct {
 	find func(name string) *upstream.Cluster // nil: there is no such cluster
-	make func(c *upstream.Cluster) *upstream.Via
+	make func(c *upstream.Cluster) *upstream.ClusterPicker
 
-	vias sync.Map // *upstream.Via by *upstream.Cluster
+	vias sync.Map // *upstream.ClusterPicker by *upstream.Cluster
 
 	mu    sync.Mutex
 	count int // guarded by mu; entries of vias
@@ -28,7 +28,7 @@ type chosenClusters struct {
 }
 
 // get returns the service of a cluster, nil if there is no such cluster.
-func (t *chosenClusters) get(name string) *upstream.Via {
+func (t *chosenClusters) get(name string) *upstream.ClusterPicker {
 	c := t.find(name)
 	if c == nil {
 		return nil
@@ -37,7 +37,7 @@ func (t *chosenClusters) get(name string) *upstream.Via {
 	if !ok {
 		v = t.add(c)
 	}
-	return v.(*upstream.Via) //nolint:forcetypeassert // nothing else is in it
+	return v.(*upstream.ClusterPicker) //nolint:forcetypeassert // nothing else is in it
 }
 
 // add makes and remembers the service of a cluster.

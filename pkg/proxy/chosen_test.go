@@ -17,7 +17,7 @@ func chosenIn(t *testing.T) (*upstream.Set, *chosenClusters) {
 	t.Helper()
 	set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{config.Random: balance.Random}})
 	t.Cleanup(set.Close)
-	return set, &chosenClusters{find: set.Find, make: func(c *upstream.Cluster) *upstream.Via { return &upstream.Via{Cluster: c} }}
+	return set, &chosenClusters{find: set.Find, make: func(c *upstream.Cluster) *upstream.ClusterPicker { return &upstream.ClusterPicker{Cluster: c} }}
 }
 
 // configure makes clusters of these names all that the set has.

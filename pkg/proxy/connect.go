@@ -35,14 +35,14 @@ type connector struct {
 	carried     connOrigin
 }
 
-// For is upstream.Announcer's.
-func (c connector) For(source, destination netip.AddrPort) upstream.Connector {
+// WithAddrs is upstream.Announcer's.
+func (c connector) WithAddrs(source, destination netip.AddrPort) upstream.Connector {
 	c.carried.source, c.carried.destination = source, destination
 	return c
 }
 
-// Asking is upstream.Asker's.
-func (c connector) Asking(by config.RequestName, name string) upstream.Connector {
+// WithHostname is upstream.Asker's.
+func (c connector) WithHostname(by config.RequestName, name string) upstream.Connector {
 	c.carried.asked = credential.HostnameOverride{Name: name, SNI: by.SNI, Verify: by.Verify}
 	return c
 }
@@ -115,14 +115,14 @@ func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, o
 
 // dial connects to h. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.Conn, error) {
-	kind, address := "tcp", h.Target()
+	kind, address := "tcp", h.ResolvedAddress()
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		kind = "unix"
 	}
 	conn, err := dialer(h).Dial(ctx, kind, address, deadline)
 	switch {
 	case err == nil:
-		h.Dialed(conn)
+		h.TrackConn(conn)
 		return conn, nil
 	case network.IsTimeout(err):
 		return nil, protocol.NewFault(protocol.ConnectTimeout, err)
@@ -147,12 +147,12 @@ func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluste
 		return protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
 	at := arrivalOf(caller)
-	err = s.cell.CarryOn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
+	err = s.cell.ForwardConn(ctx, at, attempts, func(ctx context.Context, h *upstream.Host, deadline time.Time) (func() error, error) {
 		conn, err := c.clients.dial(ctx, h, "", originOf(caller), deadline)
 		if err != nil {
 			return nil, err
 		}
-		if err := h.Loops(at); err != nil {
+		if err := h.CheckLoop(at); err != nil {
 			_ = conn.Close() // it leads back to here
 			return nil, err
 		}

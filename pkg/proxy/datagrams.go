@@ -261,41 +261,41 @@ func (d datagramHosts) Assign(cluster string, hash uint64, now filter.HostLease)
 	if cell == nil {
 		return nil, protocol.Faultf(protocol.NoCluster, "cluster %q", cluster)
 	}
-	var instead *upstream.Assignment
+	var instead *upstream.HostLease
 	way, has := now.(*datagramWay)
 	if has {
-		instead = way.Assignment
+		instead = way.HostLease
 	}
-	a, err := cell.Assign(hash, instead)
+	a, err := cell.Lease(hash, instead)
 	if err != nil {
 		return nil, err
 	}
 	h := a.Host()
 	if has && way.Host() == h && !way.refused.Load() {
-		a.End()
+		a.Release()
 		return now, nil
 	}
 	peer, err := dialDatagrams(h)
 	if err != nil {
-		a.End()
+		a.Release()
 		return nil, protocol.NewFault(protocol.ConnectFailure, err)
 	}
-	return &datagramWay{Assignment: a, peer: peer}, nil
+	return &datagramWay{HostLease: a, peer: peer}, nil
 }
 
 // errPath: there are no datagrams to a host of a unix socket.
 var errPath = errors.New("the host has no IP address")
 
 func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
-	if strings.HasPrefix(h.Target(), "/") || strings.HasPrefix(h.Target(), "@") {
+	if strings.HasPrefix(h.ResolvedAddress(), "/") || strings.HasPrefix(h.ResolvedAddress(), "@") {
 		return nil, fmt.Errorf("%s: %w", h.Name(), errPath)
 	}
-	return dialer(h).DialPacket(h.Target())
+	return dialer(h).DialPacket(h.ResolvedAddress())
 }
 
 // datagramWay is filter.HostLease.
 type datagramWay struct {
-	*upstream.Assignment
+	*upstream.HostLease
 	peer    *network.ConnectedUDP
 	refused atomic.Bool // nobody received at the host
 }
@@ -305,7 +305,7 @@ func (w *datagramWay) Heard(err error) {
 	if err != nil {
 		w.refused.Store(true)
 	}
-	w.Assignment.Heard(err)
+	w.HostLease.Report(err)
 }
 
 // Peer is filter.HostLease's.
@@ -314,5 +314,5 @@ func (w *datagramWay) Peer() *network.ConnectedUDP { return w.peer }
 // End is filter.HostLease's.
 func (w *datagramWay) End() {
 	w.peer.Close()
-	w.Assignment.End()
+	w.HostLease.Release()
 }

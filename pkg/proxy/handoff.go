@@ -134,9 +134,9 @@ func (live *liveListener) prepareRedirect(l *config.Listener) error {
 }
 
 // arrivalOf is what a cluster needs to know of a connection that is carried on.
-func arrivalOf(conn *network.Conn) upstream.Arrival {
+func arrivalOf(conn *network.Conn) upstream.ConnAddrs {
 	peer, _ := conn.DirectRemoteAddr()
-	at := upstream.Arrival{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
+	at := upstream.ConnAddrs{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
 	_, at.Redirected = conn.OriginalDst()
 	return at
 }

@@ -156,7 +156,7 @@ func (r *hedgedRequest) addInitial() {
 // and the budget allows it.
 func (r *hedgedRequest) beside() bool {
 	hosts, cluster := r.reached()
-	if c, ok := cluster.(interface{ Choices() int }); ok && c.Choices() <= hosts {
+	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
 		return false
 	}
 	p := permit{budget: r.h.budget(r.x)}

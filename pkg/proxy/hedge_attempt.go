@@ -102,7 +102,7 @@ func (a *attempt) leave() {
 // discard drops what the try brought; its host is told of an answer.
 func (a *attempt) discard() {
 	if h, ok := a.x.Record.Host().(dropped); ok && a.err == nil {
-		h.Dropped(&a.x)
+		h.ResponseDiscarded(&a.x)
 	}
 	a.x.ResetResponse()
 	a.cancel()

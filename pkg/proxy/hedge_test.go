@@ -23,8 +23,8 @@ type spot struct {
 	size int
 }
 
-func (p *spot) Name() string { return p.name }
-func (p *spot) Choices() int { return p.size }
+func (p *spot) Name() string       { return p.name }
+func (p *spot) EligibleHosts() int { return p.size }
 
 // scene is hosts that answer each try as it is written: "200 at 30ms", "reset at 5ms",
 // "never". The first try goes to a, the next to b, and so on.
@@ -49,7 +49,7 @@ type sceneHost struct {
 	scene *scene
 }
 
-func (h *sceneHost) Dropped(*protocol.Exchange) {
+func (h *sceneHost) ResponseDiscarded(*protocol.Exchange) {
 	h.scene.mu.Lock()
 	defer h.scene.mu.Unlock()
 	h.scene.told++

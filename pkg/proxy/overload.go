@@ -236,7 +236,7 @@ func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
 			if v.State == overload.Saturated {
 				looksAtIdle = true
 				n := o.endIdle(now, func(time.Duration) time.Duration { return idleFor })
-				w.done[i].count.Add(uint64(n + o.server.clusters.EndIdle(idleFor)))
+				w.done[i].count.Add(uint64(n + o.server.clusters.CloseIdle(idleFor)))
 			}
 		case config.ActReduceTimeouts:
 			if v.Value > 0 {

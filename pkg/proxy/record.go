@@ -181,7 +181,7 @@ func (p *routeScope) Add(s metrics.Sum) {
 type Meter struct{ Registry *metrics.Registry }
 
 // Cluster is upstream.Meter's.
-func (m Meter) Cluster(name string, levels upstream.Levels) upstream.ClusterAccount {
+func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
 	c, release := m.Registry.Cluster(name)
 	c.Active.Follow(levels.InFlight)
 	c.Room.Follow(func(priority int, l metrics.Limit) (used, most int64) {
@@ -191,7 +191,7 @@ func (m Meter) Cluster(name string, levels upstream.Levels) upstream.ClusterAcco
 }
 
 // Host is upstream.Meter's.
-func (m Meter) Host(cluster, address string) upstream.Account {
+func (m Meter) Host(cluster, address string) upstream.Recorder {
 	h, release := m.Registry.Host(cluster, address)
 	return hostAccount{h, release}
 }
@@ -218,7 +218,7 @@ func (a clusterAccount) Add(s metrics.Sum) {
 	}
 }
 
-// Count is upstream.ClusterAccount's.
+// Count is upstream.ClusterRecorder's.
 func (a clusterAccount) Count(e upstream.Event) {
 	c := a.cluster
 	switch e {
@@ -226,7 +226,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.Opened.Add(1)
 	case upstream.ConnectionClosed:
 		c.Closed.Add(1)
-	case upstream.ConnectionSpent:
+	case upstream.ConnectionMaxRequests:
 		c.Spent.Add(1)
 	case upstream.ConnectFailed:
 		c.ConnectFailures.Add(1)
@@ -240,7 +240,7 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.CheckFailures.Add(1)
 	case upstream.HostEjected:
 		c.Ejections.Add(1)
-	case upstream.EjectionRefused:
+	case upstream.EjectionOverflow:
 		c.Unejected.Add(1)
 	case upstream.Hedged:
 		c.Hedges.Add(1)
@@ -252,8 +252,8 @@ func (a clusterAccount) Count(e upstream.Event) {
 	}
 }
 
-// Reached is upstream.ClusterAccount's.
-func (a clusterAccount) Reached(p config.Priority, e upstream.Event) {
+// LimitReached is upstream.ClusterRecorder's.
+func (a clusterAccount) LimitReached(p config.Priority, e upstream.Event) {
 	of := &a.cluster.Overflow[p]
 	switch e {
 	case upstream.ConnectionOverflow:

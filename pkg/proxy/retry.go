@@ -195,14 +195,14 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit
 		return next, false
 	}
 	if h, ok := x.Record.Host().(dropped); ok && err == nil {
-		h.Dropped(x)
+		h.ResponseDiscarded(x)
 	}
 	x.ResetResponse()
 	return next, true
 }
 
 // dropped is a host that is told of its answers that callers do not get.
-type dropped interface{ Dropped(x *protocol.Exchange) }
+type dropped interface{ ResponseDiscarded(x *protocol.Exchange) }
 
 // idempotent reports whether a request may be sent twice: of HTTP by its method
 // (RFC 9110 9.2.2); RPC has no such methods, and a route's policy for some of its

@@ -178,7 +178,7 @@ func TestGRPCIsTriedAgain(t *testing.T) {
 type teller struct{ told []string }
 
 func (h *teller) Name() string { return "a" }
-func (h *teller) Dropped(x *protocol.Exchange) {
+func (h *teller) ResponseDiscarded(x *protocol.Exchange) {
 	h.told = append(h.told, fmt.Sprintf("%d %s", x.Response.Status, x.Response.Header.Get("grpc-status")))
 }
 

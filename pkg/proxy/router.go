@@ -144,7 +144,7 @@ func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
 
 // dynamicCluster goes into the cluster that the route chose for the exchange.
-type dynamicCluster func(name string) *upstream.Via
+type dynamicCluster func(name string) *upstream.ClusterPicker
 
 // Serve is protocol.Service's.
 func (find dynamicCluster) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -161,7 +161,7 @@ func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) erro
 }
 
 // weightedClusters goes into the weighted cluster that the route chose for the exchange.
-type weightedClusters []*upstream.Via
+type weightedClusters []*upstream.ClusterPicker
 
 // Serve is protocol.Service's.
 func (ways weightedClusters) Serve(ctx context.Context, x *protocol.Exchange) error {

@@ -312,7 +312,7 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 // condition compiles m without its exact or prefix path; nil if that
 // is all.
 func (e expressions) condition(m *config.Match) (*routeMatcher, error) {
-	special := newPathTest(m)
+	special := newPathMatcher(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
 		return nil, nil
 	}

@@ -11,9 +11,9 @@ import (
 // PROXY protocol.
 type Announcer interface {
 	Connector
-	// For returns the Connector of connections that carry on one from source to
+	// WithAddrs returns the Connector of connections that carry on one from source to
 	// destination; the zero AddrPort is an address that is none, or nobody's.
-	For(source, destination netip.AddrPort) Connector
+	WithAddrs(source, destination netip.AddrPort) Connector
 }
 
 // announcing returns c for connections that belong to a caller; nil: to nobody.
@@ -23,9 +23,9 @@ func announcing(c Connector, caller *protocol.ConnMeta) Connector {
 	case !ok:
 		return c
 	case caller == nil:
-		return a.For(netip.AddrPort{}, netip.AddrPort{})
+		return a.WithAddrs(netip.AddrPort{}, netip.AddrPort{})
 	}
-	return a.For(caller.Remote, caller.Local)
+	return a.WithAddrs(caller.Remote, caller.Local)
 }
 
 // ProxyProtocol returns the version of the header that connections to the host begin

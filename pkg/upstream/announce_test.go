@@ -23,7 +23,7 @@ type said struct {
 	list []string // guarded by mu
 }
 
-func (h heralds) For(source, destination netip.AddrPort) Connector {
+func (h heralds) WithAddrs(source, destination netip.AddrPort) Connector {
 	h.said.mu.Lock()
 	defer h.said.mu.Unlock()
 	h.said.list = append(h.said.list, source.String()+" "+destination.String())

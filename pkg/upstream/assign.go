@@ -7,20 +7,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Assignment is a host that carries something which is no exchange and has no
+// HostLease is a host that carries something which is no exchange and has no
 // connection: a session of datagrams. It counts as one request in flight and as one
 // connection of the cluster. Safe for concurrent use.
-type Assignment struct {
+type HostLease struct {
 	host *Host
 	end  sync.Once
 }
 
-// Assign chooses a host as for an exchange with this hash, 0 for none. The caller ends
+// Lease chooses a host as for an exchange with this hash, 0 for none. The caller ends
 // the assignment. instead is the one that it will take the place of, which the caller
 // ends then: what is of the same cluster needs no room for a second; nil: none. Errors are
 // Faults: NoCluster, Overflow (max_requests or max_connections), NoHealthyHost, and
 // NotSupplied if the hosts are on demand and not there: later they may be.
-func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) {
+func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
 	if err != nil {
@@ -33,7 +33,7 @@ func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) 
 			b.active.Add(-1)
 		}
 	}()
-	absent := c.absent(s)
+	absent := c.mustWait(s)
 	h := s.forConnections().pick(hash, nil, 0)
 	if h == nil {
 		if absent { // nobody can wait
@@ -47,7 +47,7 @@ func (c *Cluster) Assign(hash uint64, instead *Assignment) (*Assignment, error) 
 	h.attempts.Add(1)
 	h.load.Connect()
 	assigned = true
-	return &Assignment{host: h}, nil
+	return &HostLease{host: h}, nil
 }
 
 // admitSession is admit for what counts as an exchange and as a connection; moves: it does
@@ -75,19 +75,19 @@ func (b *Breaker) admitSession(moves bool) (*state, error) {
 }
 
 // Host returns the host.
-func (a *Assignment) Host() *Host { return a.host }
+func (a *HostLease) Host() *Host { return a.host }
 
 // Usable reports whether the host is healthy, and still one of its cluster's.
-func (a *Assignment) Usable() bool {
+func (a *HostLease) Usable() bool {
 	a.host.mu.Lock()
 	retired := a.host.retired
 	a.host.mu.Unlock()
 	return !retired && a.host.health.up()
 }
 
-// Heard takes note of what came from the host: nil, something; an error, that nobody
+// Report takes note of what came from the host: nil, something; an error, that nobody
 // listens at its address, as of a connection that could not be opened.
-func (a *Assignment) Heard(err error) {
+func (a *HostLease) Report(err error) {
 	if err == nil {
 		a.host.answered()
 		return
@@ -96,8 +96,8 @@ func (a *Assignment) Heard(err error) {
 	a.host.connectFailed(err)
 }
 
-// End gives the host back. Calling it again does nothing.
-func (a *Assignment) End() {
+// Release gives the host back. Calling it again does nothing.
+func (a *HostLease) Release() {
 	a.end.Do(func() {
 		b := a.host.cluster.Breaker(config.DefaultPriority)
 		a.host.load.End()

@@ -9,12 +9,12 @@ import (
 )
 
 // assigned is a cluster with two hosts and limits for one session.
-func assigned(t *testing.T, limits config.Breakers) (*Set, *Cluster, *Assignment) {
+func assigned(t *testing.T, limits config.Breakers) (*Set, *Cluster, *HostLease) {
 	t.Helper()
 	cfg := cluster("web", "a", "b")
 	cfg.Breakers = limits
 	s, c := one(t, newWorld(), cfg)
-	a, err := c.Assign(0, nil)
+	a, err := c.Lease(0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,20 +30,20 @@ func TestASessionMovesThoughThereIsNoRoomForAnother(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, c, first := assigned(t, limits)
-			if _, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
 				t.Errorf("another session: %v, want an overflow", err)
 			}
-			first.Heard(errors.New("refused"))
-			second, err := c.Assign(0, first)
+			first.Report(errors.New("refused"))
+			second, err := c.Lease(0, first)
 			if err != nil || second.Host() == first.Host() {
 				t.Fatalf("Assign = %v", err)
 			}
-			first.End()
-			if _, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
+			first.Release()
+			if _, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.Overflow {
 				t.Errorf("another session after the move: %v, want an overflow", err)
 			}
-			second.End()
-			second.End()
+			second.Release()
+			second.Release()
 			wantCounts(t, s, 0, 0, 0)
 			if b := c.Breaker(config.DefaultPriority); b.active.Load() != 0 || b.slots.open.Load() != 0 {
 				t.Errorf("%d requests and %d connections are left", b.active.Load(), b.slots.open.Load())
@@ -55,10 +55,10 @@ func TestASessionMovesThoughThereIsNoRoomForAnother(t *testing.T) {
 // TestASessionOfAnotherClusterHasNoPlaceHere: it moves if there is room.
 func TestASessionOfAnotherClusterHasNoPlaceHere(t *testing.T) {
 	_, c, a := assigned(t, config.Breakers{MaxConnections: 1})
-	defer a.End()
+	defer a.Release()
 	_, _, other := assigned(t, config.Breakers{})
-	defer other.End()
-	if _, err := c.Assign(0, other); protocol.ReasonOf(err) != protocol.Overflow {
+	defer other.Release()
+	if _, err := c.Lease(0, other); protocol.ReasonOf(err) != protocol.Overflow {
 		t.Errorf("Assign = %v, want an overflow", err)
 	}
 }

@@ -6,34 +6,34 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// bound is a pool in which each downstream connection has a connection of its
+// bindPool is a pool in which each downstream connection has a connection of its
 // own, for hosts that take what comes over one connection to belong together. It
 // ends with the downstream connection.
-type bound struct {
-	base             // connections are counted in the pools of own
-	parts[any, *tie] // by the downstream connection
+type bindPool struct {
+	base                      // connections are counted in the pools of own
+	subpools[any, *bindEntry] // by the downstream connection
 }
 
-// tie is what a downstream connection has.
-type tie struct {
+// bindEntry is what a downstream connection has.
+type bindEntry struct {
 	pool pool
 	stop func() // forgets the downstream connection; nil until it is known. Guarded by the bound's mu
 }
 
-func (t *tie) whole() pool { return t.pool }
+func (t *bindEntry) whole() pool { return t.pool }
 
 // Serve is pool's. For a caller without a connection, ctx is it.
-func (p *bound) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (p *bindPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(ctx, x.Meta.Conn).Serve(ctx, x)
 }
 
 // Start is pool's.
-func (p *bound) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p *bindPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(ctx, x.Meta.Conn).Start(ctx, x)
 }
 
 // of returns the pool of a downstream connection.
-func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
+func (p *bindPool) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	var conn any = meta
 	if meta != nil && meta.DownstreamConn != nil {
 		conn = meta.DownstreamConn
@@ -47,16 +47,16 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	own := p.base
 	own.connector = announcing(own.connector, meta)
 	if own.connector.Multiplexed() {
-		t = &tie{pool: &shared{base: own, single: true, isClosed: p.isClosed}}
+		t = &bindEntry{pool: &multiplexPool{base: own, single: true, isClosed: p.isClosed}}
 	} else {
-		t = &tie{pool: &exclusive{base: own, isClosed: p.isClosed}}
+		t = &bindEntry{pool: &pingPongPool{base: own, isClosed: p.isClosed}}
 	}
 	if p.isClosed { // the exchange chose its host before; nobody else will come
 		p.mu.Unlock()
 		return t.pool
 	}
 	if p.own == nil {
-		p.own = make(map[any]*tie)
+		p.own = make(map[any]*bindEntry)
 	}
 	p.own[conn] = t
 	p.mu.Unlock()
@@ -66,7 +66,7 @@ func (p *bound) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 
 // bind sees to it that t ends with its downstream connection, or is forgotten by
 // that when the pool is closed.
-func (p *bound) bind(ctx context.Context, conn any, t *tie) {
+func (p *bindPool) bind(ctx context.Context, conn any, t *bindEntry) {
 	drop := func() { p.drop(conn) }
 	var stop func()
 	if link, ok := conn.(protocol.DownstreamConn); ok {
@@ -85,7 +85,7 @@ func (p *bound) bind(ctx context.Context, conn any, t *tie) {
 }
 
 // drop ends the connection of a downstream connection that has ended.
-func (p *bound) drop(conn any) {
+func (p *bindPool) drop(conn any) {
 	p.mu.Lock()
 	t := p.own[conn]
 	delete(p.own, conn)
@@ -96,7 +96,7 @@ func (p *bound) drop(conn any) {
 }
 
 // counts is pool's.
-func (p *bound) counts() (open int64, idle int) {
+func (p *bindPool) counts() (open int64, idle int) {
 	for _, s := range p.all() {
 		_, n := s.counts()
 		idle += n
@@ -105,7 +105,7 @@ func (p *bound) counts() (open int64, idle int) {
 }
 
 // close is pool's. The downstream connections may live on: they forget the pool.
-func (p *bound) close() {
+func (p *bindPool) close() {
 	p.mu.Lock()
 	p.isClosed = true
 	own := p.own

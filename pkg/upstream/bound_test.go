@@ -73,7 +73,7 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 		e.end()
 		synctest.Wait()
 		wantCounts(t, s, 0, 0, 0)
-		if p := c.state.Load().hosts[0].lanes.Load().pool.(*bound); len(p.own) != 0 {
+		if p := c.state.Load().hosts[0].lanes.Load().pool.(*bindPool); len(p.own) != 0 {
 			t.Errorf("%d downstream connections are remembered, want none", len(p.own))
 		}
 	})

@@ -55,7 +55,7 @@ func (b *Breaker) connectable(cfg *config.Cluster) error {
 // function of the connection, calls active.Add(-1).
 func (b *Breaker) activate() error {
 	limit := b.limits().MaxRequests
-	if enter(&b.active, limit) {
+	if publish(&b.active, limit) {
 		return nil
 	}
 	return b.requestOverflow(limit)
@@ -82,7 +82,7 @@ func (b *Breaker) enterPending() error {
 
 // addPending counts one pending exchange more, whatever max_requests says.
 func (b *Breaker) addPending(limits *config.Breakers) error {
-	if limit := limits.MaxPendingRequests; !enter(&b.pending, limit) {
+	if limit := limits.MaxPendingRequests; !publish(&b.pending, limit) {
 		b.refused(PendingOverflow)
 		return protocol.Faultf(protocol.Overflow, "cluster %s: max_pending_requests (%d) reached", b.cluster.name, max(limit, 0))
 	}
@@ -106,7 +106,7 @@ func (b *Breaker) refused(e Event) {
 // reached counts that a limit was reached.
 func (b *Breaker) reached(e Event) {
 	if a, ok := b.cluster.ledger.get(); ok {
-		a.Reached(b.priority, e)
+		a.LimitReached(b.priority, e)
 	}
 }
 
@@ -137,11 +137,11 @@ func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
 
 // BreakerStatus is a limit of a cluster's circuit breakers at a moment.
 type BreakerStatus struct {
-	Priority string `json:"priority"`
-	Limit    string `json:"limit"`
-	Used     int64  `json:"used"`
-	Most     int64  `json:"most"`
-	Open     bool   `json:"open"` // what comes is refused, or waits
+	Priority             string `json:"priority"`
+	MaxConcurrentStreams string `json:"limit"`
+	Used                 int64  `json:"used"`
+	Most                 int64  `json:"most"`
+	Open                 bool   `json:"open"` // what comes is refused, or waits
 }
 
 // describeBreakers lists the limits that are set.

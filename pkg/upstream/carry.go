@@ -12,7 +12,7 @@ import (
 // of the caller's connection over it. carry returns when there is nothing left to carry.
 type carryFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)
 
-// CarryOn is Serve for the bytes of a connection that came in as at says: it picks a
+// ForwardConn is Serve for the bytes of a connection that came in as at says: it picks a
 // host, counts a connection, calls connect and then what that returned, which carries
 // what there is to carry and returns when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
 // the next host is tried, up to so many attempts in all; any other error is
@@ -25,10 +25,10 @@ type carryFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry f
 // Errors of its own are Faults: NoCluster, Dropped, NotSupplied, NoHealthyHost, and Overflow
 // when max_connections, max_pending_requests or max_requests is reached: a connection does
 // not wait for another to end; and of a cluster of type ORIGINAL_DST NoDestination and Loop.
-func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect carryFunc) error {
+func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect carryFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admit()
-	for err == nil && c.absent(s) {
+	for err == nil && c.mustWait(s) {
 		if err = b.awaitHosts(ctx, time.Time{}, nil); err == nil {
 			s, err = b.admit()
 		}
@@ -58,14 +58,14 @@ func (c *Cluster) CarryOn(ctx context.Context, at Arrival, attempts int, connect
 // connectCarrier calls connect for one host after another until it succeeds. The caller's
 // connection is pending meanwhile; it is active already, so that max_requests does not
 // keep it from waiting.
-func (b *Breaker) connectCarrier(ctx context.Context, s *state, at Arrival, attempts int, connect carryFunc) (h *Host, carry func() error, err error) {
+func (b *Breaker) connectCarrier(ctx context.Context, s *state, at ConnAddrs, attempts int, connect carryFunc) (h *Host, carry func() error, err error) {
 	if err := b.addPending(b.limits()); err != nil {
 		return nil, nil, err
 	}
 	defer b.pending.Add(-1)
 	var made []protocol.Attempt
 	for range max(attempts, 1) {
-		h, none := s.bearer(at, made)
+		h, none := s.pickForConn(at, made)
 		if none != nil {
 			if len(made) == 0 {
 				err = none

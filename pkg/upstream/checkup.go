@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
-// supervise has the hosts checked as cfg says, actively and passively. c.mu is
+// configureChecks has the hosts checked as cfg says, actively and passively. c.mu is
 // held. Hosts that leave stop their checks themselves, when they retire.
-func (c *Cluster) supervise(cfg *config.Cluster, hosts []*Host) {
+func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.checkAs(cfg.Health)
 	}
@@ -32,7 +32,7 @@ func (e *env) checkable(cfg *config.Cluster) error {
 	if cfg.Health == nil {
 		return nil
 	}
-	_, err := health.New(cfg.Health, checked{}, e.codec(cfg.Health))
+	_, err := health.NewProbe(cfg.Health, checkTarget{}, e.codec(cfg.Health))
 	if err != nil {
 		return fmt.Errorf("cluster %s: %w", cfg.Name, err)
 	}
@@ -44,8 +44,8 @@ func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
 	return e.Codecs[config.Protocol(cfg.Protocol)] // heartbeats are named as their protocols
 }
 
-// checkup is the active checks of a host under one configuration.
-type checkup struct {
+// activeCheck is the active checks of a host under one configuration.
+type activeCheck struct {
 	host   *Host               // immutable
 	config *config.HealthCheck // immutable
 	check  *health.Check       // guarded by host.mu; nil while it starts
@@ -64,8 +64,8 @@ func (h *Host) checkAs(cfg *config.HealthCheck) {
 	h.checkup = nil
 	if cfg == nil {
 		turned = h.health.end(failing)
-	} else if probe, err := health.New(cfg, checked{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has said so
-		u := &checkup{host: h, config: cfg}
+	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has said so
+		u := &activeCheck{host: h, config: cfg}
 		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
 		h.checkup = u
 	}
@@ -87,7 +87,7 @@ func (h *Host) stopChecks() {
 }
 
 // report is what the checks call.
-func (u *checkup) report(r health.Result) {
+func (u *activeCheck) report(r health.Result) {
 	h := u.host
 	h.mu.Lock()
 	if h.checkup != u { // they have been replaced, or the host is gone
@@ -117,7 +117,7 @@ func (u *checkup) report(r health.Result) {
 }
 
 // tell logs and counts what has changed; was says that the host was failing.
-func (u *checkup) tell(r health.Result, was bool) {
+func (u *activeCheck) tell(r health.Result, was bool) {
 	h := u.host
 	c := h.cluster
 	if r.Err != nil {
@@ -135,11 +135,11 @@ func (u *checkup) tell(r health.Result, was bool) {
 	}
 }
 
-// checked is a host as its checks see it.
-type checked struct{ host *Host }
+// checkTarget is a host as its checks see it.
+type checkTarget struct{ host *Host }
 
 // Dial is health.Host's.
-func (c checked) Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error) {
+func (c checkTarget) Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error) {
 	h, err := c.at(port)
 	if err != nil {
 		return nil, err
@@ -148,7 +148,7 @@ func (c checked) Dial(ctx context.Context, port uint16, deadline time.Time) (*ne
 }
 
 // Connect is health.Host's.
-func (c checked) Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
+func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
 	h, err := c.at(port)
 	if err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (c checked) Connect(ctx context.Context, speaks config.Protocol, port uint1
 }
 
 // Authority is health.Host's: the host's name, if it has one.
-func (c checked) Authority() string {
+func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname
 	}
@@ -173,7 +173,7 @@ func (c checked) Authority() string {
 
 // at returns the host, or one like it that listens on another port and belongs to
 // no cluster's hosts.
-func (c checked) at(port uint16) (*Host, error) {
+func (c checkTarget) at(port uint16) (*Host, error) {
 	if port == 0 {
 		return c.host, nil
 	}

@@ -162,7 +162,7 @@ func TestAGoodCheckEndsAPauseOfConnecting(t *testing.T) {
 		}
 		pass(10 * time.Second)
 		if !a.health.up() {
-			t.Errorf("the host is %v after a good check", ailments(a.health.ails.Load()))
+			t.Errorf("the host is %v after a good check", healthFlags(a.health.flags.Load()))
 		}
 	})
 }
@@ -220,12 +220,12 @@ type eventCounts struct {
 	events map[Event]int // guarded by mu
 }
 
-func (c *eventCounts) Cluster(string, Levels) ClusterAccount { return c }
-func (c *eventCounts) Host(string, string) Account           { return c }
-func (*eventCounts) Add(metrics.Sum)                         {}
-func (*eventCounts) Close()                                  {}
+func (c *eventCounts) Cluster(string, Gauges) ClusterRecorder { return c }
+func (c *eventCounts) Host(string, string) Recorder           { return c }
+func (*eventCounts) Add(metrics.Sum)                          {}
+func (*eventCounts) Close()                                   {}
 
-func (c *eventCounts) Reached(_ config.Priority, e Event) { c.Count(e) }
+func (c *eventCounts) LimitReached(_ config.Priority, e Event) { c.Count(e) }
 
 func (c *eventCounts) Count(e Event) {
 	c.mu.Lock()

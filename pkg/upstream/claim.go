@@ -12,7 +12,7 @@ import (
 // Connects belong to the pool and not to the exchanges for which they began: each serves
 // the exchange that has waited longest when it is done, or leaves an idle connection.
 // There is one connect for each claim, but never more than Pool.MaxConnecting. One that has
-// dialed for longer than fairChance does not count as one for a claim any more: where a
+// dialed for longer than minConnectTime does not count as one for a claim any more: where a
 // connect hangs, the next may not.
 //
 //	claim ──▶ waiting, oldest first ──▶ served by whatever is ready first:
@@ -24,8 +24,8 @@ import (
 // A connect that fails ends the wait of the exchanges that had come before it began to
 // dial, and of all if no connection to the host is open: they try another host.
 
-// claim is an exchange that waits for a connection of an exclusive pool.
-type claim struct {
+// claimProbe is an exchange that waits for a connection of an exclusive pool.
+type claimProbe struct {
 	number uint64        // immutable; its place in the order of arrival, from 1
 	grant  chan granted  // receives once; it has room for that, so that giving never blocks
 	place  *list.Element // guarded by the pool's mu; in waiting; nil once granted
@@ -36,7 +36,7 @@ type claim struct {
 
 // granted is a connection, or why there is none.
 type granted struct {
-	m   *member
+	m   *pingPongConn
 	err error
 }
 
@@ -51,13 +51,13 @@ type connecting struct {
 	began  time.Duration // guarded by the pool's mu; when it dialed
 }
 
-// fairChance is how long a connect must have had before it counts against the
+// minConnectTime is how long a connect must have had before it counts against the
 // host that the exchange's own deadline ended it: about the time after which a
 // lost SYN is sent again (RFC 6298 2.1).
-const fairChance = time.Second
+const minConnectTime = time.Second
 
 // await waits for a connection and counts x on it. newly: none that is idle now.
-func (p *exclusive) await(ctx context.Context, x *protocol.Exchange, newly bool) (*member, error) {
+func (p *pingPongPool) await(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
 	x.Detach()
 	if err := checkCanceled(ctx, x, p.host); err != nil {
 		return nil, err
@@ -102,7 +102,7 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 }
 
 // granted waits until w is granted a connection, or for the deadline or the caller of x.
-func (p *exclusive) granted(ctx context.Context, x *protocol.Exchange, w *claim) (*member, error) {
+func (p *pingPongPool) granted(ctx context.Context, x *protocol.Exchange, w *claimProbe) (*pingPongConn, error) {
 	began, waited := p.host.cluster.env.now(), false
 	defer func() {
 		if !waited { // a panic is on its way
@@ -123,7 +123,7 @@ func (p *exclusive) granted(ctx context.Context, x *protocol.Exchange, w *claim)
 		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", p.breaker.cluster.name, p.breaker.limits().MaxConnections)
 	}
 	err := protocol.Faultf(why, "connecting to %s: no connection was established in time", a)
-	if now := p.host.cluster.env.now(); now-began >= fairChance && now-dialed >= fairChance {
+	if now := p.host.cluster.env.now(); now-began >= minConnectTime && now-dialed >= minConnectTime {
 		p.host.connectFailed(err)
 	}
 	return nil, err
@@ -131,8 +131,8 @@ func (p *exclusive) granted(ctx context.Context, x *protocol.Exchange, w *claim)
 
 // claim makes a claim, for which a connect begins; m is an idle connection that takes its
 // place.
-func (p *exclusive) claim(newly bool) (w *claim, m *member) {
-	w = &claim{grant: make(chan granted, 1)}
+func (p *pingPongPool) claim(newly bool) (w *claimProbe, m *pingPongConn) {
+	w = &claimProbe{grant: make(chan granted, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrivals++
@@ -149,7 +149,7 @@ func (p *exclusive) claim(newly bool) (w *claim, m *member) {
 }
 
 // renew puts a claim back in front: the connection that it was granted was of no use.
-func (p *exclusive) renew(w *claim) {
+func (p *pingPongPool) renew(w *claimProbe) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.place = p.waiting.PushFront(w)
@@ -158,7 +158,7 @@ func (p *exclusive) renew(w *claim) {
 
 // withdraw takes back a claim; what it was granted meanwhile is passed on. dialed is when
 // the oldest connect began to dial, if dials is true: one does.
-func (p *exclusive) withdraw(w *claim) (dialed time.Duration, dials bool) {
+func (p *pingPongPool) withdraw(w *claimProbe) (dialed time.Duration, dials bool) {
 	p.mu.Lock()
 	if d := p.dialing.Front(); d != nil {
 		dialed, dials = d.Value.(*connecting).began, true //nolint:forcetypeassert // it holds nothing else
@@ -180,7 +180,7 @@ func (p *exclusive) withdraw(w *claim) (dialed time.Duration, dials bool) {
 
 // serve gives m to the exchange that has waited longest, and returns false if none waits.
 // The slots of the connects that it has canceled are for the caller to cancel.
-func (p *exclusive) serve(m *member) (served bool, canceled []*connecting) {
+func (p *pingPongPool) serve(m *pingPongConn) (served bool, canceled []*connecting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.grant(m)
@@ -191,7 +191,7 @@ func (p *exclusive) serve(m *member) (served bool, canceled []*connecting) {
 }
 
 // grant gives m to the oldest claim, and returns that, nil if there is none. p.mu is held.
-func (p *exclusive) grant(m *member) *claim {
+func (p *pingPongPool) grant(m *pingPongConn) *claimProbe {
 	front := p.waiting.Front()
 	if front == nil {
 		return nil
@@ -200,8 +200,8 @@ func (p *exclusive) grant(m *member) *claim {
 }
 
 // end ends the wait of the claim at place, and returns it. p.mu is held.
-func (p *exclusive) end(place *list.Element, g granted) *claim {
-	w := p.waiting.Remove(place).(*claim) //nolint:forcetypeassert // it holds nothing else
+func (p *pingPongPool) end(place *list.Element, g granted) *claimProbe {
+	w := p.waiting.Remove(place).(*claimProbe) //nolint:forcetypeassert // it holds nothing else
 	w.place = nil
 	w.grant <- g
 	return w
@@ -209,7 +209,7 @@ func (p *exclusive) end(place *list.Element, g granted) *claim {
 
 // connectMore begins connects until there is one for each claim, as far as Pool.MaxConnecting
 // allows, and returns the last that it began, nil for none. p.mu is held.
-func (p *exclusive) connectMore() (last *connecting) {
+func (p *pingPongPool) connectMore() (last *connecting) {
 	limit := p.host.cluster.settings().Pool.ConnectLimit()
 	all, promising := p.queued.Len()+p.dialing.Len(), p.promising()
 	for ; all < limit && promising < p.waiting.Len(); all, promising = all+1, promising+1 {
@@ -225,11 +225,11 @@ func (p *exclusive) connectMore() (last *connecting) {
 
 // promising is how many connects there are that claims are expected to be served by. p.mu is
 // held.
-func (p *exclusive) promising() int { return p.queued.Len() + p.dialingLately() }
+func (p *pingPongPool) promising() int { return p.queued.Len() + p.dialingLately() }
 
-// dialingLately is how many connects have begun to dial within fairChance. p.mu is held.
-func (p *exclusive) dialingLately() (n int) {
-	since := p.host.cluster.env.now() - fairChance
+// dialingLately is how many connects have begun to dial within minConnectTime. p.mu is held.
+func (p *pingPongPool) dialingLately() (n int) {
+	since := p.host.cluster.env.now() - minConnectTime
 	for e := p.dialing.Back(); e != nil && e.Value.(*connecting).began > since; e = e.Prev() { //nolint:forcetypeassert // it holds nothing else
 		n++
 	}
@@ -239,7 +239,7 @@ func (p *exclusive) dialingLately() (n int) {
 // trim cancels connects that have not begun to dial and that no claim is left for, first
 // that of a claim which has ended, if there is one; of a pool that is closed those that
 // dial, too, once nothing waits. p.mu is held; the caller cancels their slots.
-func (p *exclusive) trim(ended *claim) (canceled []*connecting) {
+func (p *pingPongPool) trim(ended *claimProbe) (canceled []*connecting) {
 	for p.queued.Len() > 0 && p.promising() > p.waiting.Len() {
 		d := p.queued.Back().Value.(*connecting) //nolint:forcetypeassert // it holds nothing else
 		if ended != nil && ended.connect != nil && ended.connect.place != nil && !ended.connect.dialed {
@@ -254,14 +254,14 @@ func (p *exclusive) trim(ended *claim) (canceled []*connecting) {
 }
 
 // drop cancels d. p.mu is held.
-func (p *exclusive) drop(d *connecting) *connecting {
+func (p *pingPongPool) drop(d *connecting) *connecting {
 	p.remove(d)
 	d.cancel()
 	return d
 }
 
 // finish opens a connection and gives it to the exchange that has waited longest.
-func (p *exclusive) finish(ctx context.Context, d *connecting) {
+func (p *pingPongPool) finish(ctx context.Context, d *connecting) {
 	defer d.cancel() // which has nothing to end then
 	m, err := p.establish(ctx, d)
 	if m != nil {
@@ -282,7 +282,7 @@ func (p *exclusive) finish(ctx context.Context, d *connecting) {
 
 // judge counts a failed connect against the host, and returns its error: that of a panic
 // meanwhile.
-func (p *exclusive) judge(failed error) (err error) {
+func (p *pingPongPool) judge(failed error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	if p.host.cluster.env.ctx.Err() == nil {
 		p.host.connectFailed(failed)
@@ -291,7 +291,7 @@ func (p *exclusive) judge(failed error) (err error) {
 }
 
 // establish opens a connection when it is d's turn. A panic is an error, and gives the slot back.
-func (p *exclusive) establish(ctx context.Context, d *connecting) (m *member, err error) {
+func (p *pingPongPool) establish(ctx context.Context, d *connecting) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	c, b := p.host.cluster, p.breaker
 	s := c.state.Load()
@@ -312,7 +312,7 @@ func (p *exclusive) establish(ctx context.Context, d *connecting) (m *member, er
 	if !p.dial(d) {
 		return nil, errUnwanted
 	}
-	made := &member{pool: p}
+	made := &pingPongConn{pool: p}
 	if made.conn, err = p.connect(ctx, c.state.Load().connectBy(), made.released); err != nil {
 		return nil, err
 	}
@@ -320,7 +320,7 @@ func (p *exclusive) establish(ctx context.Context, d *connecting) (m *member, er
 }
 
 // dial has d begin to dial, and reports false if there is no claim left for it.
-func (p *exclusive) dial(d *connecting) bool {
+func (p *pingPongPool) dial(d *connecting) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if d.place == nil || p.dialingLately() >= p.waiting.Len() {
@@ -333,7 +333,7 @@ func (p *exclusive) dial(d *connecting) bool {
 }
 
 // opened ends d, which has opened m, and reports whether that serves an exchange.
-func (p *exclusive) opened(d *connecting, m *member) bool {
+func (p *pingPongPool) opened(d *connecting, m *pingPongConn) bool {
 	p.mu.Lock()
 	p.remove(d)
 	w := p.grant(m)
@@ -345,11 +345,11 @@ func (p *exclusive) opened(d *connecting, m *member) bool {
 }
 
 // failed ends d, which has opened no connection, and the wait of those that it fails with it.
-func (p *exclusive) failed(d *connecting, err error) {
+func (p *pingPongPool) failed(d *connecting, err error) {
 	p.mu.Lock()
 	if d.place != nil && err != errUnwanted { //nolint:errorlint // it is never wrapped
 		all := p.host.load.Connections() == 0
-		for e := p.waiting.Front(); e != nil && (all || e.Value.(*claim).number <= d.after); e = p.waiting.Front() { //nolint:forcetypeassert // it holds nothing else
+		for e := p.waiting.Front(); e != nil && (all || e.Value.(*claimProbe).number <= d.after); e = p.waiting.Front() { //nolint:forcetypeassert // it holds nothing else
 			p.end(e, granted{err: err})
 		}
 	}
@@ -361,7 +361,7 @@ func (p *exclusive) failed(d *connecting, err error) {
 }
 
 // remove takes d out of the connects, unless it was canceled. p.mu is held.
-func (p *exclusive) remove(d *connecting) {
+func (p *pingPongPool) remove(d *connecting) {
 	if d.place == nil {
 		return
 	}

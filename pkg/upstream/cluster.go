@@ -25,7 +25,7 @@ type Cluster struct {
 	state atomic.Pointer[state]
 
 	breakers [config.Priorities]Breaker
-	ledger   ledger[ClusterAccount]
+	ledger   lazyRecorder[ClusterRecorder]
 	era      atomic.Int64 // how often it has left the configuration; its accounts are of one era each
 
 	drops     drops
@@ -37,20 +37,20 @@ type Cluster struct {
 
 	told *clusterCounts // the Loads's: what was reported; nil: nothing
 
-	mu      sync.Mutex // for replacing state, opening and closing the ledger
-	outlier *outlier   // guarded by mu; nil: outliers are not looked for
+	mu      sync.Mutex       // for replacing state, opening and closing the ledger
+	outlier *outlierDetector // guarded by mu; nil: outliers are not looked for
 }
 
 // env is what the clusters of a set share. Immutable but for what mu guards.
 type env struct {
 	Options
 	epoch  time.Time
-	checks *health.Group
+	checks *health.Scheduler
 	desk   *demand.Desk // where hosts are asked for, by cluster
-	own    ownConnections
-	loads  atomic.Pointer[Loads] // nil: nobody asks
-	tasks  sync.WaitGroup        // timers that are armed or running, and goroutines
-	ctx    context.Context       //nolint:containedctx // of connects that no exchange owns: it ends with the set
+	own    selfConns
+	loads  atomic.Pointer[LoadReporter] // nil: nobody asks
+	tasks  sync.WaitGroup               // timers that are armed or running, and goroutines
+	ctx    context.Context              //nolint:containedctx // of connects that no exchange owns: it ends with the set
 	end    context.CancelFunc
 
 	mu     sync.Mutex
@@ -118,9 +118,9 @@ func (c *Cluster) Hashes() bool {
 	return s != nil && s.config.Policy.Hashes()
 }
 
-// Via is a way into a cluster: the service that a route ends with. Its fields
+// ClusterPicker is a way into a cluster: the service that a route ends with. Its fields
 // are set before the first use.
-type Via struct {
+type ClusterPicker struct {
 	Cluster *Cluster
 	// Protocol is spoken to the hosts, whatever the cluster says; "" and Auto: what the
 	// cluster says.
@@ -132,9 +132,9 @@ type Via struct {
 	// Labels choose a subset of the hosts, with those that filters gave the exchange;
 	// nil: none.
 	Labels *Labels
-	// Chosen, if not nil, is called before each attempt, when its host is known
+	// OnHostSelected, if not nil, is called before each attempt, when its host is known
 	// and in x.Record: it may change the request to suit the host.
-	Chosen func(x *protocol.Exchange, h *Host)
+	OnHostSelected func(x *protocol.Exchange, h *Host)
 }
 
 // Serve sends x to one of the cluster's hosts. A host that cannot be connected to
@@ -149,20 +149,20 @@ type Via struct {
 // all), NotSupplied (nobody has said which hosts there are), what the last attempt failed
 // with, or UpstreamTimeout and DownstreamGone while
 // it waited for a connection.
-func (v *Via) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (v *ClusterPicker) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, v, x)
 }
 
 // Start is protocol.AsyncService's: it sends x to the first host.
-func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
+func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
 	s, err := c.Breaker(v.Priority).admit()
 	if err != nil {
 		return err
 	}
-	if c.absent(s) {
-		return x.RunBlocking(ctx, latecomer{v})
+	if c.mustWait(s) {
+		return x.RunBlocking(ctx, waitForHosts{v})
 	}
 	if len(s.config.Drops) > 0 && len(x.Record.Attempts) == 0 {
 		if err := c.drop(s.config); err != nil {
@@ -178,24 +178,24 @@ func (v *Via) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // Finish is protocol.Finisher's.
-func (v *Via) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	more, err := v.tried(x, err)
 	if more {
-		return x.RunBlocking(ctx, &others{v, len(x.Record.Attempts) - 1, err})
+		return x.RunBlocking(ctx, &remainingHosts{v, len(x.Record.Attempts) - 1, err})
 	}
 	return err
 }
 
-// others are the hosts to try after the first: those that there are now. A cluster
+// remainingHosts are the hosts to try after the first: those that there are now. A cluster
 // that was removed meanwhile has none.
-type others struct {
-	*Via
+type remainingHosts struct {
+	*ClusterPicker
 	first int   // attempt
 	err   error // of the first
 }
 
 // Serve is protocol.Service's.
-func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s := o.Cluster.state.Load()
 	err := o.err
 	for {
@@ -214,9 +214,9 @@ func (o *others) Serve(ctx context.Context, x *protocol.Exchange) error {
 // and returns the pool of connections to it. The host then counts x as in flight, until
 // a connection releases x or the pool returns a notSent error. If choose panics nothing
 // is counted.
-func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
+func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
-	name, err := v.speaks(s.config, x)
+	name, err := v.upstreamProtocol(s.config, x)
 	if err != nil {
 		return nil, err
 	}
@@ -232,8 +232,8 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
 	}
 	x.Record.BeginAttempt(h)
-	if v.Chosen != nil {
-		v.Chosen(x, h)
+	if v.OnHostSelected != nil {
+		v.OnHostSelected(x, h)
 	}
 	h.load.Begin() // before it is counted: what is counted and not in flight has ended
 	h.attempts.Add(1)
@@ -242,7 +242,7 @@ func (v *Via) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 
 // tried takes note of how the last attempt went, and reports whether another host
 // is to be tried.
-func (v *Via) tried(x *protocol.Exchange, err error) (more bool, result error) {
+func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
 	h, _ := a.Host.(*Host)
 	h.judge(x, err)
@@ -308,12 +308,12 @@ func (c *Cluster) openAccount() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if s := c.state.Load(); !s.removed {
-		c.ledger.open(func() ClusterAccount { return c.env.Meter.Cluster(c.name, c) })
+		c.ledger.open(func() ClusterRecorder { return c.env.Meter.Cluster(c.name, c) })
 	}
 }
 
-// enter adds one to count unless that makes it larger than limit, one of config.Breakers.
-func enter(count *atomic.Int64, limit int) bool {
+// publish adds one to count unless that makes it larger than limit, one of config.Breakers.
+func publish(count *atomic.Int64, limit int) bool {
 	if limit == 0 {
 		count.Add(1)
 		return true

@@ -65,7 +65,7 @@ func TestServeInAProtocolThatNothingSpeaks(t *testing.T) {
 	s, c := one(t, newWorld(), cluster("web", "a"))
 	x := get()
 	x.Meta.Protocol = string(config.Dubbo)
-	err := (&Via{Cluster: c}).Serve(context.Background(), x)
+	err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x)
 	if protocol.ReasonOf(err) != protocol.Internal || !strings.Contains(err.Error(), "dubbo") {
 		t.Errorf("Serve = %v, want an internal error that names dubbo", err)
 	}
@@ -81,7 +81,7 @@ func TestViaSpeaksTheCallersProtocolUnlessToldOtherwise(t *testing.T) {
 		want *world
 	}{{"", one}, {config.Auto, one}, {config.HTTP1, one}, {config.HTTP2, two}} {
 		x := get()
-		if err := (&Via{Cluster: s.Get("web"), Protocol: tt.name}).Serve(context.Background(), x); err != nil {
+		if err := (&ClusterPicker{Cluster: s.Get("web"), Protocol: tt.name}).Serve(context.Background(), x); err != nil {
 			t.Fatal(err)
 		}
 		if got := x.Response.Body.(*answer).wire.world; got != tt.want {
@@ -101,7 +101,7 @@ func TestViaTellsTheHostBeforeEachAttempt(t *testing.T) {
 	for range 2 { // round robin begins anywhere
 		var chosen []string
 		x := get()
-		via := &Via{Cluster: c, Chosen: func(x *protocol.Exchange, h *Host) {
+		via := &ClusterPicker{Cluster: c, OnHostSelected: func(x *protocol.Exchange, h *Host) {
 			if x.Record.Host() != protocol.Named(h) {
 				t.Errorf("chosen %s is not the last attempt", h.Name())
 			}
@@ -166,7 +166,7 @@ func TestDownHostIsTriedAfterAPauseAndComesBack(t *testing.T) {
 			t.Errorf("a dead host was tried %d times in a minute, want 10 to 16", tries)
 		}
 		w.set(w.refuse, "a", false)
-		pass(lastPause)
+		pass(maxBackoff)
 		served := map[string]int{}
 		for range 100 {
 			served[do(t, c)]++
@@ -191,7 +191,7 @@ func TestTrialIsOneAtATime(t *testing.T) {
 			found = len(x.Record.Attempts) == 2
 			finish(x)
 		}
-		pass(lastPause)
+		pass(maxBackoff)
 		w.dialed()
 		results := make(chan time.Duration, 20)
 		for range 20 {
@@ -252,8 +252,8 @@ func TestHopelessClusterCostsABoundedNumberOfConnects(t *testing.T) {
 			t.Errorf("the first exchange tried %d hosts, want all 100", n)
 		}
 		fails(t, c, protocol.ConnectFailure)
-		if n := len(w.dialed()); n != desperate {
-			t.Errorf("the next one tried %d hosts, want %d", n, desperate)
+		if n := len(w.dialed()); n != maxUnhealthyPicks {
+			t.Errorf("the next one tried %d hosts, want %d", n, maxUnhealthyPicks)
 		}
 	})
 }

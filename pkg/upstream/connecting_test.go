@@ -18,8 +18,8 @@ type single struct{ *trunks }
 
 func (single) Multiplexed() bool { return false }
 
-// For is Announcer's.
-func (s single) For(_, _ netip.AddrPort) Connector { return s }
+// WithAddrs is Announcer's.
+func (s single) WithAddrs(_, _ netip.AddrPort) Connector { return s }
 
 // poolKind is a kind of pool, and how exchanges reach it.
 type poolKind struct {
@@ -324,7 +324,7 @@ func TestAFailedConnectStallsNobody(t *testing.T) {
 			}
 		}
 		n.set(n.refuse, k.host(), false)
-		pass(lastPause)
+		pass(maxBackoff)
 		for _, a := range k.begin(t, c, 5) {
 			if why := <-a.done; why != protocol.ReasonNone {
 				t.Fatalf("when the host is back: %v", why)

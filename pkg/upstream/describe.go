@@ -10,39 +10,39 @@ import (
 
 // ClusterStatus is a cluster as it is at a moment, for people and tools.
 type ClusterStatus struct {
-	Name      string             `json:"name"`
-	Type      config.ClusterType `json:"type"`
-	Policy    config.Policy      `json:"policy"`
-	InFlight  int64              `json:"in_flight"`                  // exchanges
-	Pending   int64              `json:"pending"`                    // of those, waiting for a connection
-	Retries   int64              `json:"retries"`                    // in flight
-	Open      int64              `json:"connections"`                // open or being opened
-	Overflows uint64             `json:"overflows_total"`            // refused by a circuit breaker
-	Breakers  []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
-	Resent    uint64             `json:"resent_total"`               // sent again because a connection had gone stale
-	Dropped   map[string]uint64  `json:"dropped_total,omitempty"`    // by category, of what discovery says is to be dropped
-	Panic     bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
-	Subsets   int                `json:"subsets,omitempty"`
-	Names     []NameStatus       `json:"names,omitempty"`  // that the hosts are found by
-	Asleep    bool               `json:"asleep,omitempty"` // the hosts are on demand, and nobody has come for them
-	Hosts     []HostStatus       `json:"hosts"`
+	Name         string             `json:"name"`
+	Type         config.ClusterType `json:"type"`
+	Policy       config.Policy      `json:"policy"`
+	InFlight     int64              `json:"in_flight"`                  // exchanges
+	Pending      int64              `json:"pending"`                    // of those, waiting for a connection
+	Retries      int64              `json:"retries"`                    // in flight
+	Open         int64              `json:"connections"`                // open or being opened
+	Overflows    uint64             `json:"overflows_total"`            // refused by a circuit breaker
+	Breakers     []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
+	Resent       uint64             `json:"resent_total"`               // sent again because a connection had gone stale
+	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // by category, of what discovery says is to be dropped
+	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
+	Subsets      int                `json:"subsets,omitempty"`
+	Names        []NameStatus       `json:"names,omitempty"`  // that the hosts are found by
+	Unsubscribed bool               `json:"asleep,omitempty"` // the hosts are on demand, and nobody has come for them
+	Hosts        []HostStatus       `json:"hosts"`
 }
 
 // HostStatus is a host as it is at a moment. Counters begin at 0 when the
 // address enters the cluster.
 type HostStatus struct {
-	Address  string            `json:"address"`
-	Target   string            `json:"target,omitempty"` // where connections go now, if not to Address
-	Hostname string            `json:"hostname,omitempty"`
-	Weight   uint32            `json:"weight"`
-	Metadata map[string]string `json:"metadata,omitempty"`
-	Priority uint32            `json:"priority,omitempty"`
-	Locality string            `json:"locality,omitempty"` // "region/zone/sub_zone"
-	Health   string            `json:"health"`             // "up" or "down"
-	Why      string            `json:"why,omitempty"`      // it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
-	InFlight int64             `json:"in_flight"`
-	Open     int64             `json:"connections"`
-	Idle     int               `json:"idle_connections"`
+	Address     string            `json:"address"`
+	Target      string            `json:"target,omitempty"` // where connections go now, if not to Address
+	Hostname    string            `json:"hostname,omitempty"`
+	Weight      uint32            `json:"weight"`
+	Metadata    map[string]string `json:"metadata,omitempty"`
+	Priority    uint32            `json:"priority,omitempty"`
+	Locality    string            `json:"locality,omitempty"` // "region/zone/sub_zone"
+	Health      string            `json:"health"`             // "up" or "down"
+	DownReasons string            `json:"why,omitempty"`      // it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
+	InFlight    int64             `json:"in_flight"`
+	Open        int64             `json:"connections"`
+	Idle        int               `json:"idle_connections"`
 	// RoundTrip is how long the host took to answer the last PING (HTTP/2), in ms.
 	RoundTrip float64 `json:"round_trip_ms,omitempty"`
 
@@ -103,18 +103,18 @@ func (c *Cluster) describe() ClusterStatus {
 	s := c.state.Load()
 	hosts := s.members()
 	d := ClusterStatus{
-		Name:      c.name,
-		Type:      s.config.Type,
-		Policy:    s.config.Policy,
-		InFlight:  c.InFlight(),
-		Overflows: c.overflows.Load(),
-		Breakers:  c.describeBreakers(),
-		Resent:    c.resent.Load(),
-		Dropped:   c.Dropped(),
-		Panic:     s.all.panics(),
-		Names:     c.names(s.config),
-		Asleep:    s.config.OnDemand.Asleep,
-		Hosts:     make([]HostStatus, len(hosts)),
+		Name:         c.name,
+		Type:         s.config.Type,
+		Policy:       s.config.Policy,
+		InFlight:     c.InFlight(),
+		Overflows:    c.overflows.Load(),
+		Breakers:     c.describeBreakers(),
+		Resent:       c.resent.Load(),
+		Dropped:      c.DropOverloadCounts(),
+		Panic:        s.all.panics(),
+		Names:        c.names(s.config),
+		Unsubscribed: s.config.OnDemand.Asleep,
+		Hosts:        make([]HostStatus, len(hosts)),
 	}
 	for p := range c.breakers {
 		b := &c.breakers[p]
@@ -149,8 +149,8 @@ func (h *Host) describe() HostStatus {
 		Connects:        h.connects.Load(),
 		ConnectFailures: h.connectFailures.Load(),
 	}
-	if ails := ailments(h.health.ails.Load()); ails != 0 {
-		d.Health, d.Why = HealthDown, ails.String()
+	if ails := healthFlags(h.health.flags.Load()); ails != 0 {
+		d.Health, d.DownReasons = HealthDown, ails.String()
 	}
 	h.describeChecks(&d)
 	for l := h.lanes.Load(); l != nil; l = l.next {

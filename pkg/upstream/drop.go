@@ -24,9 +24,9 @@ func (d *drops) add(category string) {
 	d.count[category]++
 }
 
-// Dropped returns how many exchanges were dropped since the cluster was first known, by
+// DropOverloadCounts returns how many exchanges were dropped since the cluster was first known, by
 // category; nil: none.
-func (c *Cluster) Dropped() map[string]uint64 {
+func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	c.drops.mu.Lock()
 	defer c.drops.mu.Unlock()
 	return maps.Clone(c.drops.count)

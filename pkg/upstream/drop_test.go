@@ -39,14 +39,14 @@ func TestAShareIsDropped(t *testing.T) {
 				}
 			}
 			all := 0
-			for category, n := range c.Dropped() {
+			for category, n := range c.DropOverloadCounts() {
 				all += int(n)
 				if got := float64(n) / exchanges; got < tt.want[category]-0.02 || got > tt.want[category]+0.02 {
 					t.Errorf("%s: %.3f of all were dropped, want %.3f", category, got, tt.want[category])
 				}
 			}
-			if all != refused || len(c.Dropped()) != len(tt.want) {
-				t.Errorf("%d were refused, and %v counted", refused, c.Dropped())
+			if all != refused || len(c.DropOverloadCounts()) != len(tt.want) {
+				t.Errorf("%d were refused, and %v counted", refused, c.DropOverloadCounts())
 			}
 			if got := c.InFlight(); got != 0 {
 				t.Errorf("%d exchanges are in flight", got)
@@ -64,11 +64,11 @@ func TestWhatIsTriedAgainIsNotDropped(t *testing.T) {
 	cfg2 := cluster("web", "a", "b")
 	cfg2.Drops = []config.Drop{{Category: "all", Share: config.Millionths}}
 	apply(t, s, cfg2)
-	if err := (&Via{Cluster: c}).Serve(context.Background(), x); err != nil {
+	if err := (&ClusterPicker{Cluster: c}).Serve(context.Background(), x); err != nil {
 		t.Errorf("a second try ends with %v", err)
 	}
 	finish(x)
-	err := c.CarryOn(t.Context(), Arrival{}, 1, nil)
+	err := c.ForwardConn(t.Context(), ConnAddrs{}, 1, nil)
 	if got := protocol.ReasonOf(err); got != protocol.Dropped {
 		t.Errorf("a connection ends with %v, want that it is dropped", got)
 	}

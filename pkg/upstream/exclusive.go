@@ -11,16 +11,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// exclusive is a pool whose connections carry one exchange at a time. The
+// pingPongPool is a pool whose connections carry one exchange at a time. The
 // connection that came back last is given out first: it is the least likely to
 // have been closed by its peer, and what is not needed grows old and is swept
 // away. While there is none, exchanges wait (claim.go).
-type exclusive struct {
+type pingPongPool struct {
 	base
 
 	mu       sync.Mutex
-	idle     []*member // guarded by mu; by since, oldest first
-	isClosed bool      // guarded by mu
+	idle     []*pingPongConn // guarded by mu; by since, oldest first
+	isClosed bool            // guarded by mu
 
 	waiting  list.List // guarded by mu; of *claim, oldest first
 	arrivals uint64    // guarded by mu; claims that were ever made
@@ -28,17 +28,17 @@ type exclusive struct {
 	dialing  list.List // guarded by mu; of *connecting, while they dial, oldest first
 }
 
-// member is a connection as its pool sees it. It belongs to the exchange that
+// pingPongConn is a connection as its pool sees it. It belongs to the exchange that
 // took it, and to the pool while it is idle.
-type member struct {
-	pool  *exclusive // immutable
+type pingPongConn struct {
+	pool  *pingPongPool // immutable
 	conn  Connection
 	uses  int           // exchanges that it carried
 	since time.Duration // when it became idle, by the set's clock
 }
 
 // Start is pool's: it may have to wait for a connection.
-func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, p)
 }
 
@@ -49,7 +49,7 @@ func (p *exclusive) Start(ctx context.Context, x *protocol.Exchange) error {
 // host then, so this is dealt with here and not by Retry: the request is sent
 // once more, on a new connection, if nothing of it was sent, or if the host cannot have
 // received it and receiving it twice does no harm.
-func (p *exclusive) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	m, err := p.take(ctx, x)
 	if err != nil {
 		return &notSent{err}
@@ -114,7 +114,7 @@ func isIdempotent(method string) bool {
 
 // take returns a connection that x is counted on: an idle one that is usable, or one that
 // x has waited for. A panic is an error, and nothing is counted then.
-func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
+func (p *pingPongPool) take(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
 		m := p.pop()
@@ -134,14 +134,14 @@ func (p *exclusive) take(ctx context.Context, x *protocol.Exchange) (m *member, 
 }
 
 // takeNew is take for an exchange that does not want a connection that was idle.
-func (p *exclusive) takeNew(ctx context.Context, x *protocol.Exchange) (m *member, err error) {
+func (p *pingPongPool) takeNew(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	return p.await(ctx, x, true)
 }
 
 // usable reports whether the connection can take an exchange. If it panics the connection
 // is discarded.
-func (m *member) usable() (ok bool) {
+func (m *pingPongConn) usable() (ok bool) {
 	checked := false
 	defer func() {
 		if !checked {
@@ -154,7 +154,7 @@ func (m *member) usable() (ok bool) {
 }
 
 // released is called by the connection when an exchange has left it.
-func (m *member) released(reusable bool) {
+func (m *pingPongConn) released(reusable bool) {
 	h := m.pool.host
 	c := h.cluster
 	h.load.End()
@@ -165,7 +165,7 @@ func (m *member) released(reusable bool) {
 	limit := s.Limits(b.priority).MaxConnections
 	switch {
 	case s.MaxRequestsPerConn > 0 && m.uses >= s.MaxRequestsPerConn:
-		h.countConnection(ConnectionSpent)
+		h.countConnection(ConnectionMaxRequests)
 		m.discard()
 	case !reusable,
 		limit != 0 && b.slots.open.Load() > int64(limit): // it was lowered
@@ -178,7 +178,7 @@ func (m *member) released(reusable bool) {
 
 // put gives the connection to an exchange that waits for one, else it becomes
 // idle.
-func (m *member) put() {
+func (m *pingPongConn) put() {
 	for {
 		switch m.pool.keep(m) {
 		case kept:
@@ -204,7 +204,7 @@ const (
 )
 
 // keep makes m the newest idle connection.
-func (p *exclusive) keep(m *member) outcome {
+func (p *pingPongPool) keep(m *pingPongConn) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch {
@@ -220,12 +220,12 @@ func (p *exclusive) keep(m *member) outcome {
 
 // isWanted reports whether an exchange waits for a connection, or a connect for a slot.
 // p.mu is held.
-func (p *exclusive) isWanted() bool {
+func (p *pingPongPool) isWanted() bool {
 	return p.waiting.Len() > 0 || p.breaker.slots.waiting.Load() > 0
 }
 
 // pop takes the connection that became idle last, nil if there is none.
-func (p *exclusive) pop() *member {
+func (p *pingPongPool) pop() *pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	n := len(p.idle) - 1
@@ -239,7 +239,7 @@ func (p *exclusive) pop() *member {
 }
 
 // giveWay is pool's: it takes the connection that has been idle longest.
-func (p *exclusive) giveWay() ender {
+func (p *pingPongPool) giveWay() evictedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.idle) == 0 {
@@ -251,23 +251,23 @@ func (p *exclusive) giveWay() ender {
 }
 
 // counts is pool's.
-func (p *exclusive) counts() (open int64, idle int) {
+func (p *pingPongPool) counts() (open int64, idle int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open.Load(), len(p.idle)
 }
 
 // discard ends a connection that nobody uses and frees its slot.
-func (m *member) discard() {
+func (m *pingPongConn) discard() {
 	defer m.pool.breaker.freeSlot()
 	m.end()
 }
 
 // end ends a connection whose slot has been passed on.
-func (m *member) end() { m.pool.ended(m.conn) }
+func (m *pingPongConn) end() { m.pool.ended(m.conn) }
 
 // close is pool's.
-func (p *exclusive) close() {
+func (p *pingPongPool) close() {
 	p.mu.Lock()
 	p.isClosed = true
 	idle := p.idle

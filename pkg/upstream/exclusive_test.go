@@ -296,7 +296,7 @@ func TestSweepEndsWhatTheHostHasClosed(t *testing.T) {
 		pass(mostSweep)
 		wantCounts(t, s, 0, 2, 2)
 		// Those that are left are in their old order.
-		p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
+		p := c.state.Load().hosts[0].lanes.Load().pool.(*pingPongPool)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.idle[0].conn != Connection(w.conns[1]) || p.idle[1].conn != Connection(w.conns[4]) {
@@ -313,7 +313,7 @@ func TestNoTimerWithoutIdleConnections(t *testing.T) {
 		defer s.Close()
 		do(t, c)
 		pass(10 * time.Second)
-		p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
+		p := c.state.Load().hosts[0].lanes.Load().pool.(*pingPongPool)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.sweep.armed {
@@ -355,13 +355,13 @@ func TestServeDoesNotAllocate(t *testing.T) {
 func TestKeepInsertsWhereTold(t *testing.T) {
 	_, c := one(t, newWorld(), cluster("web", "a"))
 	do(t, c)
-	p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
+	p := c.state.Load().hosts[0].lanes.Load().pool.(*pingPongPool)
 	a := p.pop()
-	b, d := &member{pool: p, conn: a.conn}, &member{pool: p, conn: a.conn}
+	b, d := &pingPongConn{pool: p, conn: a.conn}, &pingPongConn{pool: p, conn: a.conn}
 	p.keep(a)
-	p.keepAt([]*member{b}, 0)
-	p.keepAt([]*member{d}, 9)
-	if want := []*member{b, a, d}; !slices.Equal(p.idle, want) {
+	p.keepAt([]*pingPongConn{b}, 0)
+	p.keepAt([]*pingPongConn{d}, 9)
+	if want := []*pingPongConn{b, a, d}; !slices.Equal(p.idle, want) {
 		t.Errorf("idle = %v, want %v", p.idle, want)
 	}
 	p.pop()
@@ -370,7 +370,7 @@ func TestKeepInsertsWhereTold(t *testing.T) {
 
 func BenchmarkServe(b *testing.B) {
 	_, c := one(b, newWorld(), cluster("web", "a", "b"))
-	via := &Via{Cluster: c, Protocol: config.HTTP1}
+	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	ctx := context.Background()
 	x := get()
 	b.ReportAllocs()
@@ -409,11 +409,11 @@ func BenchmarkSweep(b *testing.B) {
 			cfg.IdleTimeout = 0
 			_, c := one(b, newWorld(), cfg)
 			do(b, c)
-			p := c.state.Load().hosts[0].lanes.Load().pool.(*exclusive)
+			p := c.state.Load().hosts[0].lanes.Load().pool.(*pingPongPool)
 			first := p.pop()
-			members := make([]*member, n)
+			members := make([]*pingPongConn, n)
 			for i := range members {
-				members[i] = &member{pool: p, conn: first.conn}
+				members[i] = &pingPongConn{pool: p, conn: first.conn}
 			}
 			p.keepAt(members, 0)
 			for b.Loop() {

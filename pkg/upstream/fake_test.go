@@ -87,7 +87,7 @@ func (w *world) open() int {
 
 // Serve sends x into the cluster in the protocol of its caller.
 func (c *Cluster) Serve(ctx context.Context, x *protocol.Exchange) error {
-	return (&Via{Cluster: c}).Serve(ctx, x)
+	return (&ClusterPicker{Cluster: c}).Serve(ctx, x)
 }
 
 // wire is a connection of the world.
@@ -211,7 +211,7 @@ func one(t testing.TB, w *world, cfg *config.Cluster) (*Set, *Cluster) {
 // allocatesNothing fails the test if a cluster that is warm allocates for x, which it serves.
 func allocatesNothing(t *testing.T, what string, c *Cluster, x *protocol.Exchange) {
 	t.Helper()
-	via := &Via{Cluster: c, Protocol: config.HTTP1}
+	via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 	serve := func() {
 		x.Record.Attempts = x.Record.Attempts[:0]
 		if err := via.Serve(context.Background(), x); err != nil {

@@ -10,19 +10,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// group is the hosts that some exchanges may go to: all of a cluster, or a subset.
+// hostSet is the hosts that some exchanges may go to: all of a cluster, or a subset.
 //
 //	group ─▶ level, one for each priority ─▶ block, one for each locality ─▶ balancer
 //
 // Who is in it never changes. What share each level and block gets is a plan, made
 // anew when the health of a host changes: exchanges only read it. Hosts of weight 0
 // are in no group. The zero value has no hosts.
-type group struct {
-	*division
-	levels []level     // by priority, the first to be used first; none is empty
-	rules  *groupRules // immutable; of what exchanges say; nil: none
+type hostSet struct {
+	*hostSets
+	levels []priorityLevel // by priority, the first to be used first; none is empty
+	rules  *groupRules     // immutable; of what exchanges say; nil: none
 
-	plan atomic.Pointer[plan]
+	plan atomic.Pointer[loadPlan]
 	// nextTrial is when hosts that get nothing may be looked at again: ns of the set's
 	// clock.
 	nextTrial atomic.Int64
@@ -32,14 +32,14 @@ type group struct {
 	mu sync.Mutex // held while the plan is replaced
 }
 
-// level is the hosts of one priority.
-type level struct {
+// priorityLevel is the hosts of one priority.
+type priorityLevel struct {
 	hosts  []*Host
-	blocks []block // if localities have weights one for each, in their order; else one
+	blocks []localityGroup // if localities have weights one for each, in their order; else one
 }
 
-// block is hosts that share by the cluster's policy.
-type block struct {
+// localityGroup is hosts that share by the cluster's policy.
+type localityGroup struct {
 	hosts  []*Host
 	weight uint32 // of the locality
 	up     int    // guarded by group.mu: those that are healthy
@@ -49,31 +49,31 @@ type block struct {
 	built    atomic.Bool      // there is a balancer
 }
 
-// seat is a host's place in a group. The zero value is no place.
-type seat struct {
-	group *group
-	block *block
+// membership is a host's place in a group. The zero value is no place.
+type membership struct {
+	group *hostSet
+	block *localityGroup
 	up    bool // guarded by group.mu: how it is counted
 }
 
-// division is what the groups of one state are made from. It is written until
+// hostSets is what the groups of one state are made from. It is written until
 // seat has returned.
-type division struct {
+type hostSets struct {
 	env    *env
 	config *config.Cluster
 	hosts  []*Host
-	groups []*group
+	groups []*hostSet
 
 	hashing bool // the policy looks at an exchange's hash
 	slow    bool // hosts that are new are passed over at times
 }
 
 // newDivision is called with the cluster's mu held, and so is seat.
-func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *division {
+func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *hostSets {
 	for i, h := range hosts {
 		h.place = i
 	}
-	d := &division{env: e, config: cfg, hosts: hosts}
+	d := &hostSets{env: e, config: cfg, hosts: hosts}
 	d.hashing = cfg.Policy.Hashes()
 	d.slow = cfg.SlowStart.Duration > 0 && !d.hashing && cfg.Policy != config.RequestRoundRobin
 	return d
@@ -89,8 +89,8 @@ func everyone(hosts []*Host) []int32 {
 }
 
 // group makes a group of the hosts in those places.
-func (d *division) group(places []int32) *group {
-	g := &group{division: d}
+func (d *hostSets) group(places []int32) *hostSet {
+	g := &hostSet{hostSets: d}
 	d.groups = append(d.groups, g)
 	for _, hosts := range byPriority(d.hosts, places) {
 		if l := d.level(hosts); len(l.blocks) > 0 {
@@ -132,9 +132,9 @@ func byPriority(all []*Host, places []int32) [][]*Host {
 
 // level divides the hosts of one priority by locality. Those whose locality has no
 // weight get nothing: they are in no block.
-func (d *division) level(hosts []*Host) level {
+func (d *hostSets) level(hosts []*Host) priorityLevel {
 	if len(d.config.Localities) == 0 {
-		return level{hosts, []block{{hosts: hosts, weight: 1}}}
+		return priorityLevel{hosts, []localityGroup{{hosts: hosts, weight: 1}}}
 	}
 	priority := hosts[0].Config().Priority
 	weights := make(map[config.Locality]uint32)
@@ -143,7 +143,7 @@ func (d *division) level(hosts []*Host) level {
 			weights[l.Locality] = l.Weight
 		}
 	}
-	var l level
+	var l priorityLevel
 	blocks := make(map[config.Locality]int)
 	for _, h := range hosts {
 		at := h.Config().Locality
@@ -155,7 +155,7 @@ func (d *division) level(hosts []*Host) level {
 		if !known {
 			i = len(l.blocks)
 			blocks[at] = i
-			l.blocks = append(l.blocks, block{weight: weight})
+			l.blocks = append(l.blocks, localityGroup{weight: weight})
 		}
 		l.blocks[i].hosts = append(l.blocks[i].hosts, h)
 		l.hosts = append(l.hosts, h)
@@ -165,24 +165,24 @@ func (d *division) level(hosts []*Host) level {
 
 // seat gives the hosts their places in the groups and makes the first plans. Until
 // then the plans of before, if there were any, followed their health.
-func (d *division) seat() {
+func (d *hostSets) seat() {
 	counts := make([]int, len(d.hosts))
 	total := 0
-	each(d.groups, func(_ *group, _ *block, h *Host) {
+	each(d.groups, func(_ *hostSet, _ *localityGroup, h *Host) {
 		counts[h.place]++
 		total++
 	})
-	storage := make([]seat, total)
-	lists := make([][]seat, len(d.hosts))
+	storage := make([]membership, total)
+	lists := make([][]membership, len(d.hosts))
 	for i, n := range counts {
 		lists[i], storage = storage[:0:n], storage[n:]
 	}
-	each(d.groups, func(g *group, b *block, h *Host) {
+	each(d.groups, func(g *hostSet, b *localityGroup, h *Host) {
 		up := h.health.up()
 		if up {
 			b.up++
 		}
-		lists[h.place] = append(lists[h.place], seat{g, b, up})
+		lists[h.place] = append(lists[h.place], membership{g, b, up})
 	})
 	for _, g := range d.groups {
 		g.replan()
@@ -194,7 +194,7 @@ func (d *division) seat() {
 }
 
 // each calls f for every host in every group.
-func each(groups []*group, f func(g *group, b *block, h *Host)) {
+func each(groups []*hostSet, f func(g *hostSet, b *localityGroup, h *Host)) {
 	for _, g := range groups {
 		for i := range g.levels {
 			blocks := g.levels[i].blocks
@@ -207,23 +207,23 @@ func each(groups []*group, f func(g *group, b *block, h *Host)) {
 	}
 }
 
-// reckon counts the host as it is now, wherever it has a place. Called after its
+// updateHealthCounts counts the host as it is now, wherever it has a place. Called after its
 // health changed, and after it was given its places: who is last sees what is true.
-func (h *Host) reckon() {
+func (h *Host) updateHealthCounts() {
 	seats := h.seats.Load()
 	if seats == nil {
 		return
 	}
 	for i := range *seats {
 		s := &(*seats)[i]
-		s.group.recount(s, h)
+		s.group.updateCount(s, h)
 	}
 	for s := h.extraSeats.Load(); s != nil; s = s.next {
-		s.group.recount(&s.seat, h)
+		s.group.updateCount(&s.membership, h)
 	}
 }
 
-func (g *group) recount(s *seat, h *Host) {
+func (g *hostSet) updateCount(s *membership, h *Host) {
 	g.mu.Lock()
 	before := g.panics()
 	if up := h.health.up(); up != s.up {
@@ -243,7 +243,7 @@ func (g *group) recount(s *seat, h *Host) {
 }
 
 // tell logs that the cluster's panic has begun or ended.
-func (g *group) tell(panics bool) {
+func (g *hostSet) tell(panics bool) {
 	if panics {
 		g.env.Log.Warn("upstream cluster in panic: few hosts are up, and health is not believed", logCluster, g.config.Name)
 	} else {
@@ -255,7 +255,7 @@ func (g *group) tell(panics bool) {
 // when they are first asked, because most of thousands of subsets may never be. So are
 // tables of hashes unless those before them were asked: they are large, and most of a
 // thousand clusters may get no exchange.
-func (g *group) prepare(asked bool) {
+func (g *hostSet) prepare(asked bool) {
 	g.prepared = true
 	if g.hashing && !asked {
 		return
@@ -269,8 +269,8 @@ func (g *group) prepare(asked bool) {
 }
 
 // asked reports whether there is a balancer.
-func (g *group) asked() bool {
-	return slices.ContainsFunc(g.levels, func(l level) bool {
+func (g *hostSet) asked() bool {
+	return slices.ContainsFunc(g.levels, func(l priorityLevel) bool {
 		for i := range l.blocks {
 			if l.blocks[i].built.Load() {
 				return true
@@ -281,12 +281,12 @@ func (g *group) asked() bool {
 }
 
 // choose asks the balancer of a block.
-func (g *group) choose(b *block, k balance.Key) int {
+func (g *hostSet) choose(b *localityGroup, k balance.Key) int {
 	b.made.Do(func() { g.build(b) })
 	return b.balancer.Pick(k)
 }
 
-func (g *group) build(b *block) {
+func (g *hostSet) build(b *localityGroup) {
 	peers := make([]balance.Peer, len(b.hosts))
 	for i, h := range b.hosts {
 		peers[i] = balance.Peer{Name: h.address, Weight: h.Config().Weight, Load: &h.load}

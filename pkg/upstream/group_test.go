@@ -215,10 +215,10 @@ func TestPanicIsExact(t *testing.T) {
 	}
 	for _, tt := range tests {
 		m := measuresOf(&config.Failover{PanicThreshold: tt.threshold})
-		levels, plans := make([]level, 2), make([]levelPlan, 2)
+		levels, plans := make([]priorityLevel, 2), make([]priorityLoad, 2)
 		for i := range levels {
 			hosts := make([]*Host, tt.hosts[i])
-			levels[i] = level{hosts, []block{{hosts: hosts, up: tt.up[i]}}}
+			levels[i] = priorityLevel{hosts, []localityGroup{{hosts: hosts, up: tt.up[i]}}}
 		}
 		m.shares(levels, plans)
 		if got := plans[0].panic || plans[1].panic; got != tt.want {
@@ -234,10 +234,10 @@ func TestLevelsThatAreDownHaveNoShare(t *testing.T) {
 	const hosts = 10
 	for i := range (hosts + 1) * (hosts + 1) {
 		up := [3]int{0, i / (hosts + 1), i % (hosts + 1)}
-		levels, plans := make([]level, 3), make([]levelPlan, 3)
+		levels, plans := make([]priorityLevel, 3), make([]priorityLoad, 3)
 		for l := range levels {
 			all := make([]*Host, hosts)
-			levels[l] = level{all, []block{{hosts: all, up: up[l]}}}
+			levels[l] = priorityLevel{all, []localityGroup{{hosts: all, up: up[l]}}}
 		}
 		shares := m.shares(levels, plans)
 		panics := plans[0].panic && plans[1].panic && plans[2].panic
@@ -317,7 +317,7 @@ func TestAPriorityThatGetsNothingIsTriedAgain(t *testing.T) {
 			t.Errorf("dialled %v, want each host once", dials)
 		}
 		w.set(w.refuse, "0", false)
-		time.Sleep(lastPause)
+		time.Sleep(maxBackoff)
 		for range 3 {
 			if got := do(t, c); got != "0" {
 				t.Errorf("served by %s, want the first priority: it is back", got)

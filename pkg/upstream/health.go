@@ -8,20 +8,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ailments are the reasons for which a host is not usable, as a set of bits: the
+// healthFlags are the reasons for which a host is not usable, as a set of bits: the
 // end of one does not bring it up while another lasts.
-type ailments uint32
+type healthFlags uint32
 
 const (
-	unreachable ailments = 1 << iota // connecting failed; over when it works, or the host answers
-	failing                          // active checks failed; over when they pass
-	ejected                          // it answered badly; over after a while
-	unfit                            // discovery says so (config.HostUnfit), until it says something else
-	leaving                          // the same of config.HostLeaving
+	unreachable       healthFlags = 1 << iota // connecting failed; over when it works, or the host answers
+	failing                                   // active checks failed; over when they pass
+	ejected                                   // it answered badly; over after a while
+	reportedUnhealthy                         // discovery says so (config.HostUnfit), until it says something else
+	reportedDraining                          // the same of config.HostLeaving
 )
 
 // String names the ailments for people: "unreachable, ejected".
-func (a ailments) String() string {
+func (a healthFlags) String() string {
 	text := ""
 	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
 		if a&(1<<i) == 0 {
@@ -71,12 +71,12 @@ func (h *Host) answered() {
 }
 
 // told is the ailment that discovery tells of; 0: none.
-func told(health config.HostHealth) ailments {
+func told(health config.HostHealth) healthFlags {
 	switch health {
 	case config.HostUnfit:
-		return unfit
+		return reportedUnhealthy
 	case config.HostLeaving:
-		return leaving
+		return reportedDraining
 	case config.HostFit:
 	}
 	return 0
@@ -90,7 +90,7 @@ func (h *Host) tell(health config.HostHealth) {
 	if turned {
 		h.cluster.count(HostDown)
 	}
-	for _, a := range [...]ailments{unfit, leaving} {
+	for _, a := range [...]healthFlags{reportedUnhealthy, reportedDraining} {
 		if a != now && h.health.has(a) && h.health.end(a) {
 			h.cluster.count(HostUp)
 			h.since.Store(int64(h.cluster.env.now()))
@@ -106,7 +106,7 @@ func (h *Host) turned(e Event) {
 	if e == HostUp {
 		h.since.Store(int64(h.cluster.env.now()))
 	}
-	h.reckon()
+	h.updateHealthCounts()
 }
 
 // Keys of log attributes.
@@ -135,7 +135,7 @@ const (
 // that has another ailment is never due: only the end of that brings it back. The
 // zero value is up.
 type condition struct {
-	ails atomic.Uint32 // ailments; 0 is up
+	flags atomic.Uint32 // ailments; 0 is up
 
 	// notBefore is the time, in ns of the set's clock, from which an unreachable
 	// host is due. Claiming a trial moves it on.
@@ -149,36 +149,36 @@ type condition struct {
 // The first pause is about as long as an application takes to restart its
 // listener; the last bounds how late a host is found alive again.
 const (
-	firstPause = 100 * time.Millisecond
-	lastPause  = 10 * time.Second
+	minBackoff = 100 * time.Millisecond
+	maxBackoff = 10 * time.Second
 )
 
 // up reports whether the host is usable: one atomic look.
-func (s *condition) up() bool { return s.ails.Load() == 0 }
+func (s *condition) up() bool { return s.flags.Load() == 0 }
 
 // has reports whether the host has one of the ailments.
-func (s *condition) has(a ailments) bool { return ailments(s.ails.Load())&a != 0 }
+func (s *condition) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
 
 // add gives the host an ailment and reports whether that turned it.
-func (s *condition) add(a ailments) (turned bool) { return s.ails.Or(uint32(a)) == 0 }
+func (s *condition) add(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
 
 // end takes an ailment from the host and reports whether that turned it.
-func (s *condition) end(a ailments) (turned bool) { return s.ails.And(^uint32(a)) == uint32(a) }
+func (s *condition) end(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
 
-// due reports whether the host is unreachable, has no other ailment, and its pause
+// probeDue reports whether the host is unreachable, has no other ailment, and its pause
 // is over.
-func (s *condition) due(now time.Duration) bool {
-	return ailments(s.ails.Load()) == unreachable && s.notBefore.Load() <= int64(now)
+func (s *condition) probeDue(now time.Duration) bool {
+	return healthFlags(s.flags.Load()) == unreachable && s.notBefore.Load() <= int64(now)
 }
 
-// moved makes an unreachable host due at once: it is to be found at another address
+// resetBackoff makes an unreachable host due at once: it is to be found at another address
 // now, of which nothing is known.
-func (s *condition) moved() { s.notBefore.Store(0) }
+func (s *condition) resetBackoff() { s.notBefore.Store(0) }
 
 // claim makes the caller the one that tries a host that is due; for so long
 // nobody else may.
 func (s *condition) claim(now, trial time.Duration) bool {
-	if ailments(s.ails.Load()) != unreachable {
+	if healthFlags(s.flags.Load()) != unreachable {
 		return false
 	}
 	from := s.notBefore.Load()
@@ -195,9 +195,9 @@ func (s *condition) failed(now time.Duration, random uint64) (pause time.Duratio
 	if s.failures > 0 && now < s.until {
 		return 0, false, false
 	}
-	pause = lastPause
+	pause = maxBackoff
 	if s.failures < 7 { // 100 ms doubled seven times is above 10 s
-		pause = firstPause << s.failures
+		pause = minBackoff << s.failures
 	}
 	// Up to a quarter less, so that the proxies of a fleet do not knock together.
 	pause -= time.Duration(random % uint64(pause/4))

@@ -7,7 +7,7 @@ import (
 
 func TestAilmentsEndApart(t *testing.T) {
 	type step struct {
-		add, end ailments
+		add, end healthFlags
 		turned   bool
 		up, due  bool // afterwards, long after every pause
 	}
@@ -34,8 +34,8 @@ func TestAilmentsEndApart(t *testing.T) {
 				} else {
 					turned = s.end(step.end)
 				}
-				if turned != step.turned || s.up() != step.up || s.due(time.Hour) != step.due {
-					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.up(), s.due(time.Hour), step.turned, step.up, step.due)
+				if turned != step.turned || s.up() != step.up || s.probeDue(time.Hour) != step.due {
+					t.Fatalf("step %d: turned %v, up %v, due %v, want %v, %v, %v", i, turned, s.up(), s.probeDue(time.Hour), step.turned, step.up, step.due)
 				}
 				if claimed := s.claim(time.Hour, 0); claimed != step.due {
 					t.Fatalf("step %d: claimed %v, want %v", i, claimed, step.due)
@@ -46,7 +46,7 @@ func TestAilmentsEndApart(t *testing.T) {
 }
 
 func TestAilmentsHaveNames(t *testing.T) {
-	for a, want := range map[ailments]string{
+	for a, want := range map[healthFlags]string{
 		0: "", unreachable: "unreachable", failing | ejected: "failing checks, ejected",
 	} {
 		if got := a.String(); got != want {
@@ -58,14 +58,14 @@ func TestAilmentsHaveNames(t *testing.T) {
 func TestAHostThatMovedIsDueAtOnce(t *testing.T) {
 	var s condition
 	s.failed(time.Minute, 0)
-	if s.due(time.Minute) {
+	if s.probeDue(time.Minute) {
 		t.Fatal("it is due while its pause lasts")
 	}
-	s.moved()
-	if !s.due(time.Minute) || s.up() {
-		t.Errorf("after it moved: due %v, up %v, want due, not up", s.due(time.Minute), s.up())
+	s.resetBackoff()
+	if !s.probeDue(time.Minute) || s.up() {
+		t.Errorf("after it moved: due %v, up %v, want due, not up", s.probeDue(time.Minute), s.up())
 	}
-	if !s.claim(time.Minute, time.Second) || s.due(time.Minute) {
+	if !s.claim(time.Minute, time.Second) || s.probeDue(time.Minute) {
 		t.Error("a trial is not claimed by one alone")
 	}
 }

@@ -23,13 +23,13 @@ type Host struct {
 	entry  atomic.Pointer[config.Host] // how it is configured now
 	load   balance.Load                // exchanges in flight, from pick to the end of the answer
 	health condition
-	record atomic.Pointer[record] // how it answers, for outlier detection; nil: nobody asks
-	ledger ledger[Account]
+	record atomic.Pointer[outlierStats] // how it answers, for outlier detection; nil: nobody asks
+	ledger lazyRecorder[Recorder]
 
-	seats      atomic.Pointer[[]seat]    // in the groups of the cluster; nil: none yet
-	extraSeats atomic.Pointer[extraSeat] // in the groups that rules made of those; replaced with cluster.mu held
-	place      int                       // guarded by cluster.mu: among the cluster's hosts
-	since      atomic.Int64              // when it came, or was usable again: ns of the set's clock
+	seats      atomic.Pointer[[]membership] // in the groups of the cluster; nil: none yet
+	extraSeats atomic.Pointer[extraSeat]    // in the groups that rules made of those; replaced with cluster.mu held
+	place      int                          // guarded by cluster.mu: among the cluster's hosts
+	since      atomic.Int64                 // when it came, or was usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
 	failures        atomic.Uint64 // attempts that brought no answer
@@ -45,16 +45,16 @@ type Host struct {
 
 	told *counts // the Loads's: what was reported; nil: nothing
 
-	mu      sync.Mutex // for changing lanes, opening and closing the ledger
-	retired bool       // guarded by mu: new pools are born closed
-	checkup *checkup   // guarded by mu; nil: there are no active checks
+	mu      sync.Mutex   // for changing lanes, opening and closing the ledger
+	retired bool         // guarded by mu: new pools are born closed
+	checkup *activeCheck // guarded by mu; nil: there are no active checks
 }
 
 func newHost(c *Cluster, entry *config.Host) *Host {
 	h := &Host{cluster: c, address: entry.Address, era: c.era.Load()}
 	h.entry.Store(entry)
 	h.since.Store(int64(c.env.now()))
-	h.health.ails.Store(uint32(told(entry.Health)))
+	h.health.flags.Store(uint32(told(entry.Health)))
 	return h
 }
 
@@ -74,7 +74,7 @@ func (h *Host) InFlight() int64 { return h.load.InFlight() }
 // Add accounts for exchanges whose answers, or failures, came from the host.
 func (h *Host) Add(s metrics.Sum) {
 	h.ledger.add(s)
-	e := ending{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}
+	e := attemptOutcome{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}
 	if e.isBad() {
 		h.bad.Add(uint64(s.Len())) //nolint:gosec // a length
 	}
@@ -145,7 +145,7 @@ func (h *Host) openLane(connector Connector, name config.Protocol, mode config.P
 // openAccount is called with h.mu held.
 func (h *Host) openAccount() {
 	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.lazy {
-		h.ledger.open(func() Account { return meter.Host(h.cluster.name, h.address) })
+		h.ledger.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })
 	}
 }
 

@@ -11,7 +11,7 @@ func TestPausesGrow(t *testing.T) {
 	bounds := []time.Duration{
 		100 * time.Millisecond, 200 * time.Millisecond, 400 * time.Millisecond, 800 * time.Millisecond,
 		1600 * time.Millisecond, 3200 * time.Millisecond, 6400 * time.Millisecond,
-		lastPause, lastPause, lastPause,
+		maxBackoff, maxBackoff, maxBackoff,
 	}
 	for i, most := range bounds {
 		for _, random := range []uint64{0, 1 << 63, ^uint64(0)} {
@@ -34,8 +34,8 @@ func TestFailuresDuringAPauseCountOnce(t *testing.T) {
 	for range 50 {
 		s.failed(time.Second, 0)
 	}
-	if s.due(time.Second+firstPause-1) || !s.due(time.Second+firstPause) {
-		t.Errorf("due from %v, want from %v", time.Duration(s.notBefore.Load()), time.Second+firstPause)
+	if s.probeDue(time.Second+minBackoff-1) || !s.probeDue(time.Second+minBackoff) {
+		t.Errorf("due from %v, want from %v", time.Duration(s.notBefore.Load()), time.Second+minBackoff)
 	}
 }
 
@@ -74,7 +74,7 @@ func TestHealth(t *testing.T) {
 				case "up":
 					got = s.up()
 				case "due":
-					got = s.due(step.at)
+					got = s.probeDue(step.at)
 				case "claim":
 					got = s.claim(step.at, time.Second)
 				case "fail":

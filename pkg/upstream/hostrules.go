@@ -26,7 +26,7 @@ type groupRules struct {
 // ruleGroup is the group of one set. Immutable.
 type ruleGroup struct {
 	allowed config.HostSet
-	group   *group
+	group   *hostSet
 	next    *ruleGroup // with the same hash
 }
 
@@ -66,7 +66,7 @@ func hashOf(set config.HostSet) (sum uint64) {
 }
 
 // find returns the group of a set; nil: it has not been made.
-func (r *groupRules) find(allowed config.HostSet) *group {
+func (r *groupRules) find(allowed config.HostSet) *hostSet {
 	known := r.groups.Load()
 	if known == nil {
 		return nil
@@ -80,7 +80,7 @@ func (r *groupRules) find(allowed config.HostSet) *group {
 }
 
 // applyRules returns the hosts of g that the rules of the cluster leave for x.
-func (c *Cluster) applyRules(s *state, g *group, x *protocol.Exchange) *group {
+func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSet {
 	r := g.rules
 	allowed, _ := r.sets.Get().(*config.HostSet)
 	r.chain.Select(x, *allowed)
@@ -94,7 +94,7 @@ func (c *Cluster) applyRules(s *state, g *group, x *protocol.Exchange) *group {
 
 // makeRuleGroup makes a group of those hosts of g that are in a set. The group follows their
 // health while s is the cluster's state.
-func (c *Cluster) makeRuleGroup(s *state, g *group, allowed config.HostSet) *group {
+func (c *Cluster) makeRuleGroup(s *state, g *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if to := g.rules.find(allowed); to != nil {
@@ -102,12 +102,12 @@ func (c *Cluster) makeRuleGroup(s *state, g *group, allowed config.HostSet) *gro
 	}
 	to := g.with(func(h *Host) bool { return g.rules.chain.Has(allowed, h.Config()) })
 	var seats []*extraSeat
-	each([]*group{to}, func(_ *group, b *block, h *Host) {
+	each([]*hostSet{to}, func(_ *hostSet, b *localityGroup, h *Host) {
 		up := h.health.up()
 		if up {
 			b.up++
 		}
-		seats = append(seats, &extraSeat{seat: seat{to, b, up}, host: h})
+		seats = append(seats, &extraSeat{membership: membership{to, b, up}, host: h})
 	})
 	to.replan()
 	if c.state.Load() != s {
@@ -121,7 +121,7 @@ func (c *Cluster) makeRuleGroup(s *state, g *group, allowed config.HostSet) *gro
 	for _, one := range seats {
 		one.next = one.host.extraSeats.Load()
 		one.host.extraSeats.Store(one)
-		one.host.reckon() // what changed since its health was read
+		one.host.updateHealthCounts() // what changed since its health was read
 	}
 	return to
 }
@@ -142,7 +142,7 @@ func (r *groupRules) add(n *ruleGroup) {
 // not disturbed. Cluster.mu is held.
 func (s *state) dropRuleGroups() {
 	s.ruleGroups, s.ruleSeats = 1, 0
-	forget := func(g *group) {
+	forget := func(g *hostSet) {
 		if g.rules != nil {
 			g.rules.groups.Store(nil)
 		}
@@ -161,8 +161,8 @@ func (s *state) dropRuleGroups() {
 }
 
 // with returns a group of those hosts of g that fit.
-func (g *group) with(fits func(*Host) bool) *group {
-	to := &group{division: g.division}
+func (g *hostSet) with(fits func(*Host) bool) *hostSet {
+	to := &hostSet{hostSets: g.hostSets}
 	for i := range g.levels {
 		var hosts []*Host
 		for _, h := range g.levels[i].hosts {
@@ -179,7 +179,7 @@ func (g *group) with(fits func(*Host) bool) *group {
 
 // extraSeat is a place of a host in a group that rules have made.
 type extraSeat struct {
-	seat
+	membership
 
 	host *Host
 	next *extraSeat // of the same host
@@ -187,9 +187,9 @@ type extraSeat struct {
 
 // forConnections returns the hosts that connections may go to of which nothing else is
 // known: none if rules decide by what requests say.
-func (s *state) forConnections() *group {
+func (s *state) forConnections() *hostSet {
 	if s.all.rules != nil {
-		return new(group)
+		return new(hostSet)
 	}
 	return s.all
 }

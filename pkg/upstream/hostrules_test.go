@@ -45,7 +45,7 @@ func (digits) Has(left config.HostSet, h *config.Host) bool {
 
 // chosen returns the hosts that requests to some go to, or the error of one.
 func chosen(c *Cluster, to string, labels map[string]string) string {
-	via, s := &Via{Cluster: c, Labels: NewLabels(labels)}, c.state.Load()
+	via, s := &ClusterPicker{Cluster: c, Labels: NewLabels(labels)}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", to)
 	hosts := map[string]bool{}
@@ -156,7 +156,7 @@ func TestGroupsOfRulesAreBounded(t *testing.T) {
 		slices.Sort(to)
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", strings.Join(to, " "))
-		h, err := (&Via{Cluster: c}).host(c.state.Load(), x, 0)
+		h, err := (&ClusterPicker{Cluster: c}).host(c.state.Load(), x, 0)
 		if err != nil || !slices.Contains(to, h.Name()) {
 			t.Fatalf("a request to %v: %v, %v", to, h, err)
 		}
@@ -180,7 +180,7 @@ func TestConnectionsGoToNoClusterWithRules(t *testing.T) {
 	if protocol.ReasonOf(err) != protocol.NoHealthyHost {
 		t.Errorf("a connection: %v", err)
 	}
-	if a, err := c.Assign(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
+	if a, err := c.Lease(0, nil); protocol.ReasonOf(err) != protocol.NoHealthyHost {
 		t.Errorf("a session: %v, %v", a, err)
 	}
 }
@@ -189,7 +189,7 @@ func TestAHostByRulesIsChosenWithoutAllocation(t *testing.T) {
 	cfg := crowd(100, config.RoundRobin, nil)
 	cfg.Rules = digits{100}
 	_, c := one(t, newWorld(), cfg)
-	via, s := &Via{Cluster: c}, c.state.Load()
+	via, s := &ClusterPicker{Cluster: c}, c.state.Load()
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("to", "1 7 99")
 	if n := testing.AllocsPerRun(100, func() {
@@ -229,7 +229,7 @@ func TestRulesAreAskedWhileHostsChange(t *testing.T) {
 		}
 		x := &protocol.Exchange{}
 		x.Request.Header.Add("to", fmt.Sprintf("%d %d", i%4, i/4%4))
-		if h, err := (&Via{Cluster: c}).host(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
+		if h, err := (&ClusterPicker{Cluster: c}).host(c.state.Load(), x, 0); err != nil || h.Name() != strconv.Itoa(i%4) && h.Name() != strconv.Itoa(i/4%4) {
 			t.Fatalf("a request to %d and %d: %v, %v", i%4, i/4%4, h, err)
 		}
 	}
@@ -241,7 +241,7 @@ func BenchmarkChoosingAHostByRules(b *testing.B) {
 			cfg := crowd(10, config.Random, nil)
 			cfg.Rules = rules
 			_, c := one(b, newWorld(), cfg)
-			via, s := &Via{Cluster: c}, c.state.Load()
+			via, s := &ClusterPicker{Cluster: c}, c.state.Load()
 			x := &protocol.Exchange{}
 			x.Request.Header.Add("to", "1 7")
 			b.ReportAllocs()

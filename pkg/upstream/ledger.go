@@ -6,12 +6,12 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// ledger is a place's account: opened when it is first needed, because most of
+// lazyRecorder is a place's account: opened when it is first needed, because most of
 // ten thousand hosts may never be. The zero value is ready.
-type ledger[A Account] struct{ account atomic.Pointer[A] }
+type lazyRecorder[A Recorder] struct{ account atomic.Pointer[A] }
 
 // get returns the account; ok is false while there is none.
-func (l *ledger[A]) get() (account A, ok bool) {
+func (l *lazyRecorder[A]) get() (account A, ok bool) {
 	if p := l.account.Load(); p != nil {
 		return *p, true
 	}
@@ -19,7 +19,7 @@ func (l *ledger[A]) get() (account A, ok bool) {
 }
 
 // open opens the account unless it is open. Called under the place's mutex.
-func (l *ledger[A]) open(account func() A) {
+func (l *lazyRecorder[A]) open(account func() A) {
 	if l.account.Load() == nil {
 		a := account()
 		l.account.Store(&a)
@@ -27,14 +27,14 @@ func (l *ledger[A]) open(account func() A) {
 }
 
 // close closes the account, if there is one. Called under the place's mutex.
-func (l *ledger[A]) close() {
+func (l *lazyRecorder[A]) close() {
 	if p := l.account.Swap(nil); p != nil {
 		(*p).Close()
 	}
 }
 
 // add accounts for exchanges, if there is an account.
-func (l *ledger[A]) add(s metrics.Sum) {
+func (l *lazyRecorder[A]) add(s metrics.Sum) {
 	if a, ok := l.get(); ok {
 		a.Add(s)
 	}

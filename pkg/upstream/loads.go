@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Loads tells how much the hosts of clusters were asked, from one report to the next.
+// LoadReporter tells how much the hosts of clusters were asked, from one report to the next.
 // Reports are differences of what hosts count anyway, so that exchanges cost nothing
 // more, and each is told once: what a host had when it left the configuration is told
 // later. All methods are one goroutine's.
-type Loads struct {
+type LoadReporter struct {
 	set *Set // immutable
 
 	all   bool                 // all clusters are followed
@@ -29,14 +29,14 @@ type Loads struct {
 
 // Loads returns what tells of the set's load. It follows no cluster yet. It ends what was
 // returned before.
-func (s *Set) Loads() *Loads {
-	l := &Loads{set: s, left: map[*Host]time.Time{}}
+func (s *Set) Loads() *LoadReporter {
+	l := &LoadReporter{set: s, left: map[*Host]time.Time{}}
 	s.env.loads.Store(l)
 	return l
 }
 
 // Close ends it: no host that leaves is noted any more.
-func (l *Loads) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
+func (l *LoadReporter) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
 
 // lingering is how long a host that has left is looked at though it has nothing to tell:
 // an exchange may have chosen it, and be counted yet.
@@ -50,7 +50,7 @@ const mostLeft = 10_000
 type LoadReport struct {
 	Clusters []ClusterLoad // by name; those that are followed and there, and those with hosts that have left
 
-	loads *Loads
+	loads *LoadReporter
 	at    time.Time
 	told  []hostReport
 	drops []clusterReport
@@ -58,11 +58,11 @@ type LoadReport struct {
 
 // ClusterLoad is the load of a cluster.
 type ClusterLoad struct {
-	Name    string
-	Over    time.Duration     // all that is reported was within
-	Dropped map[string]uint64 // exchanges, by category, of what discovery says is to be dropped; nil: none
-	Refused uint64            // exchanges, by circuit breakers
-	Hosts   []HostLoad        // those with anything to tell
+	Name     string
+	Interval time.Duration     // all that is reported was within
+	Dropped  map[string]uint64 // exchanges, by category, of what discovery says is to be dropped; nil: none
+	Refused  uint64            // exchanges, by circuit breakers
+	Hosts    []HostLoad        // those with anything to tell
 }
 
 // HostLoad is the load of a host. An attempt is an exchange, a connection that carries
@@ -81,19 +81,19 @@ type HostLoad struct {
 // counts are those of a host since it came.
 type counts struct{ issued, succeeded, failed uint64 }
 
-// reading is what a host counts at a moment, as it is read.
-type reading struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
+// hostCounters is what a host counts at a moment, as it is read.
+type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
 
 // reading reads the host's counts. What has not ended is seen in flight, or not at all.
-func (h *Host) reading() reading {
-	s := reading{attempts: h.attempts.Load()}
+func (h *Host) reading() hostCounters {
+	s := hostCounters{attempts: h.attempts.Load()}
 	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
 	s.failures, s.unsent, s.cancelled, s.bad = h.failures.Load(), h.unsent.Load(), h.cancelled.Load(), h.bad.Load()
 	return s
 }
 
 // ended is how many attempts have.
-func (s *reading) ended() uint64 { return less(s.attempts, s.inFlight) }
+func (s *hostCounters) ended() uint64 { return less(s.attempts, s.inFlight) }
 
 // less is a-b, and 0 below that.
 func less(a, b uint64) uint64 { return a - min(a, b) }
@@ -101,7 +101,7 @@ func less(a, b uint64) uint64 { return a - min(a, b) }
 // countsOf is what a host has counted for sure, of two readings: what had ended at both,
 // and how as the later one has it. How an attempt went is counted a moment after it
 // has ended: at the first reading it may be missing yet.
-func countsOf(first, second reading) counts {
+func countsOf(first, second hostCounters) counts {
 	bad := less(second.failures, second.unsent) + second.bad
 	return counts{
 		issued:    less(first.attempts, second.unsent),
@@ -121,7 +121,7 @@ func (c counts) since(told *counts) counts {
 // hostReport is what will have been told of a host.
 type hostReport struct {
 	host   *Host
-	first  reading
+	first  hostCounters
 	counts counts // more than before
 	left   bool   // the configuration
 }
@@ -143,7 +143,7 @@ const serverFailed = 500
 
 // isBad reports whether an answer that was good by its head, or is none of those, shows
 // in the end that the host has failed. One that was bad by its head was counted then.
-func (e *ending) isBad() bool {
+func (e *attemptOutcome) isBad() bool {
 	if e.answer == 0 || e.answer >= serverFailed {
 		return false
 	}
@@ -154,7 +154,7 @@ func (e *ending) isBad() bool {
 }
 
 // followed returns since when a cluster is; ok is false if it is not.
-func (l *Loads) followed(name string) (since time.Time, ok bool) {
+func (l *LoadReporter) followed(name string) (since time.Time, ok bool) {
 	if l.all {
 		return l.since, true
 	}
@@ -162,9 +162,9 @@ func (l *Loads) followed(name string) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// Follow says which clusters are reported from now on, whether there are any of these
+// SetClusters says which clusters are reported from now on, whether there are any of these
 // names yet or not. Those that were before go on where they were.
-func (l *Loads) Follow(all bool, names ...string) {
+func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	l.set.changes.Lock()
 	defer l.set.changes.Unlock()
 	now := time.Now()
@@ -176,7 +176,7 @@ func (l *Loads) Follow(all bool, names ...string) {
 			next[n] = since
 		}
 	}
-	old := &Loads{all: l.all, names: l.names, since: l.since}
+	old := &LoadReporter{all: l.all, names: l.names, since: l.since}
 	if all && !l.all {
 		l.since = now
 	}
@@ -199,7 +199,7 @@ func (l *Loads) Follow(all bool, names ...string) {
 
 // beginLoad makes what is counted until now what was told.
 func (c *Cluster) beginLoad(now time.Time) {
-	c.told = &clusterCounts{since: now, dropped: c.Dropped(), refused: c.refusals.Load()}
+	c.told = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), refused: c.refusals.Load()}
 	for _, h := range c.state.Load().members() {
 		s := h.reading()
 		n := countsOf(s, s)
@@ -208,7 +208,7 @@ func (c *Cluster) beginLoad(now time.Time) {
 }
 
 // leaves notes that a host has left the configuration.
-func (l *Loads) leaves(h *Host) {
+func (l *LoadReporter) leaves(h *Host) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.followed(h.cluster.name); ok && len(l.left) < mostLeft {
@@ -216,18 +216,18 @@ func (l *Loads) leaves(h *Host) {
 	}
 }
 
-// Take returns what was asked since the last report that was told. settle is called
+// Collect returns what was asked since the last report that was told. settle is called
 // meanwhile: it waits until what has just ended is sure to be counted as what it was,
 // some milliseconds.
-func (l *Loads) Take(settle func()) *LoadReport {
+func (l *LoadReporter) Collect(settle func()) *LoadReport {
 	r := &LoadReport{loads: l, at: time.Now()}
 	hosts := l.look(r)
 	settle()
 	for i := range r.drops {
 		c := r.drops[i].cluster
 		told := c.told
-		now := clusterCounts{r.at, c.Dropped(), c.refusals.Load()}
-		one := ClusterLoad{Name: c.name, Over: r.at.Sub(told.since), Refused: less(now.refused, told.refused)}
+		now := clusterCounts{r.at, c.DropOverloadCounts(), c.refusals.Load()}
+		one := ClusterLoad{Name: c.name, Interval: r.at.Sub(told.since), Refused: less(now.refused, told.refused)}
 		for category, n := range now.dropped {
 			if more := less(n, told.dropped[category]); more > 0 {
 				if one.Dropped == nil {
@@ -248,7 +248,7 @@ func (l *Loads) Take(settle func()) *LoadReport {
 
 // look reads the hosts of the clusters that are followed, and begins the part of r that
 // is the clusters'.
-func (l *Loads) look(r *LoadReport) map[*Cluster][]hostReport {
+func (l *LoadReporter) look(r *LoadReport) map[*Cluster][]hostReport {
 	l.set.changes.Lock()
 	defer l.set.changes.Unlock()
 	hosts := map[*Cluster][]hostReport{}
@@ -278,7 +278,7 @@ func (l *Loads) look(r *LoadReport) map[*Cluster][]hostReport {
 
 // includes reports whether a cluster is followed, and sees to it that it is known what was
 // told of it.
-func (l *Loads) includes(c *Cluster, now time.Time) bool {
+func (l *LoadReporter) includes(c *Cluster, now time.Time) bool {
 	since, ok := l.followed(c.name)
 	switch {
 	case !ok:
@@ -305,9 +305,9 @@ func (r *LoadReport) host(to *ClusterLoad, h hostReport) {
 	}
 }
 
-// Told says that the report has reached who asked for it. What is in a report that is
+// Commit says that the report has reached who asked for it. What is in a report that is
 // dropped instead is in the next one again.
-func (r *LoadReport) Told() {
+func (r *LoadReport) Commit() {
 	for i := range r.drops {
 		r.drops[i].cluster.told = &r.drops[i].counts
 	}

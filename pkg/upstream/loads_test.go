@@ -21,13 +21,13 @@ import (
 func atOnce() {}
 
 // tells holds that a report says what is wanted, and that it is told.
-func tells(t *testing.T, l *Loads, want ...ClusterLoad) {
+func tells(t *testing.T, l *LoadReporter, want ...ClusterLoad) {
 	t.Helper()
-	r := l.Take(atOnce)
+	r := l.Collect(atOnce)
 	if diff := cmp.Diff(want, r.Clusters, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Over")); diff != "" {
 		t.Errorf("the report is not as wanted (-want +got):\n%s", diff)
 	}
-	r.Told()
+	r.Commit()
 }
 
 // answered has status be what hosts answer.
@@ -52,7 +52,7 @@ func TestAReportIsWhatHappenedSinceTheLast(t *testing.T) {
 	l := s.Loads()
 	defer l.Close()
 	tells(t, l)
-	l.Follow(false, "web", "not there yet")
+	l.SetClusters(false, "web", "not there yet")
 	tells(t, l, ClusterLoad{Name: "web"})
 	do(t, c)
 	x := begin(t, c)
@@ -70,12 +70,12 @@ func TestAReportIsWhatHappenedSinceTheLast(t *testing.T) {
 		conn.dead.Store(true)
 	}
 	fails(t, c, protocol.ConnectFailure)
-	l.Follow(false, "web") // it goes on
+	l.SetClusters(false, "web") // it goes on
 	tells(t, l, is(1, 0, 1, 0))
 
-	l.Follow(false)
+	l.SetClusters(false)
 	w.set(w.refuse, "a", false)
-	l.Follow(true)
+	l.SetClusters(true)
 	tells(t, l, ClusterLoad{Name: "web"})
 }
 
@@ -84,21 +84,21 @@ func TestAReportThatIsNotToldIsInTheNext(t *testing.T) {
 		cfg := cluster("web", "a")
 		s, c := one(t, newWorld(), cfg)
 		l := s.Loads()
-		l.Follow(true)
+		l.SetClusters(true)
 		do(t, c)
 		<-time.After(time.Second)
-		if r := l.Take(atOnce); r.Clusters[0].Hosts[0].Issued != 1 || r.Clusters[0].Over != time.Second {
+		if r := l.Collect(atOnce); r.Clusters[0].Hosts[0].Issued != 1 || r.Clusters[0].Interval != time.Second {
 			t.Errorf("the first report is %+v", r.Clusters)
 		}
 		do(t, c)
 		<-time.After(time.Second)
-		r := l.Take(atOnce)
-		if r.Clusters[0].Hosts[0].Issued != 2 || r.Clusters[0].Hosts[0].Succeeded != 2 || r.Clusters[0].Over != 2*time.Second {
+		r := l.Collect(atOnce)
+		if r.Clusters[0].Hosts[0].Issued != 2 || r.Clusters[0].Hosts[0].Succeeded != 2 || r.Clusters[0].Interval != 2*time.Second {
 			t.Errorf("the second report is %+v", r.Clusters)
 		}
-		r.Told()
+		r.Commit()
 		<-time.After(time.Second)
-		if r := l.Take(atOnce); len(r.Clusters[0].Hosts) != 0 || r.Clusters[0].Over != time.Second {
+		if r := l.Collect(atOnce); len(r.Clusters[0].Hosts) != 0 || r.Clusters[0].Interval != time.Second {
 			t.Errorf("the third report is %+v", r.Clusters)
 		}
 	})
@@ -109,7 +109,7 @@ func TestHostsThatHaveLeftAreNotRememberedWithoutEnd(t *testing.T) {
 	s, _ := one(t, newWorld(), cluster("web", "a"))
 	l := s.Loads()
 	defer l.Close()
-	l.Follow(true)
+	l.SetClusters(true)
 	for round := range 3 {
 		var hosts []string
 		for i := range mostLeft / 2 {
@@ -129,7 +129,7 @@ func TestWhatHostsThatHaveLeftHadIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, c := one(t, newWorld(), cluster("web", "a"))
 		l := s.Loads()
-		l.Follow(true)
+		l.SetClusters(true)
 		do(t, c)
 		x := begin(t, c)
 		apply(t, s, cluster("web", "b"))
@@ -137,12 +137,12 @@ func TestWhatHostsThatHaveLeftHadIsReported(t *testing.T) {
 		apply(t, s, cluster("web")) // "b" was never looked at
 		apply(t, s, cluster("other", "a"))
 		a, b := HostLoad{Address: "a", Issued: 2, Succeeded: 1, InFlight: 1}, HostLoad{Address: "b", Issued: 1, Succeeded: 1}
-		r := l.Take(atOnce)
+		r := l.Collect(atOnce)
 		sort := cmpopts.SortSlices(func(a, b HostLoad) bool { return a.Address < b.Address })
 		if diff := cmp.Diff([]ClusterLoad{{Name: "other"}, {Name: "web", Hosts: []HostLoad{a, b}}}, r.Clusters, sort, cmpopts.EquateEmpty(), cmpopts.IgnoreFields(ClusterLoad{}, "Over")); diff != "" {
 			t.Errorf("the report is not as wanted (-want +got):\n%s", diff)
 		}
-		r.Told()
+		r.Commit()
 		finish(x)
 		tells(t, l, ClusterLoad{Name: "other"}, ClusterLoad{Name: "web", Hosts: []HostLoad{{Address: "a", Succeeded: 1}}})
 		tells(t, l, ClusterLoad{Name: "other"}, ClusterLoad{Name: "web"})
@@ -160,7 +160,7 @@ func TestWhatIsDroppedOrRefusedIsReported(t *testing.T) {
 	cfg.Breakers.MaxRequests = 1
 	s, c := one(t, newWorld(), cfg)
 	l := s.Loads()
-	l.Follow(false, "web")
+	l.SetClusters(false, "web")
 	x := begin(t, c)
 	fails(t, c, protocol.Overflow)
 	tells(t, l, ClusterLoad{Name: "web", Refused: 1, Hosts: []HostLoad{{Address: "a", Issued: 1, InFlight: 1}}})
@@ -177,8 +177,8 @@ func TestWhatIsDroppedOrRefusedIsReported(t *testing.T) {
 func TestAConnectionIsARequestOfItsHost(t *testing.T) {
 	s, c := one(t, newWorld(), cluster("web", "a"))
 	l := s.Loads()
-	l.Follow(true)
-	err := c.CarryOn(t.Context(), Arrival{}, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+	l.SetClusters(true)
+	err := c.ForwardConn(t.Context(), ConnAddrs{}, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		tells(t, l, ClusterLoad{Name: "web", Hosts: []HostLoad{{Address: "a", Issued: 1, InFlight: 1}}})
 		return func() error {
 			tells(t, l, ClusterLoad{Name: "web", Hosts: []HostLoad{{Address: "a", InFlight: 1}}})
@@ -230,7 +230,7 @@ func TestReportsAddUp(t *testing.T) {
 	}
 	s, c := one(t, w, cluster("web", "a", "b"))
 	l := s.Loads()
-	l.Follow(true)
+	l.SetClusters(true)
 	var want, got counts
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -256,7 +256,7 @@ func TestReportsAddUp(t *testing.T) {
 		})
 	}
 	take := func(told bool) {
-		r := l.Take(atOnce)
+		r := l.Collect(atOnce)
 		if !told {
 			return
 		}
@@ -265,7 +265,7 @@ func TestReportsAddUp(t *testing.T) {
 				got.issued, got.succeeded, got.failed = got.issued+h.Issued, got.succeeded+h.Succeeded, got.failed+h.Failed
 			}
 		}
-		r.Told()
+		r.Commit()
 	}
 	ended := make(chan struct{})
 	go func() { asking.Wait(); close(ended) }()

@@ -14,36 +14,36 @@ import (
 // requests are for: by SNI.
 type Asker interface {
 	Connector
-	// Asking returns the Connector of connections for requests to a host of that name,
+	// WithHostname returns the Connector of connections for requests to a host of that name,
 	// which by says what to do with.
-	Asking(by config.RequestName, name string) Connector
+	WithHostname(by config.RequestName, name string) Connector
 }
 
-// byName is a pool in which the requests to each name have connections of their own: the
+// namePool is a pool in which the requests to each name have connections of their own: the
 // host was asked for that name, or has proved to be it, and for no other.
-type byName struct {
-	base                                       // connections are counted in the pools of own
-	parts[string, *nameTag]                    // at most mostNames
-	mode                    config.PoolMode    // immutable
-	by                      config.RequestName // immutable
-	turn                    uint64             // guarded by mu; how many exchanges there were
+type namePool struct {
+	base                                            // connections are counted in the pools of own
+	subpools[string, *nameEntry]                    // at most mostNames
+	mode                         config.PoolMode    // immutable
+	by                           config.RequestName // immutable
+	turn                         uint64             // guarded by mu; how many exchanges there were
 }
 
-// nameTag is what a name has.
-type nameTag struct {
+// nameEntry is what a name has.
+type nameEntry struct {
 	pool pool
 	used uint64 // the turn of its last exchange
 }
 
-func (t *nameTag) whole() pool { return t.pool }
+func (t *nameEntry) whole() pool { return t.pool }
 
 // mostNames is how many names have connections to one host. Of one more, that of the
 // name which was not asked for for the longest time end.
 const mostNames = 64
 
 // newByName returns a pool of pools that are of the kind that mode asks for.
-func newByName(b base, mode config.PoolMode, by config.RequestName, closed bool) *byName {
-	return &byName{base: b, parts: parts[string, *nameTag]{own: make(map[string]*nameTag), isClosed: closed}, mode: mode, by: by}
+func newByName(b base, mode config.PoolMode, by config.RequestName, closed bool) *namePool {
+	return &namePool{base: b, subpools: subpools[string, *nameEntry]{own: make(map[string]*nameEntry), isClosed: closed}, mode: mode, by: by}
 }
 
 // names reports whether connections that speak a protocol are those of names.
@@ -52,17 +52,17 @@ func names(c *config.Cluster, protocol config.Protocol) bool {
 }
 
 // Serve is pool's.
-func (p *byName) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (p *namePool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(x).Serve(ctx, x)
 }
 
 // Start is pool's.
-func (p *byName) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p *namePool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(x).Start(ctx, x)
 }
 
 // of returns the pool of the name that x is for.
-func (p *byName) of(x *protocol.Exchange) pool {
+func (p *namePool) of(x *protocol.Exchange) pool {
 	name := nameOf(&x.Request, p.by.Field)
 	p.mu.Lock()
 	p.turn++
@@ -75,13 +75,13 @@ func (p *byName) of(x *protocol.Exchange) pool {
 	own := p.base
 	own.open = new(atomic.Int64) // dials is the lane's, for all names
 	if a, ok := own.connector.(Asker); ok {
-		own.connector = a.Asking(p.by, name)
+		own.connector = a.WithHostname(p.by, name)
 	}
 	made := newPool(own, p.mode, p.isClosed)
 	var old pool
 	if !p.isClosed { // else nobody else will come
 		old = p.forget()
-		p.own[name] = &nameTag{made, p.turn}
+		p.own[name] = &nameEntry{made, p.turn}
 	}
 	p.mu.Unlock()
 	if old != nil {
@@ -92,7 +92,7 @@ func (p *byName) of(x *protocol.Exchange) pool {
 
 // forget takes the pool out that was not used for the longest time, if there is no room
 // for one more; else nil. p.mu is held.
-func (p *byName) forget() pool {
+func (p *namePool) forget() pool {
 	if len(p.own) < mostNames {
 		return nil
 	}
@@ -129,7 +129,7 @@ func nameOf(r *protocol.Request, field string) string {
 
 // counts is pool's, without connections of names that had to give way, which end with
 // what they carry.
-func (p *byName) counts() (open int64, idle int) {
+func (p *namePool) counts() (open int64, idle int) {
 	for _, one := range p.all() {
 		o, i := one.counts()
 		open += o
@@ -139,7 +139,7 @@ func (p *byName) counts() (open int64, idle int) {
 }
 
 // endIdle ends what has been idle for d.
-func (p *byName) endIdle(d time.Duration) (ended int) {
+func (p *namePool) endIdle(d time.Duration) (ended int) {
 	for _, one := range p.all() {
 		if e, ok := one.(interface{ endIdle(d time.Duration) int }); ok {
 			ended += e.endIdle(d)
@@ -149,7 +149,7 @@ func (p *byName) endIdle(d time.Duration) (ended int) {
 }
 
 // close is pool's.
-func (p *byName) close() {
+func (p *namePool) close() {
 	p.mu.Lock()
 	p.isClosed = true
 	own := p.own
@@ -161,9 +161,9 @@ func (p *byName) close() {
 }
 
 // roundTrip is the longest of those of the names.
-func (p *byName) roundTrip() (longest time.Duration) {
+func (p *namePool) roundTrip() (longest time.Duration) {
 	for _, one := range p.all() {
-		if s, ok := one.(*shared); ok {
+		if s, ok := one.(*multiplexPool); ok {
 			longest = max(longest, s.roundTrip())
 		}
 	}

@@ -18,58 +18,58 @@ import (
 //
 // Exchanges that come to one that is awake pay for a load.
 
-// Demand is how whoever keeps the hosts of clusters on demand learns of which they are
+// OnDemandClusters is how whoever keeps the hosts of clusters on demand learns of which they are
 // needed. It is a view of its set. Safe for concurrent use.
-type Demand struct{ set *Set }
+type OnDemandClusters struct{ set *Set }
 
 // Demand returns the demand for the set's clusters.
-func (s *Set) Demand() Demand { return Demand{s} }
+func (s *Set) Demand() OnDemandClusters { return OnDemandClusters{s} }
 
 // Requested receives when Take may have something. It is one receiver's.
-func (d Demand) Requested() <-chan struct{} { return d.set.env.desk.Asked() }
+func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.desk.Asked() }
 
 // TakeRequested returns the names of the clusters whose hosts were asked for since it was called
 // last, in order. Some may have hosts by now, or not be configured any more.
-func (d Demand) TakeRequested() []string { return d.set.env.desk.Take() }
+func (d OnDemandClusters) TakeRequested() []string { return d.set.env.desk.Take() }
 
 // Used reports whether an exchange is in a cluster, or has come since it was called last.
-func (d Demand) Used(name string) bool {
+func (d OnDemandClusters) Used(name string) bool {
 	c := d.set.Find(name)
 	return c != nil && (c.onDemand.Used() || c.InFlight() > 0)
 }
 
-// Use notes that the hosts are looked at, and asks for them if they are not there. It does
+// RequestHosts notes that the hosts are looked at, and asks for them if they are not there. It does
 // not wait.
-func (c *Cluster) Use() {
-	if c.absent(c.state.Load()) {
+func (c *Cluster) RequestHosts() {
+	if c.mustWait(c.state.Load()) {
 		c.env.desk.Ask(c.name)
 	}
 }
 
-// absent notes that an exchange has come to s, nil for a cluster that never was configured,
+// mustWait notes that an exchange has come to s, nil for a cluster that never was configured,
 // and reports whether it has to wait for hosts. An exchange goes on by the state that was
 // asked about: the next one may be asleep.
-func (c *Cluster) absent(s *state) bool {
+func (c *Cluster) mustWait(s *state) bool {
 	if s == nil || !s.demand {
 		return false
 	}
 	c.onDemand.Use()
-	return s.asleep()
+	return s.unsubscribed()
 }
 
-// asleep reports whether hosts are to be asked for.
-func (s *state) asleep() bool { return s.demand && s.config.OnDemand.Asleep && !s.removed }
+// unsubscribed reports whether hosts are to be asked for.
+func (s *state) unsubscribed() bool { return s.demand && s.config.OnDemand.Asleep && !s.removed }
 
-// latecomer goes into a cluster whose hosts have to be waited for.
-type latecomer struct{ *Via }
+// waitForHosts goes into a cluster whose hosts have to be waited for.
+type waitForHosts struct{ *ClusterPicker }
 
 // Serve is protocol.Service's.
-func (l latecomer) Serve(ctx context.Context, x *protocol.Exchange) error {
+func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Caller); err != nil {
 		return err
 	}
-	return l.Via.Serve(ctx, x)
+	return l.ClusterPicker.Serve(ctx, x)
 }
 
 // awaitHosts asks for the hosts of the cluster and waits until they are there, as one of
@@ -83,7 +83,7 @@ func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller pro
 	c := b.cluster
 	come := c.onDemand.Wait()
 	s := c.state.Load()
-	if !s.asleep() {
+	if !s.unsubscribed() {
 		return nil
 	}
 	c.env.desk.Ask(c.name)

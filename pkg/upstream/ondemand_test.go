@@ -15,8 +15,8 @@ import (
 
 const hostsWait = 5 * time.Second
 
-// asleep is a cluster whose hosts are on demand and not there.
-func asleep(name string) *config.Cluster {
+// unsubscribed is a cluster whose hosts are on demand and not there.
+func unsubscribed(name string) *config.Cluster {
 	c := cluster(name)
 	c.OnDemand = config.OnDemand{Wait: hostsWait, Asleep: true}
 	return c
@@ -31,7 +31,7 @@ func awake(name string, hosts ...string) *config.Cluster {
 
 func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), asleep("web"))
+		s, c := one(t, newWorld(), unsubscribed("web"))
 		defer s.Close()
 		const exchanges = 20
 		var serving sync.WaitGroup
@@ -47,8 +47,8 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 		if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
 			t.Errorf("asked for %v, want web once", got)
 		}
-		if d := s.Describe()[0]; d.Pending != exchanges || !d.Asleep {
-			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Asleep, exchanges)
+		if d := s.Describe()[0]; d.Pending != exchanges || !d.Unsubscribed {
+			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
 		}
 		apply(t, s, awake("web", "a"))
 		serving.Wait()
@@ -56,8 +56,8 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 		if got := s.Demand().TakeRequested(); len(got) != 0 {
 			t.Errorf("asked for %v though the hosts are there", got)
 		}
-		if d := s.Describe()[0]; d.Pending != 0 || d.Asleep {
-			t.Errorf("%d exchanges wait, asleep %v, want none and false", d.Pending, d.Asleep)
+		if d := s.Describe()[0]; d.Pending != 0 || d.Unsubscribed {
+			t.Errorf("%d exchanges wait, asleep %v, want none and false", d.Pending, d.Unsubscribed)
 		}
 	})
 }
@@ -78,7 +78,7 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				s, c := one(t, newWorld(), asleep("web"))
+				s, c := one(t, newWorld(), unsubscribed("web"))
 				defer s.Close()
 				ctx := t.Context()
 				if tt.leaves {
@@ -97,7 +97,7 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 						apply(t, s)
 					}()
 				}
-				err := (&Via{Cluster: c}).Serve(ctx, x)
+				err := (&ClusterPicker{Cluster: c}).Serve(ctx, x)
 				if got := protocol.ReasonOf(err); got != tt.want {
 					t.Errorf("Serve = %v, want %v", err, tt.want)
 				}
@@ -114,7 +114,7 @@ func TestHostsThatDoNotComeAreNotWaitedForForEver(t *testing.T) {
 
 func TestWhoWaitsForHostsWaitsForAConnection(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		cfg := asleep("web")
+		cfg := unsubscribed("web")
 		cfg.Breakers.MaxPendingRequests = 1
 		s, c := one(t, newWorld(), cfg)
 		defer s.Close()
@@ -128,10 +128,10 @@ func TestWhoWaitsForHostsWaitsForAConnection(t *testing.T) {
 
 func TestConnectionsWaitForHosts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, c := one(t, newWorld(), asleep("web"))
+		s, c := one(t, newWorld(), unsubscribed("web"))
 		defer s.Close()
 		carry := func(ctx context.Context) error {
-			return c.CarryOn(ctx, Arrival{}, 1, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
+			return c.ForwardConn(ctx, ConnAddrs{}, 1, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
 				if h.Name() != "a" {
 					t.Errorf("host %s, want a", h.Name())
 				}
@@ -154,8 +154,8 @@ func TestConnectionsWaitForHosts(t *testing.T) {
 }
 
 func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
-	s, c := one(t, newWorld(), asleep("web"))
-	_, err := c.Assign(0, nil)
+	s, c := one(t, newWorld(), unsubscribed("web"))
+	_, err := c.Lease(0, nil)
 	if protocol.ReasonOf(err) != protocol.ReasonOnDemandTimeout {
 		t.Errorf("Assign = %v, want not supplied", err)
 	}
@@ -163,11 +163,11 @@ func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
 		t.Errorf("asked for %v, want web", got)
 	}
 	apply(t, s, awake("web", "a"))
-	a, err := c.Assign(0, nil)
+	a, err := c.Lease(0, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	a.End()
+	a.Release()
 }
 
 func TestAClusterIsUsedWhileExchangesComeOrAreInIt(t *testing.T) {
@@ -181,7 +181,7 @@ func TestAClusterIsUsedWhileExchangesComeOrAreInIt(t *testing.T) {
 		{"nobody has come", func() {}, false},
 		{"one has come and gone", func() { do(t, c) }, true},
 		{"nobody since", func() {}, false},
-		{"somebody wants to know about its hosts", c.Use, true},
+		{"somebody wants to know about its hosts", c.RequestHosts, true},
 	} {
 		step.do()
 		if got := d.Used("web"); got != step.want {
@@ -212,7 +212,7 @@ func TestAClusterThatFallsAsleepLetsGoOfItsHosts(t *testing.T) {
 	if n := w.open(); n != 2 {
 		t.Fatalf("%d connections are open, want 2", n)
 	}
-	sleeping := asleep("web")
+	sleeping := unsubscribed("web")
 	sleeping.Outlier = cfg.Outlier
 	apply(t, s, sleeping)
 	if n := w.open(); n != 1 {
@@ -237,7 +237,7 @@ func TestHostsOnDemandCostAnExchangeNothing(t *testing.T) {
 	_, c := one(t, newWorld(), awake("web", "a"))
 	var failed error
 	if n := testing.AllocsPerRun(100, func() {
-		if c.absent(c.state.Load()) {
+		if c.mustWait(c.state.Load()) {
 			failed = errors.New("the hosts are absent")
 		}
 	}); n != 0 || failed != nil {
@@ -260,7 +260,7 @@ func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
 					return
 				default:
 				}
-				if err := (&Via{Cluster: c}).Serve(t.Context(), get()); err != nil {
+				if err := (&ClusterPicker{Cluster: c}).Serve(t.Context(), get()); err != nil {
 					t.Errorf("Serve = %v, want an answer", err)
 					return
 				}
@@ -268,7 +268,7 @@ func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
 		})
 	}
 	for range 5000 {
-		apply(t, s, asleep("web"))
+		apply(t, s, unsubscribed("web"))
 		apply(t, s, awake("web", "a"))
 	}
 	close(ended)

@@ -10,19 +10,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// opening is a connection that is being opened.
-type opening struct {
+// pendingConnect is a connection that is being opened.
+type pendingConnect struct {
 	done  chan struct{} // closed when line or err is set
 	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
 	most  int64         // immutable; how many exchanges may begin on line; 0: any number
 	// giveUp ends its wait for a slot. Immutable.
 	giveUp context.CancelFunc
 
-	ahead   bool  // immutable; no exchange wanted it: it dials though none waits
-	queued  bool  // guarded by the pool's mu; it has no slot yet
-	waiting int   // guarded by the pool's mu; exchanges that wait for the line
-	line    *line // guarded by the pool's mu until done
-	err     error // guarded by the pool's mu until done
+	ahead   bool           // immutable; no exchange wanted it: it dials though none waits
+	queued  bool           // guarded by the pool's mu; it has no slot yet
+	waiting int            // guarded by the pool's mu; exchanges that wait for the line
+	line    *multiplexConn // guarded by the pool's mu until done
+	err     error          // guarded by the pool's mu until done
 }
 
 // errFull is why a host has no connection.
@@ -31,18 +31,18 @@ var errFull = errors.New("all that max_connections allows are busy at other host
 // await waits for o, for which x is pending. It returns o's connection if x is counted on it,
 // and nil without an error if the connection carries fewer exchanges than wait for it, or if
 // the host has too many connections for one more.
-func (p *shared) await(ctx context.Context, x *protocol.Exchange, o *opening) (l *line, err error) {
+func (p *multiplexPool) await(ctx context.Context, x *protocol.Exchange, o *pendingConnect) (l *multiplexConn, err error) {
 	defer p.breaker.pending.Add(-1)
 	waited := false
 	defer func() {
-		if !waited && !p.desert(o) { // a panic is on its way
+		if !waited && !p.abandon(o) { // a panic is on its way
 			p.forfeit(o)
 		}
 	}()
 	x.Detach()
 	_, why := await(ctx, x.EffectiveDeadline(), x.Caller, o.done)
 	waited = true
-	if why != protocol.ReasonNone && p.desert(o) {
+	if why != protocol.ReasonNone && p.abandon(o) {
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
 	}
 	switch { // it is open, if at the last moment
@@ -61,16 +61,16 @@ func (p *shared) await(ctx context.Context, x *protocol.Exchange, o *opening) (l
 }
 
 // forfeit gives back what an exchange that waited for o has on its connection.
-func (p *shared) forfeit(o *opening) {
+func (p *multiplexPool) forfeit(o *pendingConnect) {
 	if o.err == nil && o.seats.Add(-1) >= 0 {
 		o.line.vacate()
 	}
 }
 
-// desert takes back that an exchange waits for o, and reports false if it need
+// abandon takes back that an exchange waits for o, and reports false if it need
 // not wait any more. One that nobody waits for does not stand in the way of others in
 // the queue for slots; of a pool the last stays, for who comes.
-func (p *shared) desert(o *opening) bool {
+func (p *multiplexPool) abandon(o *pendingConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.line != nil || o.err != nil {
@@ -84,9 +84,9 @@ func (p *shared) desert(o *opening) bool {
 	return true
 }
 
-// coming returns a connection that is being opened and may carry one exchange more than
+// joinable returns a connection that is being opened and may carry one exchange more than
 // wait for it, else nil. p.mu is held.
-func (p *shared) coming() *opening {
+func (p *multiplexPool) joinable() *pendingConnect {
 	for _, o := range p.openings {
 		if o.most == 0 || int64(o.waiting) < o.most {
 			return o
@@ -96,10 +96,10 @@ func (p *shared) coming() *opening {
 }
 
 // begin opens a connection; slot says that one is taken. p.mu is held.
-func (p *shared) begin(slot bool) *opening {
+func (p *multiplexPool) begin(slot bool) *pendingConnect {
 	env := p.host.cluster.env
 	ctx, giveUp := context.WithCancel(env.ctx)
-	o := &opening{done: make(chan struct{}), most: p.mostBegun(), giveUp: giveUp, ahead: slot, queued: !slot}
+	o := &pendingConnect{done: make(chan struct{}), most: p.maxRequestsPerConn(), giveUp: giveUp, ahead: slot, queued: !slot}
 	p.openings = append(p.openings, o)
 	p.isOpening.Store(true)
 	env.start(func() { p.finish(ctx, o) })
@@ -107,16 +107,16 @@ func (p *shared) begin(slot bool) *opening {
 }
 
 // closeOpening has nobody wait for o any more who does not yet. p.mu is held.
-func (p *shared) closeOpening(o *opening) {
+func (p *multiplexPool) closeOpening(o *pendingConnect) {
 	if i := slices.Index(p.openings, o); i >= 0 {
 		p.openings = slices.Delete(p.openings, i, i+1)
 	}
 	p.isOpening.Store(len(p.openings) > 0)
 }
 
-// mostBegun is how many exchanges may begin on a connection that is opened now; 0: any
+// maxRequestsPerConn is how many exchanges may begin on a connection that is opened now; 0: any
 // number.
-func (p *shared) mostBegun() int64 {
+func (p *multiplexPool) maxRequestsPerConn() int64 {
 	pool := &p.host.cluster.settings().Pool
 	if p.protocol == config.HTTP2 {
 		return int64(pool.MaxRequests)
@@ -125,9 +125,9 @@ func (p *shared) mostBegun() int64 {
 }
 
 // finish opens the connection that o is to have; ctx ends its wait for a slot.
-func (p *shared) finish(ctx context.Context, o *opening) {
+func (p *multiplexPool) finish(ctx context.Context, o *pendingConnect) {
 	defer o.giveUp() // which has nothing to end then
-	l := &line{pool: p, most: o.most}
+	l := &multiplexConn{pool: p, maxRequests: o.most}
 	limit, err := p.dial(ctx, o, l)
 	if p.settle(o, l, limit, err) {
 		l.discard()
@@ -136,7 +136,7 @@ func (p *shared) finish(ctx context.Context, o *opening) {
 
 // settle ends o, which has opened l for at most limit exchanges (0: any number) or has
 // failed, and reports whether l is to be discarded.
-func (p *shared) settle(o *opening, l *line, limit int64, err error) (over bool) {
+func (p *multiplexPool) settle(o *pendingConnect, l *multiplexConn, limit int64, err error) (over bool) {
 	defer close(o.done)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,14 +150,14 @@ func (p *shared) settle(o *opening, l *line, limit int64, err error) (over bool)
 	if limit > 0 {
 		seats = min(seats, limit)
 	}
-	if l.most > 0 {
-		seats = min(seats, l.most)
+	if l.maxRequests > 0 {
+		seats = min(seats, l.maxRequests)
 	}
 	o.seats.Store(seats)
 	l.load.Store(seats)
-	l.begun.Store(seats)
+	l.requests.Store(seats)
 	l.used.Store(true)
-	if p.isClosed || l.spent() || o.waiting == 0 && p.breaker.scarce() {
+	if p.isClosed || l.maxRequestsReached() || o.waiting == 0 && p.breaker.slotsScarce() {
 		return p.leave(l)
 	}
 	more := append(slices.Clone(p.all()), l)
@@ -169,7 +169,7 @@ func (p *shared) settle(o *opening, l *line, limit int64, err error) (over bool)
 // dial opens l's connection within connect_timeout when it is o's turn, for which it waits
 // as long, or until ctx ends. It returns how many exchanges its host takes on it, 0 for any
 // number. A panic is an error, and gives the slot back.
-func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, err error) {
+func (p *multiplexPool) dial(ctx context.Context, o *pendingConnect, l *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	c := p.host.cluster
 	s, b := c.state.Load(), p.breaker
@@ -199,7 +199,7 @@ func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, er
 		}
 		return 0, err
 	}
-	l.limited, _ = conn.(Limited)
+	l.limited, _ = conn.(StreamLimitReporter)
 	limit = l.limit()
 	l.conn, l.start = conn, protocol.Async(conn)
 	return limit, nil
@@ -207,7 +207,7 @@ func (p *shared) dial(ctx context.Context, o *opening, l *line) (limit int64, er
 
 // wanted reports whether o is to dial: an exchange waits for it, or it began ahead of
 // exchanges. One that is not takes no more exchanges.
-func (p *shared) wanted(o *opening) bool {
+func (p *multiplexPool) wanted(o *pendingConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if o.ahead || o.waiting > 0 {
@@ -217,14 +217,14 @@ func (p *shared) wanted(o *opening) bool {
 	return false
 }
 
-func (o *opening) isQueued(p *shared) bool {
+func (o *pendingConnect) isQueued(p *multiplexPool) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return o.queued
 }
 
 // awaitSlot has o have a slot.
-func (p *shared) awaitSlot(ctx context.Context, o *opening, s *state) (err error) {
+func (p *multiplexPool) awaitSlot(ctx context.Context, o *pendingConnect, s *state) (err error) {
 	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
 	if !o.isQueued(p) {
 		return nil
@@ -248,7 +248,7 @@ func (p *shared) awaitSlot(ctx context.Context, o *opening, s *state) (err error
 
 // failed takes note that a connection could not be opened. A host that has
 // another is not down for that: it may have as many as it wants.
-func (p *shared) failed(err error) {
+func (p *multiplexPool) failed(err error) {
 	p.mu.Lock()
 	p.growAt = p.host.cluster.env.now() + growPause
 	more := len(p.all()) > 0

@@ -12,27 +12,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Arrival is what is known of a connection that is carried on to where it was going.
+// ConnAddrs is what is known of a connection that is carried on to where it was going.
 // The zero value is one of which nothing is known.
-type Arrival struct {
+type ConnAddrs struct {
 	From netip.AddrPort // the socket's other end
 	To   netip.AddrPort // where it was going, or arrived
 	// Redirected: To is known to be another address than that where it arrived.
 	Redirected bool
 }
 
-// arrivalOf returns the Arrival of an exchange's connection.
-func arrivalOf(x *protocol.Exchange) Arrival {
+// connAddrsOf returns the Arrival of an exchange's connection.
+func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 	if m := x.Meta.Conn; m != nil {
-		return Arrival{From: m.DirectRemote(), To: m.Local, Redirected: m.Redirected}
+		return ConnAddrs{From: m.DirectRemote(), To: m.Local, Redirected: m.Redirected}
 	}
-	return Arrival{}
+	return ConnAddrs{}
 }
 
-// original returns the host of a cluster of type ORIGINAL_DST that an exchange is to be
+// originalDstHost returns the host of a cluster of type ORIGINAL_DST that an exchange is to be
 // sent to, whose fields these are; nil for bytes, which have none. Errors are Faults:
 // NoDestination, MalformedDestination, Loop, and Overflow if there are too many hosts.
-func (s *state) original(at Arrival, fields *protocol.Header) (*Host, error) {
+func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, error) {
 	c := s.destinations.cluster
 	if err := c.loops(at); err != nil {
 		return nil, err
@@ -50,7 +50,7 @@ func (s *state) original(at Arrival, fields *protocol.Header) (*Host, error) {
 }
 
 // destinationOf returns where an exchange is to go.
-func destinationOf(cfg *config.Cluster, at Arrival, fields *protocol.Header) (netip.AddrPort, error) {
+func destinationOf(cfg *config.Cluster, at ConnAddrs, fields *protocol.Header) (netip.AddrPort, error) {
 	o := &cfg.OriginalDst
 	to, known := at.To, at.Redirected
 	if o.Header != "" && fields != nil {
@@ -79,11 +79,11 @@ func parseDestination(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, to.Port()), true
 }
 
-// ownConnections are the connections that are open to hosts of clusters of type
+// selfConns are the connections that are open to hosts of clusters of type
 // ORIGINAL_DST. When one of them comes in again, because a rule of the kernel redirects
 // what Weft itself sends, or a field names Weft, carrying it on would never end. The
 // zero value is ready.
-type ownConnections struct {
+type selfConns struct {
 	mu   sync.RWMutex
 	open map[ends]int // guarded by mu; how many there are
 }
@@ -92,13 +92,13 @@ type ownConnections struct {
 type ends struct{ from, to netip.AddrPort }
 
 // has reports whether a connection that has come in is one of Weft's own.
-func (o *ownConnections) has(at Arrival) bool {
+func (o *selfConns) has(at ConnAddrs) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
 	return o.open[ends{at.From, at.To}] > 0
 }
 
-func (o *ownConnections) add(e ends, n int) {
+func (o *selfConns) add(e ends, n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.open == nil {
@@ -110,26 +110,26 @@ func (o *ownConnections) add(e ends, n int) {
 }
 
 // loops returns a Fault of Loop if a connection that has come in is one of Weft's own.
-func (c *Cluster) loops(at Arrival) error {
+func (c *Cluster) loops(at ConnAddrs) error {
 	if c.env.own.has(at) {
 		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
 	}
 	return nil
 }
 
-// Loops is for who has connected to the host for a connection that came in as at says,
+// CheckLoop is for who has connected to the host for a connection that came in as at says,
 // and has sent nothing yet: it returns a Fault of Loop if that is one of Weft's own,
 // which was not known before, because it was still being opened at this end.
-func (h *Host) Loops(at Arrival) error {
+func (h *Host) CheckLoop(at ConnAddrs) error {
 	if !h.lazy {
 		return nil
 	}
 	return h.cluster.loops(at)
 }
 
-// Dialed takes note of a connection that was opened to the host, until it is closed, if
+// TrackConn takes note of a connection that was opened to the host, until it is closed, if
 // its cluster sends connections to where they were going: before anything is sent on it.
-func (h *Host) Dialed(conn *network.Conn) {
+func (h *Host) TrackConn(conn *network.Conn) {
 	from, to := addrPortOf(conn.LocalAddr()), addrPortOf(conn.RemoteAddr())
 	if !h.lazy || !from.IsValid() || !to.IsValid() {
 		return
@@ -151,15 +151,15 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 
 // host returns the host that x is sent to next, as group.pick does, or of a cluster of
 // type ORIGINAL_DST its destination, once. Errors are Faults.
-func (v *Via) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
+func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
 	if s.destinations != nil {
-		h, err := s.original(arrivalOf(x), &x.Request.Header)
+		h, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header)
 		if err == nil && tried(x.Record.Attempts[first:], h) {
 			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no other host to try", s.config.Name)
 		}
 		return h, err
 	}
-	g := s.group(brought{v.Labels, &x.Metadata})
+	g := s.group(requestLabels{v.Labels, &x.Metadata})
 	if g.rules != nil {
 		if g = v.Cluster.applyRules(s, g, x); len(g.levels) == 0 {
 			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its rules leave no host for the request", s.config.Name)
@@ -176,10 +176,10 @@ func (v *Via) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
 	}
 }
 
-// bearer is host for bytes: made are the attempts so far.
-func (s *state) bearer(at Arrival, made []protocol.Attempt) (*Host, error) {
+// pickForConn is host for bytes: made are the attempts so far.
+func (s *state) pickForConn(at ConnAddrs, made []protocol.Attempt) (*Host, error) {
 	if s.destinations != nil && len(made) == 0 {
-		return s.original(at, nil)
+		return s.originalDstHost(at, nil)
 	}
 	if h := s.forConnections().pick(0, made, 0); h != nil {
 		return h, nil
@@ -187,9 +187,9 @@ func (s *state) bearer(at Arrival, made []protocol.Attempt) (*Host, error) {
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
 }
 
-// Carry is CarryOn for a connection of which nothing is known.
+// Carry is ForwardConn for a connection of which nothing is known.
 func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
-	return c.CarryOn(ctx, Arrival{}, attempts, connect)
+	return c.ForwardConn(ctx, ConnAddrs{}, attempts, connect)
 }
 
 // Mark returns what rules of the kernel know sockets to the host by, 0 for nothing; of a

@@ -24,9 +24,9 @@ import (
 // refused.
 const mostDestinations = 4096
 
-// destinations are the hosts of a cluster of type ORIGINAL_DST. They have no accounts of
+// originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no accounts of
 // their own: addresses that callers choose are no labels of metrics.
-type destinations struct {
+type originalDstHosts struct {
 	cluster *Cluster // immutable
 
 	mu     sync.RWMutex
@@ -42,13 +42,13 @@ type lazyHost struct {
 	used atomic.Bool
 }
 
-func newDestinations(c *Cluster) *destinations {
-	return &destinations{cluster: c, hosts: make(map[netip.AddrPort]*lazyHost)}
+func newDestinations(c *Cluster) *originalDstHosts {
+	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*lazyHost)}
 }
 
 // of returns the host that is the destination to, which is made if need be; nil: there
 // are too many.
-func (d *destinations) of(to netip.AddrPort) *Host {
+func (d *originalDstHosts) of(to netip.AddrPort) *Host {
 	d.mu.RLock()
 	h := d.hosts[to]
 	if h != nil {
@@ -66,7 +66,7 @@ func (d *destinations) of(to netip.AddrPort) *Host {
 }
 
 // open is of for a destination that may be new; gone is the host that made room.
-func (d *destinations) open(to netip.AddrPort) (h, gone *Host) {
+func (d *originalDstHosts) open(to netip.AddrPort) (h, gone *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if known := d.hosts[to]; known != nil { // another exchange was here first
@@ -74,7 +74,7 @@ func (d *destinations) open(to netip.AddrPort) (h, gone *Host) {
 		return known.Host, nil
 	}
 	if len(d.hosts) >= mostDestinations {
-		if gone = d.idlest(); gone == nil {
+		if gone = d.evictIdlest(); gone == nil {
 			return nil, nil
 		}
 	}
@@ -91,9 +91,9 @@ func (d *destinations) open(to netip.AddrPort) (h, gone *Host) {
 	return h, gone
 }
 
-// idlest takes a host out that has nothing to do, one without connections if there is
+// evictIdlest takes a host out that has nothing to do, one without connections if there is
 // any; nil: all are busy. d.mu is held.
-func (d *destinations) idlest() *Host {
+func (d *originalDstHosts) evictIdlest() *Host {
 	var found *Host
 	var at netip.AddrPort
 	for to, h := range d.hosts {
@@ -119,7 +119,7 @@ func (h *lazyHost) busy() bool {
 }
 
 // arm sets the timer unless it is set. d.mu is held.
-func (d *destinations) arm() {
+func (d *originalDstHosts) arm() {
 	if d.armed {
 		return
 	}
@@ -135,7 +135,7 @@ func (d *destinations) arm() {
 
 // cleanup ends the hosts that nobody has wanted since the cleanup before. It runs on
 // the timer.
-func (d *destinations) cleanup() {
+func (d *originalDstHosts) cleanup() {
 	d.cluster.env.contain("ending hosts", func() { retire(d.unused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -147,7 +147,7 @@ func (d *destinations) cleanup() {
 }
 
 // unused takes the hosts that nobody has wanted since it was called before.
-func (d *destinations) unused() (gone []*Host) {
+func (d *originalDstHosts) unused() (gone []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for to, h := range d.hosts {
@@ -161,7 +161,7 @@ func (d *destinations) unused() (gone []*Host) {
 }
 
 // close takes all hosts, to be retired by the caller, and stops the timer.
-func (d *destinations) close() (gone []*Host) {
+func (d *originalDstHosts) close() (gone []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.closed = true
@@ -175,7 +175,7 @@ func (d *destinations) close() (gone []*Host) {
 }
 
 // list returns the hosts that there are. d.mu is held.
-func (d *destinations) list() []*Host {
+func (d *originalDstHosts) list() []*Host {
 	all := make([]*Host, 0, len(d.hosts))
 	for _, h := range d.hosts {
 		all = append(all, h.Host)
@@ -185,7 +185,7 @@ func (d *destinations) list() []*Host {
 
 // anyIdle takes an idle connection to any of the hosts, as Host.giveWay does. Pools are
 // locked while d.mu is held, and never the other way round.
-func (d *destinations) anyIdle(p config.Priority) ender {
+func (d *originalDstHosts) anyIdle(p config.Priority) evictedConn {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	for _, h := range d.hosts {
@@ -212,7 +212,7 @@ func (s *state) members() []*Host {
 // destinationsFor returns where the destinations of a new state are, nil if its cluster
 // is of another type, and the hosts that are gone with those of the state before: they
 // stay if connections to them are what the configuration says. c.mu is held.
-func (c *Cluster) destinationsFor(old *state, cfg *config.Cluster) (d *destinations, gone []*Host) {
+func (c *Cluster) destinationsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
 	if old != nil && old.destinations != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.RequestName == old.config.RequestName && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {
 			return old.destinations, nil

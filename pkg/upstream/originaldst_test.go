@@ -130,11 +130,11 @@ func TestEachExchangeHasOneDestination(t *testing.T) {
 	s, c := one(t, newWorld(), anywhere())
 	goes(t, c, meant("198.51.100.7:80"))
 	goes(t, c, meant("198.51.100.8:80"))
-	if got, all := c.Choices(), c.Size(); got != 1 || all != 2 {
+	if got, all := c.EligibleHosts(), c.HostCount(); got != 1 || all != 2 {
 		t.Errorf("an exchange may choose among %d of %d", got, all)
 	}
 	apply(t, s, cluster("web", "a", "b"))
-	if got := s.Get("web").Choices(); got != 2 {
+	if got := s.Get("web").EligibleHosts(); got != 2 {
 		t.Errorf("an exchange may choose among %d of 2 hosts", got)
 	}
 }
@@ -206,7 +206,7 @@ func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
 		goes(t, c, meant("198.51.100.7:80"))
 		goes(t, c, meant("198.51.100.8:80"))
 		pass(2 * time.Second)
-		if got := s.EndIdle(time.Second); got != 2 || w.open() != 0 {
+		if got := s.CloseIdle(time.Second); got != 2 || w.open() != 0 {
 			t.Errorf("EndIdle = %d, %d connections are left", got, w.open())
 		}
 	})
@@ -314,9 +314,9 @@ func TestBytesGoToWhereTheirConnectionWasGoing(t *testing.T) {
 	to := netip.MustParseAddrPort("198.51.100.7:3306")
 	_, c := one(t, newWorld(), anywhere(func(c *config.Cluster) { c.OriginalDst.Header = "x-dst" }))
 	connects := 0
-	carry := func(at Arrival, fail error) error {
+	carry := func(at ConnAddrs, fail error) error {
 		connects = 0
-		return c.CarryOn(context.Background(), at, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
+		return c.ForwardConn(context.Background(), at, 3, func(_ context.Context, h *Host, _ time.Time) (func() error, error) {
 			connects++
 			if h.Name() != to.String() {
 				t.Errorf("carried to %s", h.Name())
@@ -324,13 +324,13 @@ func TestBytesGoToWhereTheirConnectionWasGoing(t *testing.T) {
 			return func() error { return nil }, fail
 		})
 	}
-	if err := carry(Arrival{To: to, Redirected: true}, nil); err != nil || connects != 1 {
+	if err := carry(ConnAddrs{To: to, Redirected: true}, nil); err != nil || connects != 1 {
 		t.Errorf("CarryOn = %v after %d connects", err, connects)
 	}
-	if err := carry(Arrival{To: to, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
+	if err := carry(ConnAddrs{To: to, Redirected: true}, protocol.Faultf(protocol.ConnectFailure, "refused")); protocol.ReasonOf(err) != protocol.ConnectFailure || connects != 1 {
 		t.Errorf("CarryOn = %v after %d connects, want the failure of one", err, connects)
 	}
-	if err := carry(Arrival{To: to}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
+	if err := carry(ConnAddrs{To: to}, nil); protocol.ReasonOf(err) != protocol.NoDestination || connects != 0 {
 		t.Errorf("CarryOn = %v after %d connects, want an unknown destination", err, connects)
 	}
 }
@@ -348,17 +348,17 @@ func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	h.Dialed(conn)
-	at := Arrival{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
+	h.TrackConn(conn)
+	at := ConnAddrs{From: addrPortOf(conn.LocalAddr()), To: addrPortOf(conn.RemoteAddr()), Redirected: true}
 	x := meant(at.To.String())
 	x.Meta.Conn.Remote = at.From
 	if err := c.Serve(context.Background(), x); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Serve = %v, want a loop", err)
 	}
-	if err := h.Loops(at); protocol.ReasonOf(err) != protocol.ReasonLoop {
+	if err := h.CheckLoop(at); protocol.ReasonOf(err) != protocol.ReasonLoop {
 		t.Errorf("Loops = %v, want a loop", err)
 	}
-	err = c.CarryOn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
+	err = c.ForwardConn(context.Background(), at, 1, func(context.Context, *Host, time.Time) (func() error, error) {
 		t.Error("connect was called")
 		return func() error { return nil }, nil
 	})
@@ -368,7 +368,7 @@ func TestConnectionsOfWeftsOwnAreNotCarriedOn(t *testing.T) {
 	if err := conn.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Loops(at); err != nil {
+	if err := h.CheckLoop(at); err != nil {
 		t.Errorf("Loops = %v once the connection is closed: its addresses may be anybody's", err)
 	}
 }
@@ -386,7 +386,7 @@ func TestChoosingADestinationDoesNotAllocate(t *testing.T) {
 	x := meant("198.51.100.7:80")
 	s := c.state.Load()
 	choose := func() {
-		if _, err := s.original(arrivalOf(x), &x.Request.Header); err != nil {
+		if _, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -402,7 +402,7 @@ func BenchmarkChoosingADestination(b *testing.B) {
 	s := c.state.Load()
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := s.original(arrivalOf(x), &x.Request.Header); err != nil {
+		if _, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// outlier ejects those hosts of a cluster that answer badly: for a while nothing is
+// outlierDetector ejects those hosts of a cluster that answer badly: for a while nothing is
 // sent to them, unless there is no other. The hosts count (record.go); failures in a
 // row are acted upon at once, rates at the end of each interval, when those return,
 // too, whose time is over.
@@ -16,23 +16,23 @@ import (
 //	         so many in a row, or a rate              time over, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
 //	    if max_ejection_percent allows it              or an active check passes
-type outlier struct {
+type outlierDetector struct {
 	cluster *Cluster        // immutable
 	config  *config.Outlier // immutable
 
 	mu      sync.Mutex
-	records []*record   // guarded by mu; one for each host
-	out     int         // guarded by mu; of them, ejected
-	round   int         // guarded by mu; how often take was called
-	closed  bool        // guarded by mu
-	timer   *time.Timer // guarded by mu
+	records []*outlierStats // guarded by mu; one for each host
+	out     int             // guarded by mu; of them, ejected
+	round   int             // guarded by mu; how often take was called
+	closed  bool            // guarded by mu
+	timer   *time.Timer     // guarded by mu
 }
 
-// record is how a host has answered of late. Its counters are written by whoever
+// outlierStats is how a host has answered of late. Its counters are written by whoever
 // carries exchanges, without a lock.
-type record struct {
-	outlier *outlier // immutable
-	host    *Host    // immutable
+type outlierStats struct {
+	outlier *outlierDetector // immutable
+	host    *Host            // immutable
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
 
@@ -76,13 +76,13 @@ func (c *Cluster) detect(cfg *config.Outlier, hosts []*Host) {
 	if cfg == nil {
 		return
 	}
-	c.outlier = &outlier{cluster: c, config: cfg}
+	c.outlier = &outlierDetector{cluster: c, config: cfg}
 	c.outlier.take(hosts)
 	c.outlier.begin()
 }
 
 // begin sets the timer.
-func (o *outlier) begin() {
+func (o *outlierDetector) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.cluster.env.tasks.Add(1)
@@ -90,7 +90,7 @@ func (o *outlier) begin() {
 }
 
 // close stops the timer, and everybody who is out returns.
-func (o *outlier) close() {
+func (o *outlierDetector) close() {
 	o.mu.Lock()
 	o.closed = true
 	if o.timer.Stop() {
@@ -111,16 +111,16 @@ func (o *outlier) close() {
 }
 
 // take makes hosts those that are looked at.
-func (o *outlier) take(hosts []*Host) {
+func (o *outlierDetector) take(hosts []*Host) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	records := make([]*record, len(hosts))
+	records := make([]*outlierStats, len(hosts))
 	o.round++
 	o.out = 0
 	for i, h := range hosts {
 		r := h.record.Load()
 		if r == nil || r.outlier != o {
-			r = &record{outlier: o, host: h}
+			r = &outlierStats{outlier: o, host: h}
 			h.record.Store(r)
 		}
 		if r.out {
@@ -146,7 +146,7 @@ type ejection struct {
 }
 
 // look is what the timer calls at the end of each interval.
-func (o *outlier) look() {
+func (o *outlierDetector) look() {
 	o.cluster.env.contain("judging hosts", func() { o.tell(o.turn()) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -158,19 +158,19 @@ func (o *outlier) look() {
 }
 
 // turn returns what changes at the end of an interval.
-func (o *outlier) turn() []ejection {
+func (o *outlierDetector) turn() []ejection {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.judge(o.release(nil))
 }
 
 // release brings back the hosts whose time is over. o.mu is held.
-func (o *outlier) release(changes []ejection) []ejection {
+func (o *outlierDetector) release(changes []ejection) []ejection {
 	now := o.cluster.env.now()
 	for _, r := range o.records {
 		switch {
 		case r.out && r.until <= now:
-			changes = append(changes, o.bringBack(r))
+			changes = append(changes, o.uneject(r))
 		case !r.out && r.times > 0:
 			r.times--
 		}
@@ -178,16 +178,16 @@ func (o *outlier) release(changes []ejection) []ejection {
 	return changes
 }
 
-// bringBack ends an ejection. o.mu is held.
-func (o *outlier) bringBack(r *record) ejection {
+// uneject ends an ejection. o.mu is held.
+func (o *outlierDetector) uneject(r *outlierStats) ejection {
 	r.out = false
 	o.out--
 	r.forget()
 	return ejection{host: r.host, turned: r.host.health.end(ejected)}
 }
 
-// found is called when a host was found to be an outlier by failures in a row.
-func (o *outlier) found(r *record, by detector, enforce int) {
+// ejectConsecutive is called when a host was found to be an outlier by failures in a row.
+func (o *outlierDetector) ejectConsecutive(r *outlierStats, by detector, enforce int) {
 	o.tell(func() []ejection {
 		o.mu.Lock()
 		defer o.mu.Unlock() // also after a panic of what counts
@@ -197,13 +197,13 @@ func (o *outlier) found(r *record, by detector, enforce int) {
 
 // eject takes a host out, unless it is, too many are, or chance does not want it.
 // o.mu is held.
-func (o *outlier) eject(changes []ejection, r *record, by detector, enforce int) []ejection {
+func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector, enforce int) []ejection {
 	env := o.cluster.env
 	if r.out || o.closed || r.host.record.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
 		return changes
 	}
 	if o.out >= o.most() {
-		o.cluster.count(EjectionRefused)
+		o.cluster.count(EjectionOverflow)
 		return changes
 	}
 	pause := r.pause(o.config)
@@ -217,7 +217,7 @@ func (o *outlier) eject(changes []ejection, r *record, by detector, enforce int)
 }
 
 // most is how many hosts may be out. o.mu is held.
-func (o *outlier) most() int {
+func (o *outlierDetector) most() int {
 	n := len(o.records) * o.config.MaxPercent / 100
 	if o.config.MaxHosts > 0 {
 		n = min(n, o.config.MaxHosts)
@@ -230,7 +230,7 @@ func (o *outlier) most() int {
 
 // pause returns how long the host is out this time, without jitter: longer each
 // time, up to a limit.
-func (r *record) pause(cfg *config.Outlier) time.Duration {
+func (r *outlierStats) pause(cfg *config.Outlier) time.Duration {
 	most := max(cfg.MaxTime, cfg.BaseTime)
 	if cfg.BaseTime*time.Duration(r.times) < most {
 		r.times++
@@ -248,14 +248,14 @@ func (h *Host) passedCheck() {
 	o.mu.Lock()
 	var changes []ejection
 	if r.out && h.record.Load() == r {
-		changes = append(changes, o.bringBack(r))
+		changes = append(changes, o.uneject(r))
 	}
 	o.mu.Unlock()
 	o.tell(changes)
 }
 
 // tell logs and counts changes. o.mu is not held.
-func (o *outlier) tell(changes []ejection) {
+func (o *outlierDetector) tell(changes []ejection) {
 	c := o.cluster
 	for _, e := range changes {
 		if e.by == "" {

@@ -4,7 +4,7 @@ import "math"
 
 // sample is a host's share of successes in an interval.
 type sample struct {
-	record             *record
+	record             *outlierStats
 	requests, failures uint64
 }
 
@@ -13,7 +13,7 @@ func (s *sample) successRate() float64 {
 }
 
 // judge ends an interval: it ejects hosts by their rates. o.mu is held.
-func (o *outlier) judge(changes []ejection) []ejection {
+func (o *outlierDetector) judge(changes []ejection) []ejection {
 	cfg := o.config
 	answers := make([]sample, 0, len(o.records))
 	var locals []sample
@@ -33,7 +33,7 @@ func (o *outlier) judge(changes []ejection) []ejection {
 }
 
 // bySuccess ejects the hosts whose success rate is far below the mean.
-func (o *outlier) bySuccess(changes []ejection, all []sample, by detector, enforce int) []ejection {
+func (o *outlierDetector) bySuccess(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.SuccessRate
 	judged := busy(all, cfg.Volume)
 	if enforce == 0 || len(judged) == 0 || len(judged) < cfg.MinHosts {
@@ -64,7 +64,7 @@ func successThreshold(all []sample, factor float64) float64 {
 }
 
 // byFailures ejects the hosts with too large a share of failures.
-func (o *outlier) byFailures(changes []ejection, all []sample, by detector, enforce int) []ejection {
+func (o *outlierDetector) byFailures(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.FailurePercentage
 	judged := busy(all, cfg.Volume)
 	if enforce == 0 || len(judged) < cfg.MinHosts {
@@ -79,7 +79,7 @@ func (o *outlier) byFailures(changes []ejection, all []sample, by detector, enfo
 }
 
 // byMultiple ejects the hosts whose share of failures is a multiple of that of all.
-func (o *outlier) byMultiple(changes []ejection, all []sample) []ejection {
+func (o *outlierDetector) byMultiple(changes []ejection, all []sample) []ejection {
 	cfg := o.config.FailureMultiple
 	if cfg.Multiple <= 0 {
 		return changes

@@ -45,8 +45,8 @@ func (h *Host) judge(x *protocol.Exchange, err error) {
 	}
 }
 
-// ending is how an exchange ended.
-type ending struct {
+// attemptOutcome is how an exchange ended.
+type attemptOutcome struct {
 	protocol string // of the caller
 	reason   protocol.Reason
 	answer   int // status that the host answered; 0: none
@@ -55,7 +55,7 @@ type ending struct {
 
 // observe counts n exchanges that have ended alike, the last attempt of each at the
 // host.
-func (r *record) observe(e ending, n int) {
+func (r *outlierStats) observe(e attemptOutcome, n int) {
 	switch {
 	case e.answer == 0 || r.isBad(e.answer): // judge has counted it
 	case e.reason == protocol.ReasonNone && e.protocol == string(config.HTTP2) && e.code > 0:
@@ -69,13 +69,13 @@ func (r *record) observe(e ending, n int) {
 	}
 }
 
-// Dropped takes note that the host's answer in x is about to be dropped, so that the
+// ResponseDiscarded takes note that the host's answer in x is about to be dropped, so that the
 // request can be sent again: how it would have ended is told by its head.
-func (h *Host) Dropped(x *protocol.Exchange) {
+func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return
 	}
-	e := ending{x.Meta.Protocol, protocol.ReasonNone, x.Response.Status, protocol.GRPCStatus(&x.Response)}
+	e := attemptOutcome{x.Meta.Protocol, protocol.ReasonNone, x.Response.Status, protocol.GRPCStatus(&x.Response)}
 	if e.isBad() {
 		h.bad.Add(1)
 	}
@@ -85,7 +85,7 @@ func (h *Host) Dropped(x *protocol.Exchange) {
 }
 
 // isBad reports whether a status counts as a failure.
-func (r *record) isBad(status int) bool {
+func (r *outlierStats) isBad(status int) bool {
 	if codes := r.outlier.config.Codes; len(codes) > 0 {
 		return slices.Contains(codes, status)
 	}
@@ -93,7 +93,7 @@ func (r *record) isBad(status int) bool {
 }
 
 // failed counts an attempt without an answer, if that is the host's fault.
-func (r *record) failed(err error) {
+func (r *outlierStats) failed(err error) {
 	reason := protocol.ReasonOf(err)
 	var kept *notSent
 	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
@@ -115,7 +115,7 @@ func isLocal(r protocol.Reason) bool {
 }
 
 // failedFor counts a failure on this side.
-func (r *record) failedFor(reason protocol.Reason) {
+func (r *outlierStats) failedFor(reason protocol.Reason) {
 	cfg := r.outlier.config
 	if !cfg.SplitLocal {
 		r.answered(reason.Traits().HTTP, 1)
@@ -127,7 +127,7 @@ func (r *record) failedFor(reason protocol.Reason) {
 }
 
 // passed counts n good answers.
-func (r *record) passed(n int) {
+func (r *outlierStats) passed(n int) {
 	zero(&r.failures5xx)
 	zero(&r.failuresGateway)
 	r.wasReached(n)
@@ -135,7 +135,7 @@ func (r *record) passed(n int) {
 }
 
 // answered counts n answers, or what passes for them, of a status that may be bad.
-func (r *record) answered(status, n int) {
+func (r *outlierStats) answered(status, n int) {
 	if status < 500 && !r.isBad(status) {
 		r.passed(n)
 		return
@@ -159,7 +159,7 @@ func (r *record) answered(status, n int) {
 }
 
 // wasReached counts n exchanges that were answered, as seen from this side.
-func (r *record) wasReached(n int) {
+func (r *outlierStats) wasReached(n int) {
 	if r.outlier.config.SplitLocal {
 		zero(&r.failuresLocal)
 		r.locals.requests.Add(uint64(n)) //nolint:gosec // a length
@@ -167,18 +167,18 @@ func (r *record) wasReached(n int) {
 }
 
 // inARow counts n failures in a row, and tells when they are too many.
-func (r *record) inARow(count *atomic.Uint32, n int, c config.Consecutive, by detector) {
+func (r *outlierStats) inARow(count *atomic.Uint32, n int, c config.Consecutive, by detector) {
 	if c.Failures <= 0 {
 		return
 	}
 	now := count.Add(uint32(n))                                           //nolint:gosec // a length
 	if now >= uint32(c.Failures) && count.Swap(0) != 0 && c.Enforce > 0 { //nolint:gosec // above 0
-		r.outlier.found(r, by, c.Enforce)
+		r.outlier.ejectConsecutive(r, by, c.Enforce)
 	}
 }
 
 // forget begins anew after an ejection.
-func (r *record) forget() {
+func (r *outlierStats) forget() {
 	zero(&r.failures5xx)
 	zero(&r.failuresGateway)
 	zero(&r.failuresLocal)

@@ -356,19 +356,19 @@ func TestRatesEject(t *testing.T) {
 func TestEndingsCount(t *testing.T) {
 	tests := []struct {
 		name   string
-		ending ending
+		ending attemptOutcome
 		out    bool
 	}{
-		{"good", ending{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, false},
-		{"gRPC that is unavailable", ending{string(config.HTTP2), protocol.ReasonNone, 200, 14}, true},
-		{"gRPC that failed within", ending{string(config.HTTP2), protocol.ReasonNone, 200, 13}, true},
-		{"gRPC that did not find what was asked for", ending{string(config.HTTP2), protocol.ReasonNone, 200, 5}, false},
-		{"gRPC that is well", ending{string(config.HTTP2), protocol.ReasonNone, 200, 0}, false},
-		{"no answer, which counted when the attempt ended", ending{string(config.HTTP2), protocol.UpstreamReset, 0, 14}, false},
-		{"cut short by the host", ending{string(config.HTTP1), protocol.UpstreamReset, 200, protocol.NoCode}, true},
-		{"cut short by the caller", ending{string(config.HTTP1), protocol.ReasonDownstreamDisconnect, 200, protocol.NoCode}, false},
-		{"a status that was counted with its head", ending{string(config.HTTP1), protocol.ReasonNone, 503, protocol.NoCode}, false},
-		{"a native status of RPC", ending{string(config.Dubbo), protocol.ReasonNone, 200, 20}, false},
+		{"good", attemptOutcome{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, false},
+		{"gRPC that is unavailable", attemptOutcome{string(config.HTTP2), protocol.ReasonNone, 200, 14}, true},
+		{"gRPC that failed within", attemptOutcome{string(config.HTTP2), protocol.ReasonNone, 200, 13}, true},
+		{"gRPC that did not find what was asked for", attemptOutcome{string(config.HTTP2), protocol.ReasonNone, 200, 5}, false},
+		{"gRPC that is well", attemptOutcome{string(config.HTTP2), protocol.ReasonNone, 200, 0}, false},
+		{"no answer, which counted when the attempt ended", attemptOutcome{string(config.HTTP2), protocol.UpstreamReset, 0, 14}, false},
+		{"cut short by the host", attemptOutcome{string(config.HTTP1), protocol.UpstreamReset, 200, protocol.NoCode}, true},
+		{"cut short by the caller", attemptOutcome{string(config.HTTP1), protocol.ReasonDownstreamDisconnect, 200, protocol.NoCode}, false},
+		{"a status that was counted with its head", attemptOutcome{string(config.HTTP1), protocol.ReasonNone, 503, protocol.NoCode}, false},
+		{"a native status of RPC", attemptOutcome{string(config.Dubbo), protocol.ReasonNone, 200, 20}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -423,7 +423,7 @@ func TestEachAttemptCountsOnce(t *testing.T) {
 					h.judge(x, nil)
 				}
 				if tt.dropped {
-					h.Dropped(x)
+					h.ResponseDiscarded(x)
 					return
 				}
 				s := metrics.Sum{Outcome: tt.told}
@@ -479,7 +479,7 @@ func TestCountingAllocatesNothing(t *testing.T) {
 	x.Response.Status = 200
 	if n := testing.AllocsPerRun(100, func() {
 		h.judge(x, nil)
-		h.record.Load().observe(ending{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, 1)
+		h.record.Load().observe(attemptOutcome{string(config.HTTP1), protocol.ReasonNone, 200, protocol.NoCode}, 1)
 	}); n != 0 {
 		t.Errorf("%v allocations for a good answer, want 0", n)
 	}

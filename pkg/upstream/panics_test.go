@@ -76,12 +76,12 @@ func (b faultyBalancer) Pick(k balance.Key) int {
 // faultyMeter is Meter, and its accounts.
 type faultyMeter struct{ f *faulty }
 
-func (m faultyMeter) Cluster(string, Levels) ClusterAccount {
+func (m faultyMeter) Cluster(string, Gauges) ClusterRecorder {
 	m.f.pass("Meter.Cluster")
 	return m
 }
 
-func (m faultyMeter) Host(string, string) Account {
+func (m faultyMeter) Host(string, string) Recorder {
 	m.f.pass("Meter.Host")
 	return m
 }
@@ -95,7 +95,7 @@ func (m faultyMeter) Count(e Event) {
 	}
 }
 
-func (m faultyMeter) Reached(config.Priority, Event) { m.f.pass("Reached") }
+func (m faultyMeter) LimitReached(config.Priority, Event) { m.f.pass("Reached") }
 
 // faultyCaller is a Caller.
 type faultyCaller struct {
@@ -144,7 +144,7 @@ func (f *faulty) serve(c *Cluster, down *downstream) error {
 	x := get()
 	x.Meta.Conn = &down.meta
 	x.Caller = &faultyCaller{f: f}
-	via := &Via{Cluster: c, Chosen: func(*protocol.Exchange, *Host) { f.pass("Chosen") }}
+	via := &ClusterPicker{Cluster: c, OnHostSelected: func(*protocol.Exchange, *Host) { f.pass("Chosen") }}
 	err := via.Serve(down, x)
 	finish(x)
 	return err
@@ -198,7 +198,7 @@ func TestPanicsLeaveNoCountBehind(t *testing.T) {
 						if open := b.slots.open.Load(); open != int64(f.trunks.open()) {
 							t.Errorf("%d slots are taken, %d connections are open", open, f.trunks.open())
 						}
-						pass(lastPause)
+						pass(maxBackoff)
 						for range 3 {
 							if err := f.serve(c, down); err != nil {
 								t.Errorf("the next exchange: %v", err)
@@ -222,9 +222,9 @@ func TestPanicsOfCarriedBytesAndSessionsLeaveNoCountBehind(t *testing.T) {
 				use := func() (err error) {
 					defer protocol.RecoverPanic(&err)
 					if kind == "session" {
-						a, err := c.Assign(0, nil)
+						a, err := c.Lease(0, nil)
 						if err == nil {
-							a.End()
+							a.Release()
 						}
 						return err
 					}

@@ -2,19 +2,19 @@ package upstream
 
 import "sync"
 
-// part is one of the pools that a pool consists of, with what that knows of it.
-type part interface{ whole() pool }
+// subpool is one of the pools that a pool consists of, with what that knows of it.
+type subpool interface{ whole() pool }
 
-// parts are the pools that a pool consists of, by what the exchanges of each have in
+// subpools are the pools that a pool consists of, by what the exchanges of each have in
 // common.
-type parts[K comparable, P part] struct {
+type subpools[K comparable, P subpool] struct {
 	mu       sync.Mutex
 	own      map[K]P // guarded by mu
 	isClosed bool    // guarded by mu
 }
 
 // all returns the pools.
-func (p *parts[K, P]) all() []pool {
+func (p *subpools[K, P]) all() []pool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	all := make([]pool, 0, len(p.own))
@@ -25,7 +25,7 @@ func (p *parts[K, P]) all() []pool {
 }
 
 // giveWay is pool's.
-func (p *parts[K, P]) giveWay() ender {
+func (p *subpools[K, P]) giveWay() evictedConn {
 	for _, one := range p.all() {
 		if idle := one.giveWay(); idle != nil {
 			return idle

@@ -8,23 +8,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// draws is how often the balancer is asked before all hosts are looked at, which gives
+// maxPicks is how often the balancer is asked before all hosts are looked at, which gives
 // the first after a row of hosts that are down more than its share. It answers with a
 // usable host at once unless hosts are down, have just begun or were tried, and asking
 // it again keeps the shares of the others as they should be. That takes most where the
 // least load wins: hosts that are down have none. Few hosts are soon all known.
 const (
-	draws     = 32
-	hostDraws = 6 // for each host
+	maxPicks        = 32
+	maxPicksPerHost = 6 // for each host
 )
 
-// desperate is how many hosts that are known to be down one exchange tries when
+// maxUnhealthyPicks is how many hosts that are known to be down one exchange tries when
 // there is no other. Each costs a refused connect.
-const desperate = 16
+const maxUnhealthyPicks = 16
 
-// trials is how long a group's hosts that get nothing are left alone between two
+// probeInterval is how long a group's hosts that get nothing are left alone between two
 // looks at them.
-const trials = firstPause
+const probeInterval = minBackoff
 
 // pick returns the host to try next, nil if there is none left. Hash is what the
 // exchange goes by, 0 for nothing. Attempts from index first on were made in this
@@ -39,13 +39,13 @@ const trials = firstPause
 //
 // In a level that is in panic a host is usable unless it is unreachable: that is
 // known at first hand. A host that is leaving is none of these.
-func (g *group) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
+func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
 	p := g.plan.Load()
 	if p == nil {
 		return nil
 	}
 	if p.starved {
-		if h := g.trial(attempts); h != nil {
+		if h := g.hostToProbe(attempts); h != nil {
 			return h
 		}
 	}
@@ -56,7 +56,7 @@ func (g *group) pick(hash uint64, attempts []protocol.Attempt, first int) *Host 
 		hash = g.env.random()
 	}
 	l, b := g.place(p, hash)
-	c := chooser{group: g, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
+	c := hostPicker{hostSet: g, attempts: attempts, first: first, key: balance.Key{Hash: hash}}
 	if h := c.draw(b, p.levels[l].panic); h != nil {
 		return h
 	}
@@ -64,7 +64,7 @@ func (g *group) pick(hash uint64, attempts []protocol.Attempt, first int) *Host 
 }
 
 // place returns the level and the block that a hash, or random bits, belong to.
-func (g *group) place(p *plan, bits uint64) (int, *block) {
+func (g *hostSet) place(p *loadPlan, bits uint64) (int, *localityGroup) {
 	l := 0
 	if len(p.levels) > 1 {
 		l = p.level(pointOf(hash.Nth(bits, 1<<32)))
@@ -75,9 +75,9 @@ func (g *group) place(p *plan, bits uint64) (int, *block) {
 	return l, &g.levels[l].blocks[p.levels[l].block(pointOf(hash.Nth(bits, 1<<33)))]
 }
 
-// chooser is one choice.
-type chooser struct {
-	*group
+// hostPicker is one choice.
+type hostPicker struct {
+	*hostSet
 	attempts []protocol.Attempt
 	first    int
 	key      balance.Key
@@ -85,8 +85,8 @@ type chooser struct {
 
 // draw asks a block's balancer until it names a host that is usable and not too new,
 // or is asked too often: then it returns the last that was new, if there was one.
-func (c *chooser) draw(b *block, panics bool) *Host {
-	limit, slow := min(draws, hostDraws*len(b.hosts)), c.slow && len(b.hosts) > 1
+func (c *hostPicker) draw(b *localityGroup, panics bool) *Host {
+	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slow && len(b.hosts) > 1
 	var fresh *Host
 	for ; c.key.Draw < limit; c.key.Draw++ {
 		i := c.choose(b, c.key)
@@ -97,7 +97,7 @@ func (c *chooser) draw(b *block, panics bool) *Host {
 		if len(c.attempts) > 0 && tried(c.attempts, h) {
 			continue
 		}
-		if h.health.up() || panics && !h.health.has(unreachable|leaving) {
+		if h.health.up() || panics && !h.health.has(unreachable|reportedDraining) {
 			if slow && !c.ready(h) {
 				fresh = h
 				continue
@@ -113,8 +113,8 @@ func (c *chooser) draw(b *block, panics bool) *Host {
 
 // search looks at every host: first at those of the block, from where the balancer
 // would go on, then at all by priority.
-func (c *chooser) search(p *plan, l int, b *block) *Host {
-	s := searching{chooser: *c, now: c.env.now()}
+func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
+	s := hostSearch{hostPicker: *c, now: c.env.now()}
 	if start := c.choose(b, c.key); start >= 0 {
 		panics := p.levels[l].panic
 		if h := s.look(b.hosts[start:], panics); h != nil {
@@ -133,7 +133,7 @@ func (c *chooser) search(p *plan, l int, b *block) *Host {
 	case s.again != nil:
 		s.again.health.claim(s.now, c.trialTime()) // does nothing if it is up
 		return s.again
-	case len(c.attempts)-c.first >= desperate:
+	case len(c.attempts)-c.first >= maxUnhealthyPicks:
 		return nil
 	case s.last == nil && !s.up && measuresOf(&c.config.Failover).threshold > 0:
 		return s.down // the plan is about to be told
@@ -142,9 +142,9 @@ func (c *chooser) search(p *plan, l int, b *block) *Host {
 	}
 }
 
-// searching is a search under way.
-type searching struct {
-	chooser
+// hostSearch is a search under way.
+type hostSearch struct {
+	hostPicker
 	now   time.Duration
 	again *Host // the first of the second choice
 	last  *Host // and of the third
@@ -153,13 +153,13 @@ type searching struct {
 }
 
 // look returns the first host of the first choice.
-func (s *searching) look(hosts []*Host, panics bool) *Host {
+func (s *hostSearch) look(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
 		s.up = s.up || h.health.up()
-		if h.Config().Weight == 0 || h.health.has(leaving) || tried(s.attempts[s.first:], h) {
+		if h.Config().Weight == 0 || h.health.has(reportedDraining) || tried(s.attempts[s.first:], h) {
 			continue
 		}
-		usable := h.health.up() || h.health.due(s.now) || panics && !h.health.has(unreachable)
+		usable := h.health.up() || h.health.probeDue(s.now) || panics && !h.health.has(unreachable)
 		switch {
 		case usable && !tried(s.attempts[:s.first], h):
 			h.health.claim(s.now, s.trialTime())
@@ -175,17 +175,17 @@ func (s *searching) look(hosts []*Host, panics bool) *Host {
 	return nil
 }
 
-// trial returns a host that is due for a trial and that the plan gives nothing: how
+// hostToProbe returns a host that is due for a trial and that the plan gives nothing: how
 // else would it be known that it is back. It looks seldom.
-func (g *group) trial(attempts []protocol.Attempt) *Host {
+func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	now := g.env.now()
 	from := g.nextTrial.Load()
-	if from > int64(now) || !g.nextTrial.CompareAndSwap(from, int64(now+trials)) {
+	if from > int64(now) || !g.nextTrial.CompareAndSwap(from, int64(now+probeInterval)) {
 		return nil
 	}
 	for i := range g.levels {
 		for _, h := range g.levels[i].hosts {
-			if h.health.due(now) && !tried(attempts, h) && h.health.claim(now, g.trialTime()) {
+			if h.health.probeDue(now) && !tried(attempts, h) && h.health.claim(now, g.trialTime()) {
 				return h
 			}
 		}
@@ -195,11 +195,11 @@ func (g *group) trial(attempts []protocol.Attempt) *Host {
 
 // trialTime is how long the trial of a host that was down keeps others from it: at
 // most as long as a connect can take.
-func (d *division) trialTime() time.Duration {
+func (d *hostSets) trialTime() time.Duration {
 	if t := d.config.ConnectTimeout; t > 0 {
 		return t
 	}
-	return lastPause
+	return maxBackoff
 }
 
 func tried(attempts []protocol.Attempt, h *Host) bool {

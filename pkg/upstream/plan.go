@@ -7,28 +7,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// plan says what share of the exchanges each level of a group gets, and each block of
+// loadPlan says what share of the exchanges each level of a group gets, and each block of
 // a level. It follows Envoy's rules: a priority is up to its work while
 // Overprovisioning times its healthy part is at least 1, and what is more than that
 // goes to the next; a locality's weight counts by the same measure. Immutable.
-type plan struct {
-	levels []levelPlan
+type loadPlan struct {
+	levels []priorityLoad
 	split  bool // there is more than one level, or block
 	// starved: hosts that are down are in levels or blocks that get nothing, so that
 	// no exchange would ever find out that they are back.
 	starved bool
 }
 
-// levelPlan is the part of one level. Of random points below 2^53 the level gets
+// priorityLoad is the part of one level. Of random points below 2^53 the level gets
 // those below upTo and not below that of the level before; so do its blocks.
-type levelPlan struct {
+type priorityLoad struct {
 	upTo   uint64
 	panic  bool     // the level's health is not believed
 	blocks []uint64 // upTo of each; nil: there is one
 }
 
-// whole is the number of points: of 53 bits, so that shares are exact as floats.
-const whole = 1 << 53
+// connPool is the number of points: of 53 bits, so that shares are exact as floats.
+const connPool = 1 << 53
 
 // pointOf makes random bits a point.
 func pointOf(random uint64) uint64 { return random >> 11 }
@@ -42,14 +42,14 @@ const (
 // rounding is more than shares are wrong by because such factors as 1.4 are not exact.
 const rounding = 1e-9
 
-// measures are the rules of one cluster.
-type measures struct {
+// failoverParams are the rules of one cluster.
+type failoverParams struct {
 	factor    float64 // overprovisioning
 	threshold float64 // percent of hosts that must be healthy; below 0: none
 }
 
-func measuresOf(f *config.Failover) measures {
-	m := measures{f.Overprovisioning, f.PanicThreshold}
+func measuresOf(f *config.Failover) failoverParams {
+	m := failoverParams{f.Overprovisioning, f.PanicThreshold}
 	if m.factor == 0 {
 		m.factor = defaultOverprovisioning
 	}
@@ -59,8 +59,8 @@ func measuresOf(f *config.Failover) measures {
 	return m
 }
 
-// able is what part of its work something can do of which a part is healthy.
-func (m measures) able(up, of int) float64 {
+// capacity is what part of its work something can do of which a part is healthy.
+func (m failoverParams) capacity(up, of int) float64 {
 	if of == 0 {
 		return 0
 	}
@@ -68,18 +68,18 @@ func (m measures) able(up, of int) float64 {
 }
 
 // replan computes the plan from the counts. g.mu is held, or nobody knows g yet.
-func (g *group) replan() {
+func (g *hostSet) replan() {
 	if len(g.levels) == 0 {
 		return
 	}
 	m := measuresOf(&g.config.Failover)
-	p := &plan{levels: make([]levelPlan, len(g.levels))}
+	p := &loadPlan{levels: make([]priorityLoad, len(g.levels))}
 	shares := m.shares(g.levels, p.levels)
 	upTo := 0.0
 	p.split = len(g.levels) > 1
 	for i := range g.levels {
 		upTo += shares[i]
-		p.levels[i].upTo = uint64(math.Round(upTo * whole))
+		p.levels[i].upTo = uint64(math.Round(upTo * connPool))
 		p.levels[i].blocks = m.blocks(g.levels[i].blocks, p.levels[i].panic)
 		p.split = p.split || p.levels[i].blocks != nil
 		p.starved = p.starved || starved(&g.levels[i], shares[i], p.levels[i].blocks)
@@ -89,11 +89,11 @@ func (g *group) replan() {
 
 // shares returns what part of the exchanges each level gets, 1 in all, and marks the
 // levels that are in panic.
-func (m measures) shares(levels []level, plans []levelPlan) []float64 {
+func (m failoverParams) shares(levels []priorityLevel, plans []priorityLoad) []float64 {
 	shares := make([]float64, len(levels))
 	able, hosts := 0.0, 0
 	for i := range levels {
-		shares[i] = m.able(levels[i].up(), len(levels[i].hosts))
+		shares[i] = m.capacity(levels[i].up(), len(levels[i].hosts))
 		able += shares[i]
 		hosts += len(levels[i].hosts)
 	}
@@ -128,7 +128,7 @@ func (m measures) shares(levels []level, plans []levelPlan) []float64 {
 
 // blocks returns the points of each block of a level, nil for one. In panic, and
 // when nothing is healthy, weights alone count.
-func (m measures) blocks(blocks []block, panics bool) []uint64 {
+func (m failoverParams) blocks(blocks []localityGroup, panics bool) []uint64 {
 	if len(blocks) < 2 {
 		return nil
 	}
@@ -136,7 +136,7 @@ func (m measures) blocks(blocks []block, panics bool) []uint64 {
 	sum := 0.0
 	for i := range blocks {
 		b := &blocks[i]
-		weights[i] = float64(b.weight) * m.able(b.up, len(b.hosts))
+		weights[i] = float64(b.weight) * m.capacity(b.up, len(b.hosts))
 		sum += weights[i]
 	}
 	if panics || sum == 0 {
@@ -150,13 +150,13 @@ func (m measures) blocks(blocks []block, panics bool) []uint64 {
 	upTo := 0.0
 	for i := range weights {
 		upTo += weights[i]
-		points[i] = uint64(math.Round(upTo / sum * whole))
+		points[i] = uint64(math.Round(upTo / sum * connPool))
 	}
 	return points
 }
 
 // up returns the number of healthy hosts.
-func (l *level) up() int {
+func (l *priorityLevel) up() int {
 	n := 0
 	for i := range l.blocks {
 		n += l.blocks[i].up
@@ -165,7 +165,7 @@ func (l *level) up() int {
 }
 
 // starved reports whether hosts that are down get nothing.
-func starved(l *level, share float64, points []uint64) bool {
+func starved(l *priorityLevel, share float64, points []uint64) bool {
 	var before uint64
 	for i := range l.blocks {
 		b := &l.blocks[i]
@@ -182,13 +182,13 @@ func starved(l *level, share float64, points []uint64) bool {
 }
 
 // panics reports whether a level is in panic.
-func (g *group) panics() bool {
+func (g *hostSet) panics() bool {
 	p := g.plan.Load()
-	return p != nil && slices.ContainsFunc(p.levels, func(l levelPlan) bool { return l.panic })
+	return p != nil && slices.ContainsFunc(p.levels, func(l priorityLoad) bool { return l.panic })
 }
 
 // level returns the place of the level that a point belongs to.
-func (p *plan) level(point uint64) int {
+func (p *loadPlan) level(point uint64) int {
 	last := len(p.levels) - 1
 	for i := range last {
 		if point < p.levels[i].upTo {
@@ -199,7 +199,7 @@ func (p *plan) level(point uint64) int {
 }
 
 // block returns the place of the block that a point belongs to.
-func (l *levelPlan) block(point uint64) int {
+func (l *priorityLoad) block(point uint64) int {
 	for i, upTo := range l.blocks {
 		if point < upTo {
 			return i

@@ -17,7 +17,7 @@ import (
 //	shared      each carries many
 //	bound       each carries those of one downstream connection; the protocol may be
 //	            one that carries one at a time if connections say for whom they are
-//	byName      those for each name have a pool of one of these kinds
+//	namePool      those for each name have a pool of one of these kinds
 type pool interface {
 	// Serve and Start send x on a connection to the host. The counts of exchanges in
 	// flight are taken back when the Connection that was given x releases it. With
@@ -26,7 +26,7 @@ type pool interface {
 
 	// giveWay takes a connection that carries nothing out of the pool, nil if there
 	// is none. The caller ends it, and has its slot.
-	giveWay() ender
+	giveWay() evictedConn
 
 	// counts returns how many connections are open, and how many of them carry
 	// nothing.
@@ -46,19 +46,19 @@ func (e *notSent) Error() string { return e.err.Error() }
 // Unwrap is for the errors package.
 func (e *notSent) Unwrap() error { return e.err }
 
-// ender is a connection that is to end, and whose slot goes to somebody else.
-type ender interface{ end() }
+// evictedConn is a connection that is to end, and whose slot goes to somebody else.
+type evictedConn interface{ end() }
 
 // newPool returns a pool of the kind that a protocol and a mode ask for. One that
 // is born closed keeps no connection longer than its exchanges last.
 func newPool(b base, mode config.PoolMode, closed bool) pool {
 	switch {
 	case mode == config.Bind && (b.connector.Multiplexed() || b.host.ProxyProtocol() != 0):
-		return &bound{base: b, parts: parts[any, *tie]{isClosed: closed}}
+		return &bindPool{base: b, subpools: subpools[any, *bindEntry]{isClosed: closed}}
 	case !b.connector.Multiplexed(), mode == config.PingPong:
-		return &exclusive{base: b, isClosed: closed}
+		return &pingPongPool{base: b, isClosed: closed}
 	default:
-		return &shared{base: b, isClosed: closed}
+		return &multiplexPool{base: b, isClosed: closed}
 	}
 }
 

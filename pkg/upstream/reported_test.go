@@ -77,8 +77,8 @@ func TestAHostThatLeavesEndsWhatItHas(t *testing.T) {
 		t.Errorf("the exchange is not under way any more")
 	}
 	fails(t, c, protocol.NoHealthyHost)
-	if d := host.describe(); d.Health != HealthDown || d.Why != "leaving" {
-		t.Errorf("the host is described as %s, %s", d.Health, d.Why)
+	if d := host.describe(); d.Health != HealthDown || d.DownReasons != "leaving" {
+		t.Errorf("the host is described as %s, %s", d.Health, d.DownReasons)
 	}
 	finish(x)
 	apply(t, s, reported(config.RoundRobin, 0, 0))
@@ -98,8 +98,8 @@ func TestWhatIsSaidOfAHostIsNotUndoneByItsAnswers(t *testing.T) {
 		t.Error("a host that is said to be down is up once it passes its checks")
 	}
 	apply(t, s, reported(config.RoundRobin, 0, 1))
-	if h.health.up() || h.health.has(unfit) {
-		t.Errorf("a host that leaves is %v", ailments(h.health.ails.Load()))
+	if h.health.up() || h.health.has(reportedUnhealthy) {
+		t.Errorf("a host that leaves is %v", healthFlags(h.health.flags.Load()))
 	}
 	c.down(0)
 	apply(t, s, reported(config.RoundRobin, 0, 0))

@@ -7,7 +7,7 @@ import "github.com/weft-proxy/weft/pkg/config"
 // by one EndRetry.
 func (b *Breaker) BeginRetry() bool {
 	limit, refused := b.mostRetries()
-	if enter(&b.retries, limit) {
+	if publish(&b.retries, limit) {
 		return true
 	}
 	b.refused(refused)

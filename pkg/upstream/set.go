@@ -55,11 +55,11 @@ func (s *Set) Get(name string) *Cluster {
 	if c := s.configured[name]; c != nil {
 		return c
 	}
-	return s.cell(name)
+	return s.placeholder(name)
 }
 
-// cell returns the cell of a cluster that is not configured. s.mu is held.
-func (s *Set) cell(name string) *Cluster {
+// placeholder returns the cell of a cluster that is not configured. s.mu is held.
+func (s *Set) placeholder(name string) *Cluster {
 	if c := s.cells[name].Value(); c != nil {
 		return c
 	}
@@ -163,7 +163,7 @@ func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 			continue
 		}
 		if c == nil {
-			c = s.cell(cfg.Name) // kept alive by the change from here on
+			c = s.placeholder(cfg.Name) // kept alive by the change from here on
 		}
 		change.edits = append(change.edits, edit{cluster: c, config: cfg})
 	}

@@ -561,12 +561,12 @@ type book struct {
 	name  string
 }
 
-func (b *books) Cluster(name string, _ Levels) ClusterAccount {
+func (b *books) Cluster(name string, _ Gauges) ClusterRecorder {
 	b.opened = append(b.opened, name)
 	return &book{b, name}
 }
 
-func (b *books) Host(cluster, address string) Account {
+func (b *books) Host(cluster, address string) Recorder {
 	b.opened = append(b.opened, cluster+"/"+address)
 	return &book{b, cluster + "/" + address}
 }
@@ -575,7 +575,7 @@ func (b *book) Add(s metrics.Sum) { b.books.observed[b.name] += s.Len() }
 func (b *book) Close()            { b.books.closed = append(b.books.closed, b.name) }
 func (b *book) Count(e Event)     { b.books.events = append(b.books.events, e) }
 
-func (b *book) Reached(_ config.Priority, e Event) { b.Count(e) }
+func (b *book) LimitReached(_ config.Priority, e Event) { b.Count(e) }
 
 // account lets each place that x has passed account for it.
 func account(x *protocol.Exchange) {

@@ -11,28 +11,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// shared is a pool whose connections carry many exchanges at once. An exchange
+// multiplexPool is a pool whose connections carry many exchanges at once. An exchange
 // goes to the one with the fewest; while all are busy, one more is opened, up to
 // as many as the cluster's configuration says, and beyond that while all of them
 // carry as many as the host takes. A connect belongs to the pool and
 // not to the exchange that wanted it: whoever comes meanwhile waits for the same
 // one, each as long as it may, and nobody's impatience ends it for the others.
 //
-// A connection on which as many exchanges have begun as mostBegun allows is
+// A connection on which as many exchanges have begun as maxRequestsPerConn allows is
 // spent: it takes no more, ends with the last of them, and another is opened in its
 // place at once.
-type shared struct {
+type multiplexPool struct {
 	base
 	single bool // immutable; one connection, whatever the configuration says
 
 	// lines are those that take exchanges: a new slice for each change, made with mu
 	// held.
-	lines atomic.Pointer[[]*line]
+	lines atomic.Pointer[[]*multiplexConn]
 	turn  atomic.Uint32 // where the search for the least busy begins
 
 	mu       sync.Mutex
-	openings []*opening // guarded by mu; oldest first
-	isClosed bool       // guarded by mu
+	openings []*pendingConnect // guarded by mu; oldest first
+	isClosed bool              // guarded by mu
 	// growAt is when, by the set's clock, one connection more may be opened beside
 	// those there are; guarded by mu.
 	growAt time.Duration
@@ -49,7 +49,7 @@ const growPause = time.Second
 const tries = 3
 
 // Start is pool's.
-func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
+func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	l, err := p.attach()
 	switch {
 	case err != nil:
@@ -62,7 +62,7 @@ func (p *shared) Start(ctx context.Context, x *protocol.Exchange) error {
 }
 
 // Finish is protocol.Finisher's.
-func (p *shared) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
+func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	if p.lost(x, err) {
 		return x.RunBlocking(ctx, protocol.ServiceFunc(p.again))
 	}
@@ -70,15 +70,17 @@ func (p *shared) Finish(ctx context.Context, x *protocol.Exchange, err error) er
 }
 
 // Serve is pool's.
-func (p *shared) Serve(ctx context.Context, x *protocol.Exchange) error { return p.try(ctx, x, tries) }
+func (p *multiplexPool) Serve(ctx context.Context, x *protocol.Exchange) error {
+	return p.try(ctx, x, tries)
+}
 
 // again is Serve for an exchange whose first connection had ended.
-func (p *shared) again(ctx context.Context, x *protocol.Exchange) error {
+func (p *multiplexPool) again(ctx context.Context, x *protocol.Exchange) error {
 	return p.try(ctx, x, tries-1)
 }
 
 // try gives x up to so many connections, one after the other.
-func (p *shared) try(ctx context.Context, x *protocol.Exchange, most int) error {
+func (p *multiplexPool) try(ctx context.Context, x *protocol.Exchange, most int) error {
 	for range most {
 		l, err := p.take(ctx, x)
 		if err != nil {
@@ -94,7 +96,7 @@ func (p *shared) try(ctx context.Context, x *protocol.Exchange, most int) error 
 // lost takes note of how an exchange went on a connection, and reports whether
 // that had ended before: then the exchange is in flight at the host once more, and may
 // have another.
-func (p *shared) lost(x *protocol.Exchange, err error) bool {
+func (p *multiplexPool) lost(x *protocol.Exchange, err error) bool {
 	switch {
 	case err == nil:
 		p.host.answered()
@@ -108,7 +110,7 @@ func (p *shared) lost(x *protocol.Exchange, err error) bool {
 
 // take returns a connection that x is counted on. A panic is an error, and nothing is
 // counted then.
-func (p *shared) take(ctx context.Context, x *protocol.Exchange) (l *line, err error) {
+func (p *multiplexPool) take(ctx context.Context, x *protocol.Exchange) (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
 		if l, err := p.attach(); l != nil || err != nil {
@@ -136,13 +138,13 @@ func (p *shared) take(ctx context.Context, x *protocol.Exchange) (l *line, err e
 // join returns a connection on which x is to wait until its host takes more exchanges, or
 // one that is being opened and that x, which is pending then, waits for; neither if there
 // may be a connection with room by now.
-func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *opening, error) {
+func (p *multiplexPool) join(ctx context.Context, x *protocol.Exchange) (*multiplexConn, *pendingConnect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	switch l := p.least(); {
-	case l != nil && !l.full():
+	case l != nil && !l.atStreamLimit():
 		return nil, nil, nil
-	case l != nil && p.coming() == nil && (p.single || !p.openAnother()):
+	case l != nil && p.joinable() == nil && (p.single || !p.openAnother()):
 		ok, last := l.enter()
 		if last {
 			p.leave(l) // it carries an exchange, so it is not discarded yet
@@ -158,7 +160,7 @@ func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *openin
 	if err := p.breaker.enterPending(); err != nil {
 		return nil, nil, err
 	}
-	o := p.coming()
+	o := p.joinable()
 	if o == nil {
 		o = p.begin(false)
 	}
@@ -168,7 +170,7 @@ func (p *shared) join(ctx context.Context, x *protocol.Exchange) (*line, *openin
 
 // attach returns a connection that an exchange more is counted on, nil if there is none
 // or all are full. A panic is an error, and nothing is counted then.
-func (p *shared) attach() (l *line, err error) {
+func (p *multiplexPool) attach() (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	l = p.ready()
 	if l == nil {
@@ -182,7 +184,7 @@ func (p *shared) attach() (l *line, err error) {
 }
 
 // all returns the connections that take exchanges: not to be changed.
-func (p *shared) all() []*line {
+func (p *multiplexPool) all() []*multiplexConn {
 	if lines := p.lines.Load(); lines != nil {
 		return *lines
 	}
@@ -191,7 +193,7 @@ func (p *shared) all() []*line {
 
 // ready returns a connection that carries an exchange more, nil if there
 // is none, or all are full. In steady state it takes no lock.
-func (p *shared) ready() *line {
+func (p *multiplexPool) ready() *multiplexConn {
 	for {
 		l := p.least()
 		if l == nil {
@@ -201,7 +203,7 @@ func (p *shared) ready() *line {
 			p.retire(l)
 			continue
 		}
-		if l.full() {
+		if l.atStreamLimit() {
 			return nil
 		}
 		if l.load.Load() > 0 && p.mayGrow() {
@@ -219,7 +221,7 @@ func (p *shared) ready() *line {
 
 // least returns the connection that carries the fewest exchanges, nil if there is
 // none; of equals, each in its turn.
-func (p *shared) least() *line {
+func (p *multiplexPool) least() *multiplexConn {
 	lines := p.all()
 	switch len(lines) {
 	case 0:
@@ -228,7 +230,7 @@ func (p *shared) least() *line {
 		return lines[0]
 	}
 	turn := int(p.turn.Add(1))
-	var best *line
+	var best *multiplexConn
 	fewest := int64(0)
 	for i := range lines {
 		l := lines[(turn+i)%len(lines)]
@@ -241,18 +243,18 @@ func (p *shared) least() *line {
 
 // leave makes l take no exchange, and reports whether it is to be discarded: it
 // carries none. p.mu is held.
-func (p *shared) leave(l *line) bool {
+func (p *multiplexPool) leave(l *multiplexConn) bool {
 	p.remove(l)
 	for {
 		n := l.load.Load()
 		if n < 0 {
 			return false // it has left, and somebody else discards it
 		}
-		if !l.load.CompareAndSwap(n, n-gone) {
+		if !l.load.CompareAndSwap(n, n-closedBias) {
 			continue
 		}
-		if l.spent() {
-			p.host.countConnection(ConnectionSpent)
+		if l.maxRequestsReached() {
+			p.host.countConnection(ConnectionMaxRequests)
 			p.follow()
 		}
 		return n == 0
@@ -262,14 +264,14 @@ func (p *shared) leave(l *line) bool {
 // follow opens a connection in the place of one that is spent, ahead of the exchanges
 // that would have to wait for it. Like keepWarm it takes none from another host. p.mu is
 // held.
-func (p *shared) follow() {
-	if p.coming() == nil && len(p.all()) < p.most() {
+func (p *multiplexPool) follow() {
+	if p.joinable() == nil && len(p.all()) < p.most() {
 		_ = p.openAnother() // or whoever comes does
 	}
 }
 
 // remove takes l out of lines. p.mu is held.
-func (p *shared) remove(l *line) {
+func (p *multiplexPool) remove(l *multiplexConn) {
 	lines := p.all()
 	if i := slices.Index(lines, l); i >= 0 {
 		fewer := slices.Concat(lines[:i], lines[i+1:])
@@ -278,7 +280,7 @@ func (p *shared) remove(l *line) {
 }
 
 // retire is leave for whoever does not hold p.mu.
-func (p *shared) retire(l *line) {
+func (p *multiplexPool) retire(l *multiplexConn) {
 	p.mu.Lock()
 	over := p.leave(l)
 	p.keepWarm()
@@ -289,13 +291,13 @@ func (p *shared) retire(l *line) {
 }
 
 // isWarm reports whether there is to be a connection ahead of exchanges.
-func (p *shared) isWarm() bool {
+func (p *multiplexPool) isWarm() bool {
 	cfg := p.host.cluster.settings()
 	return cfg.Pool.Warm == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.priority == config.DefaultPriority
 }
 
 // warm opens a connection, if there is none.
-func (p *shared) warm() {
+func (p *multiplexPool) warm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keepWarm()
@@ -303,7 +305,7 @@ func (p *shared) warm() {
 
 // keepWarm is warm for whoever holds p.mu. It takes no connection from another host,
 // and nobody's turn: while max_connections is reached there is none.
-func (p *shared) keepWarm() {
+func (p *multiplexPool) keepWarm() {
 	if len(p.all()) > 0 || len(p.openings) > 0 || p.isClosed || !p.isWarm() {
 		return
 	}
@@ -314,11 +316,11 @@ func (p *shared) keepWarm() {
 }
 
 // mayGrow reports whether grow might open one connection more.
-func (p *shared) mayGrow() bool { return len(p.all()) < p.most() && !p.isOpening.Load() }
+func (p *multiplexPool) mayGrow() bool { return len(p.all()) < p.most() && !p.isOpening.Load() }
 
 // most is how many connections there may be that no limit of the host's asks for, and
 // that take exchanges.
-func (p *shared) most() int {
+func (p *multiplexPool) most() int {
 	if p.single {
 		return 1
 	}
@@ -326,7 +328,7 @@ func (p *shared) most() int {
 }
 
 // grow opens one connection more, if the cluster may have it.
-func (p *shared) grow() {
+func (p *multiplexPool) grow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mayGrow() {
@@ -336,7 +338,7 @@ func (p *shared) grow() {
 
 // openAnother opens a connection beside others, and reports false if there can be none
 // now. p.mu is held.
-func (p *shared) openAnother() bool {
+func (p *multiplexPool) openAnother() bool {
 	b := p.breaker
 	if p.isClosed || !p.host.health.up() || p.host.cluster.env.now() < p.growAt {
 		return false
@@ -350,7 +352,7 @@ func (p *shared) openAnother() bool {
 
 // giveUp makes one of several connections that always carry something end with its
 // last exchange, because another host waits for one: for each that waits, one.
-func (p *shared) giveUp(l *line) {
+func (p *multiplexPool) giveUp(l *multiplexConn) {
 	s := &p.breaker.slots
 	p.mu.Lock()
 	if len(p.all()) < 2 || l.load.Load() < 0 {
@@ -362,7 +364,7 @@ func (p *shared) giveUp(l *line) {
 		p.mu.Unlock()
 		return
 	}
-	l.givenUp = true
+	l.evicted = true
 	over := p.leave(l)
 	p.mu.Unlock()
 	if over {
@@ -370,11 +372,11 @@ func (p *shared) giveUp(l *line) {
 	}
 }
 
-// scarce reports whether connections are so few that one which carries nothing
+// slotsScarce reports whether connections are so few that one which carries nothing
 // is to end: somebody waits for its slot, or max_connections was lowered. It is
 // asked after the others can see that the connection carries nothing, or with the
 // lock held that keeps them from looking: so no wake-up is lost.
-func (b *Breaker) scarce() bool {
+func (b *Breaker) slotsScarce() bool {
 	if b.slots.waiting.Load() > 0 {
 		return true
 	}
@@ -383,11 +385,11 @@ func (b *Breaker) scarce() bool {
 }
 
 // giveWay is pool's.
-func (p *shared) giveWay() ender {
+func (p *multiplexPool) giveWay() evictedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, l := range p.all() {
-		if l.load.CompareAndSwap(0, -gone) {
+		if l.load.CompareAndSwap(0, -closedBias) {
 			p.remove(l)
 			return l
 		}
@@ -396,7 +398,7 @@ func (p *shared) giveWay() ender {
 }
 
 // counts is pool's.
-func (p *shared) counts() (open int64, idle int) {
+func (p *multiplexPool) counts() (open int64, idle int) {
 	for _, l := range p.all() {
 		if l.load.Load() == 0 {
 			idle++
@@ -406,9 +408,9 @@ func (p *shared) counts() (open int64, idle int) {
 }
 
 // roundTrip is the longest that a connection measured last; 0: none has.
-func (p *shared) roundTrip() (longest time.Duration) {
+func (p *multiplexPool) roundTrip() (longest time.Duration) {
 	for _, l := range p.all() {
-		if c, ok := l.conn.(Timed); ok {
+		if c, ok := l.conn.(RTTReporter); ok {
 			longest = max(longest, c.RTT())
 		}
 	}
@@ -417,20 +419,20 @@ func (p *shared) roundTrip() (longest time.Duration) {
 
 // swept ends the connections that carried nothing for the idle timeout, or are
 // not usable any more. It runs on the timer.
-func (p *shared) swept() {
+func (p *multiplexPool) swept() {
 	timeout, since := p.host.cluster.settings().IdleTimeout, p.sweepEvery()
 	p.mu.Lock()
-	var over []*line
+	var over []*multiplexConn
 	most := p.most() // it may have been lowered
 	for _, l := range p.all() {
 		if l.used.Swap(false) || l.load.Load() > 0 {
-			l.rested = 0
+			l.idleFor = 0
 		} else {
-			l.rested += since
+			l.idleFor += since
 		}
-		old := timeout > 0 && l.rested >= timeout && !(len(p.all()) == 1 && p.isWarm())
+		old := timeout > 0 && l.idleFor >= timeout && !(len(p.all()) == 1 && p.isWarm())
 		surplus := len(p.all()) > most && (l.limited == nil || l.load.Load() == 0)
-		if !old && !surplus && l.most == p.mostBegun() && p.isUsable(l.conn, l.rested) {
+		if !old && !surplus && l.maxRequests == p.maxRequestsPerConn() && p.isUsable(l.conn, l.idleFor) {
 			continue
 		}
 		if p.leave(l) {
@@ -448,10 +450,10 @@ func (p *shared) swept() {
 }
 
 // close is pool's.
-func (p *shared) close() {
+func (p *multiplexPool) close() {
 	p.mu.Lock()
 	p.isClosed = true
-	var idle []*line
+	var idle []*multiplexConn
 	for _, l := range p.all() {
 		if p.leave(l) {
 			idle = append(idle, l)

@@ -198,13 +198,13 @@ func TestLeastBusyThatIsUsableIsFound(t *testing.T) {
 	for turn := range uint32(3) {
 		for unusable := range 3 {
 			for _, load := range [...]int64{1, 5} {
-				p := &shared{single: true}
+				p := &multiplexPool{single: true}
 				p.turn.Store(turn)
-				var lines []*line
+				var lines []*multiplexConn
 				for i := range 3 {
 					k := &trunk{died: make(chan struct{})}
 					k.goaway.Store(i == unusable)
-					l := &line{pool: p, conn: k}
+					l := &multiplexConn{pool: p, conn: k}
 					l.load.Store(int64(3 + i))
 					lines = append(lines, l)
 				}
@@ -349,7 +349,7 @@ func TestNoTimerWithoutSharedConnections(t *testing.T) {
 	cfg.IdleTimeout = time.Second
 	share(t, cfg, func(t *testing.T, _ *trunks, s *Set, c *Cluster) {
 		armed := func() bool {
-			p := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
+			p := c.state.Load().hosts[0].lanes.Load().pool.(*multiplexPool)
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			return p.sweep.armed
@@ -487,7 +487,7 @@ func TestABusyHostGivesUpNoMoreThanIsWaitedFor(t *testing.T) {
 		for c.breakers[0].pending.Load() == 0 { // until one goes to b
 			waits = append(waits, queue(c, 0))
 		}
-		p, _ := c.state.Load().hosts[0].lanes.Load().pool.(*shared)
+		p, _ := c.state.Load().hosts[0].lanes.Load().pool.(*multiplexPool)
 		lines := func() int { return len(p.all()) }
 		if got := lines(); got != 8 {
 			t.Fatalf("a has %d connections, want 8", got)

@@ -317,7 +317,7 @@ func TestSpentConnectionsAreCounted(t *testing.T) {
 				synctest.Wait()
 			}
 			s.Close()
-			if got := counts.events[ConnectionSpent]; got != 3 {
+			if got := counts.events[ConnectionMaxRequests]; got != 3 {
 				t.Errorf("%s: %d spent connections are counted, want 3", name, got)
 			}
 		})
@@ -393,7 +393,7 @@ func BenchmarkSharedServeWithALimit(b *testing.B) {
 	for name, most := range map[string]int{"never reached": 1 << 30, "of 1024": 1024} {
 		b.Run(name, func(b *testing.B) {
 			_, c := newTrunks().web(b, spending(most, 2, "a", "b"))
-			via := &Via{Cluster: c, Protocol: config.HTTP1}
+			via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 			x := get()
 			b.ReportAllocs()
 			for b.Loop() {

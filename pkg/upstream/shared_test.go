@@ -487,7 +487,7 @@ func benchmarkShared(b *testing.B, serve func(b *testing.B, c *Cluster)) {
 
 func BenchmarkSharedServe(b *testing.B) {
 	benchmarkShared(b, func(b *testing.B, c *Cluster) {
-		via := &Via{Cluster: c, Protocol: config.HTTP1}
+		via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 		ctx := context.Background()
 		x := get()
 		for b.Loop() {
@@ -503,7 +503,7 @@ func BenchmarkSharedServe(b *testing.B) {
 func BenchmarkSharedServeParallel(b *testing.B) {
 	benchmarkShared(b, func(b *testing.B, c *Cluster) {
 		b.RunParallel(func(pb *testing.PB) {
-			via := &Via{Cluster: c, Protocol: config.HTTP1}
+			via := &ClusterPicker{Cluster: c, Protocol: config.HTTP1}
 			ctx := context.Background()
 			x := get()
 			for pb.Next() {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// EndIdle ends the connections to hosts that carry nothing and have been idle for d,
+// CloseIdle ends the connections to hosts that carry nothing and have been idle for d,
 // as if that were the idle timeout of every cluster, and returns how many. Those that
 // belong to a connection of a caller (bound) end with it. For processes that are short
 // of memory or descriptors. Exchanges that come meanwhile open what they need.
-func (s *Set) EndIdle(d time.Duration) (ended int) {
+func (s *Set) CloseIdle(d time.Duration) (ended int) {
 	s.mu.RLock()
 	clusters := make([]*Cluster, 0, len(s.configured))
 	for _, c := range s.configured {
@@ -29,7 +29,7 @@ func (s *Set) EndIdle(d time.Duration) (ended int) {
 }
 
 // endIdle ends what has been idle for d.
-func (p *exclusive) endIdle(d time.Duration) int {
+func (p *pingPongPool) endIdle(d time.Duration) int {
 	before := p.host.cluster.env.now() - d
 	p.mu.Lock()
 	n := 0
@@ -47,11 +47,11 @@ func (p *exclusive) endIdle(d time.Duration) int {
 
 // endIdle ends what has been idle for d, as far as sweeps have seen. A connection that
 // is kept ahead of exchanges stays.
-func (p *shared) endIdle(d time.Duration) int {
-	var old []*line
+func (p *multiplexPool) endIdle(d time.Duration) int {
+	var old []*multiplexConn
 	p.mu.Lock()
 	for _, l := range p.all() {
-		if l.rested < d || l.used.Load() || l.load.Load() != 0 || len(p.all()) == 1 && p.isWarm() {
+		if l.idleFor < d || l.used.Load() || l.load.Load() != 0 || len(p.all()) == 1 && p.isWarm() {
 			continue
 		}
 		if p.leave(l) {

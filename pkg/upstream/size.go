@@ -1,8 +1,8 @@
 package upstream
 
-// Size returns how many hosts the cluster has, whatever their health; 0 if it is not
+// HostCount returns how many hosts the cluster has, whatever their health; 0 if it is not
 // configured, or none is known yet.
-func (c *Cluster) Size() int {
+func (c *Cluster) HostCount() int {
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return 0
@@ -10,8 +10,8 @@ func (c *Cluster) Size() int {
 	return len(s.members())
 }
 
-// Usable returns how many of them are not down.
-func (c *Cluster) Usable() (usable int) {
+// UsableHosts returns how many of them are not down.
+func (c *Cluster) UsableHosts() (usable int) {
 	s := c.state.Load()
 	if s == nil || s.removed {
 		return 0
@@ -24,11 +24,11 @@ func (c *Cluster) Usable() (usable int) {
 	return usable
 }
 
-// Choices returns among how many hosts one exchange may choose: Size, but of a cluster of
+// EligibleHosts returns among how many hosts one exchange may choose: Size, but of a cluster of
 // type ORIGINAL_DST one, because each has its own destination.
-func (c *Cluster) Choices() int {
+func (c *Cluster) EligibleHosts() int {
 	if s := c.state.Load(); s != nil && s.destinations != nil {
 		return 1
 	}
-	return c.Size()
+	return c.HostCount()
 }

@@ -37,7 +37,7 @@ type waiter struct {
 }
 
 // take takes a slot if one is free.
-func (s *slots) take(limit int) bool { return enter(&s.open, limit) }
+func (s *slots) take(limit int) bool { return publish(&s.open, limit) }
 
 // freeSlot gives a slot back, to the oldest waiter if there is one.
 func (b *Breaker) freeSlot() {
@@ -70,7 +70,7 @@ func (s *slots) give(place *list.Element, slot bool) {
 // longest, or its slot to the oldest waiter, and reports false if there is neither. Its own
 // pool comes first; but if the oldest waiter is of a host without any connection, which
 // therefore none will be given back for, the connection is closed and its slot passed on.
-func (b *Breaker) handOver(m *member) bool {
+func (b *Breaker) handOver(m *pingPongConn) bool {
 	s := &b.slots
 	s.mu.Lock()
 	for {
@@ -151,7 +151,7 @@ func (b *Breaker) enqueue(w *waiter) (taken bool) {
 	s.mu.Lock()
 	s.waiting.Add(1)
 	taken = s.take(b.limits().MaxConnections)
-	var idle ender
+	var idle evictedConn
 	if !taken {
 		idle = b.anyIdle()
 		taken = idle != nil
@@ -184,7 +184,7 @@ func (b *Breaker) leave(w *waiter) bool {
 }
 
 // anyIdle takes an idle connection from any of the pools of the priority.
-func (b *Breaker) anyIdle() ender {
+func (b *Breaker) anyIdle() evictedConn {
 	s := b.cluster.state.Load()
 	if s.destinations != nil {
 		return s.destinations.anyIdle(b.priority)
@@ -199,7 +199,7 @@ func (b *Breaker) anyIdle() ender {
 
 // giveWay takes an idle connection from any of the host's pools of a priority, nil if
 // there is none. The caller ends it, and has its slot.
-func (h *Host) giveWay(p config.Priority) ender {
+func (h *Host) giveWay(p config.Priority) evictedConn {
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		if l.priority != p {
 			continue

@@ -260,7 +260,7 @@ func TestSlotPassesToAHostWithoutConnections(t *testing.T) {
 		defer s.Close()
 		w.refuse["b"] = true
 		x, y := begin(t, c), begin(t, c) // both at a; b is down
-		pass(lastPause)
+		pass(maxBackoff)
 		w.set(w.refuse, "b", false)
 		var waiting []<-chan *protocol.Exchange
 		for range 6 { // round robin, one trial at b among them

@@ -10,13 +10,13 @@ import (
 // ready reports whether a host that was drawn is taken: always if it is no longer
 // new, else as often as its age says. What is passed over is drawn again, so that
 // shares are as if weights were smaller, and no table is built as hosts grow old.
-func (d *division) ready(h *Host) bool {
+func (d *hostSets) ready(h *Host) bool {
 	s := &d.config.SlowStart
 	age := d.env.now() - time.Duration(h.since.Load())
 	if age >= s.Duration {
 		return true
 	}
-	return float64(pointOf(d.env.random())) < warmth(s, age)*whole
+	return float64(pointOf(d.env.random())) < warmth(s, age)*connPool
 }
 
 // warmth is the part of its weight that a host of that age has.

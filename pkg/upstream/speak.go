@@ -5,11 +5,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// speaks returns what the hosts of a cluster are spoken to in for x: what the route
+// upstreamProtocol returns what the hosts of a cluster are spoken to in for x: what the route
 // says, else the cluster, else the listener, else what the caller speaks. Requests that
 // cannot be said in that are refused with a Fault of NotImplemented: those of RPC in
 // anything else, and calls of gRPC in HTTP/1.1 unless the cluster takes them.
-func (v *Via) speaks(cfg *config.Cluster, x *protocol.Exchange) (config.Protocol, error) {
+func (v *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Exchange) (config.Protocol, error) {
 	caller := config.Protocol(x.Meta.Protocol)
 	name := v.Protocol
 	if name == "" || name == config.Auto {

@@ -35,7 +35,7 @@ func TestWhatHostsAreSpokenToIn(t *testing.T) {
 		if test.grpc {
 			x.Request.Header.Add("Content-Type", "application/grpc")
 		}
-		got, err := (&Via{Protocol: test.route, Fallback: test.proxy}).speaks(&test.cluster, x)
+		got, err := (&ClusterPicker{Protocol: test.route, Fallback: test.proxy}).upstreamProtocol(&test.cluster, x)
 		if got != test.want || (protocol.ReasonOf(err) == protocol.NotImplemented) != test.wantUnsupported {
 			t.Errorf("%s: %s, %v; want %s, not supported: %v", test.name, got, err, test.want, test.wantUnsupported)
 		}

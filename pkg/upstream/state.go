@@ -16,7 +16,7 @@ import (
 type state struct {
 	config  *config.Cluster
 	hosts   []*Host
-	all     *group   // what exchanges go to that no subset fits, and all of them if subsets is nil
+	all     *hostSet // what exchanges go to that no subset fits, and all of them if subsets is nil
 	subsets *subsets // nil: none
 
 	// Guarded by Cluster.mu: how many groups the rules have made, and the hosts in them.
@@ -25,7 +25,7 @@ type state struct {
 	removed bool // not configured any more; config is the last one
 	demand  bool // the hosts are on demand
 
-	destinations *destinations // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
+	destinations *originalDstHosts // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
 }
 
 // connectBy returns when a connect that starts now has taken too long, the zero
@@ -67,12 +67,12 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 		c.onDemand.Come()
 	}
 	for _, h := range hosts {
-		h.reckon() // what changed while the state was made
+		h.updateHealthCounts() // what changed while the state was made
 	}
 	for p := range c.breakers {
 		c.breakers[p].grantSlots() // the limit may be larger now
 	}
-	c.supervise(cfg, hosts)
+	c.configureChecks(cfg, hosts)
 	if cfg.Pool.Warm != "" {
 		c.env.start(func() { c.warm(cfg, hosts) })
 	}
@@ -85,7 +85,7 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 		c.openAccount()
 	}
 	for _, h := range hosts {
-		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode, config.DefaultPriority).(*shared); ok {
+		if p, ok := h.pool(cfg.Pool.Warm, cfg.Pool.Mode, config.DefaultPriority).(*multiplexPool); ok {
 			p.warm()
 		}
 	}
@@ -117,7 +117,7 @@ func (c *Cluster) remove() (gone []*Host) {
 	if s == nil || s.removed {
 		return nil
 	}
-	c.state.Store(&state{config: s.config, all: new(group), removed: true})
+	c.state.Store(&state{config: s.config, all: new(hostSet), removed: true})
 	c.onDemand.Come() // to find out
 	c.era.Add(1)
 	c.ledger.close()
@@ -151,7 +151,7 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 		if h := known[e.Address]; h != nil && SameTLS(cfg, old.config) && e.NoTLS == h.Config().NoTLS && e.TLS == h.Config().TLS &&
 			cfg.ProxyProtocol == old.config.ProxyProtocol {
 			if e.Target != h.Config().Target {
-				h.health.moved()
+				h.health.resetBackoff()
 			}
 			h.entry.Store(e)
 			h.tell(e.Health)

@@ -35,15 +35,15 @@ func (l *Labels) add(name, value string) {
 	l.sum += hash.Pair(name, value)
 }
 
-// brought is the labels of one exchange: those of its route, and those that filters
+// requestLabels is the labels of one exchange: those of its route, and those that filters
 // gave it, which count for more.
-type brought struct {
+type requestLabels struct {
 	route    *Labels            // nil: none
 	metadata *protocol.Metadata // nil: none
 }
 
 // count returns how many labels there are, and the sum of their hashes.
-func (b brought) count() (n int, sum uint64) {
+func (b requestLabels) count() (n int, sum uint64) {
 	if b.route != nil {
 		n, sum = len(b.route.list), b.route.sum
 	}
@@ -72,7 +72,7 @@ func (b brought) count() (n int, sum uint64) {
 }
 
 // has reports whether l is one of the labels.
-func (b brought) has(l label) bool {
+func (b requestLabels) has(l label) bool {
 	if b.metadata != nil {
 		if value, ok := b.metadata.Lookup(protocol.BalancerNamespace, l.name); ok {
 			return value == l.value
@@ -94,13 +94,13 @@ func (l *Labels) find(name string) int {
 type subsets struct {
 	bySum    map[uint64]*subset
 	count    int
-	fallback *group
+	fallback *hostSet
 }
 
 // subset is the group of the hosts that have some labels.
 type subset struct {
 	labels Labels
-	group  *group
+	group  *hostSet
 	next   *subset // with the same sum
 
 	places []int32 // of its hosts, until there is a group
@@ -108,7 +108,7 @@ type subset struct {
 
 // newSubsets divides the hosts as the selectors say: one way through the hosts for
 // each selector.
-func newSubsets(d *division, c *config.Subsets) *subsets {
+func newSubsets(d *hostSets, c *config.Subsets) *subsets {
 	s := &subsets{bySum: make(map[uint64]*subset)}
 	var all []*subset
 	var scratch Labels
@@ -117,7 +117,7 @@ func newSubsets(d *division, c *config.Subsets) *subsets {
 			if !labelsOf(&scratch, h.Config().Metadata, names) {
 				continue
 			}
-			to := s.find(brought{route: &scratch}, len(scratch.list), scratch.sum)
+			to := s.find(requestLabels{route: &scratch}, len(scratch.list), scratch.sum)
 			if to == nil {
 				to = &subset{labels: Labels{slices.Clone(scratch.list), scratch.sum}, next: s.bySum[scratch.sum]}
 				s.bySum[scratch.sum] = to
@@ -162,7 +162,7 @@ func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
 }
 
 // fallback makes the group of exchanges that no subset fits.
-func (d *division) fallback(c *config.Subsets) *group {
+func (d *hostSets) fallback(c *config.Subsets) *hostSet {
 	switch c.Fallback {
 	case config.AnyEndpoint:
 		return d.group(everyone(d.hosts))
@@ -190,7 +190,7 @@ func has(metadata, labels map[string]string) bool {
 }
 
 // find returns the subset of n labels with that sum of hashes.
-func (s *subsets) find(b brought, n int, sum uint64) *subset {
+func (s *subsets) find(b requestLabels, n int, sum uint64) *subset {
 	for to := s.bySum[sum]; to != nil; to = to.next {
 		if len(to.labels.list) == n && !slices.ContainsFunc(to.labels.list, func(l label) bool { return !b.has(l) }) {
 			return to
@@ -200,7 +200,7 @@ func (s *subsets) find(b brought, n int, sum uint64) *subset {
 }
 
 // group returns the hosts that an exchange may go to.
-func (s *state) group(b brought) *group {
+func (s *state) group(b requestLabels) *hostSet {
 	if s.subsets == nil {
 		return s.all
 	}

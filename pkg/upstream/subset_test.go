@@ -35,7 +35,7 @@ func reached(c *Cluster, route, metadata map[string]string) string {
 	labels := NewLabels(route)
 	hosts := [7]bool{}
 	for range 100 {
-		h := c.state.Load().group(brought{labels, &m}).pick(0, nil, 0)
+		h := c.state.Load().group(requestLabels{labels, &m}).pick(0, nil, 0)
 		if h == nil {
 			return "none"
 		}
@@ -128,7 +128,7 @@ func TestSubsetsHaveTheirOwnHealth(t *testing.T) {
 func TestViaServesFromTheSubsetOfItsLabels(t *testing.T) {
 	_, c := one(t, newWorld(), labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}}))
 	x := get()
-	via := &Via{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
+	via := &ClusterPicker{Cluster: c, Labels: NewLabels(map[string]string{"version": "3", "stage": "test"})}
 	if err := via.Serve(t.Context(), x); err != nil {
 		t.Fatal(err)
 	}
@@ -206,7 +206,7 @@ func TestPickDoesNotAllocate(t *testing.T) {
 	cfg := labelled(config.Subsets{Selectors: [][]string{{"version", "stage"}}})
 	cfg.SlowStart = config.SlowStart{Duration: time.Hour, MinPercent: 10}
 	_, c := one(t, newWorld(), cfg)
-	if n := testing.AllocsPerRun(100, func() { c.state.Load().group(brought{labels, &m}).pick(0, nil, 0) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { c.state.Load().group(requestLabels{labels, &m}).pick(0, nil, 0) }); n != 0 {
 		t.Errorf("a pick of a subset: %v allocations, want 0", n)
 	}
 	cfg = crowd(40, config.RingHash, func(i int, h *config.Host) { h.Priority = uint32(i % 2) })
@@ -253,7 +253,7 @@ func BenchmarkPick(b *testing.B) {
 		var m protocol.Metadata
 		b.ReportAllocs()
 		for b.Loop() {
-			if state.group(brought{labels, &m}).pick(0, nil, 0) == nil {
+			if state.group(requestLabels{labels, &m}).pick(0, nil, 0) == nil {
 				b.Fatal("no host")
 			}
 		}

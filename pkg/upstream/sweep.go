@@ -74,7 +74,7 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 
 // swept ends the connections that were idle for too long or are not usable any
 // more. It runs on the timer.
-func (p *exclusive) swept() {
+func (p *pingPongPool) swept() {
 	now := p.host.cluster.env.now()
 	for _, m := range p.expired(now) {
 		p.contain(m.discard)
@@ -86,7 +86,7 @@ func (p *exclusive) swept() {
 }
 
 // expired takes the connections that were idle for the idle timeout.
-func (p *exclusive) expired(now time.Duration) []*member {
+func (p *pingPongPool) expired(now time.Duration) []*pingPongConn {
 	timeout := p.host.cluster.settings().IdleTimeout
 	if timeout <= 0 {
 		return nil
@@ -110,8 +110,8 @@ const probeShare = 16
 // probe asks each connection that was idle at the given time whether it is still
 // usable. It takes some at a time, because asking is a system call, and
 // oldest first, because exchanges take the newest.
-func (p *exclusive) probe(now time.Duration) {
-	var batch []*member
+func (p *pingPongPool) probe(now time.Duration) {
+	var batch []*pingPongConn
 	for place := 0; ; {
 		batch = p.popAt(batch[:0], place, now)
 		if len(batch) == 0 {
@@ -137,7 +137,7 @@ func (p *exclusive) probe(now time.Duration) {
 
 // popAt appends to batch the idle connections from place on that became idle at now or
 // before: a part of the pool at a time.
-func (p *exclusive) popAt(batch []*member, place int, now time.Duration) []*member {
+func (p *pingPongPool) popAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	end := min(place+max(len(p.idle)/probeShare, 1), len(p.idle))
@@ -154,7 +154,7 @@ func (p *exclusive) popAt(batch []*member, place int, now time.Duration) []*memb
 
 // keepAt puts members back at a place, and reports false if they are wanted or the pool is
 // closed.
-func (p *exclusive) keepAt(members []*member, place int) bool {
+func (p *pingPongPool) keepAt(members []*pingPongConn, place int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.isClosed || p.isWanted() {

@@ -2,9 +2,9 @@ package upstream
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// Target returns where connections to the host go now: its address, unless that is
+// ResolvedAddress returns where connections to the host go now: its address, unless that is
 // a name whose address is found again and again (LOGICAL_DNS).
-func (h *Host) Target() string {
+func (h *Host) ResolvedAddress() string {
 	entry := h.Config()
 	if entry.Target != "" {
 		return entry.Target
@@ -12,8 +12,8 @@ func (h *Host) Target() string {
 	return h.address
 }
 
-// Resolving is a Discovery that finds hosts by their names and tells how it fares.
-type Resolving interface {
+// DNSDiscovery is a Discovery that finds hosts by their names and tells how it fares.
+type DNSDiscovery interface {
 	Discovery
 	// Names describes the names of c, each once, in the order of its hosts; none if
 	// c is not watched. Safe for concurrent use.
@@ -33,7 +33,7 @@ type NameStatus struct {
 
 // names describes the names of a cluster's hosts, if they are names.
 func (c *Cluster) names(cfg *config.Cluster) []NameStatus {
-	if d, ok := c.env.Discoveries[cfg.Type].(Resolving); ok {
+	if d, ok := c.env.Discoveries[cfg.Type].(DNSDiscovery); ok {
 		return d.Names(cfg)
 	}
 	return nil

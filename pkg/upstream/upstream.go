@@ -51,17 +51,17 @@ type Connection interface {
 	Close() error
 }
 
-// Timed is a Connection that asks its host for a sign of life now and then.
+// RTTReporter is a Connection that asks its host for a sign of life now and then.
 // stream.RTTReporter is one.
-type Timed interface {
+type RTTReporter interface {
 	Connection
 	// RTT is how long the last took to come; 0: there was none.
 	RTT() time.Duration
 }
 
-// Limited is a Connection whose host says how many exchanges it takes at once.
+// StreamLimitReporter is a Connection whose host says how many exchanges it takes at once.
 // stream.StreamLimitReporter is one.
-type Limited interface {
+type StreamLimitReporter interface {
 	Connection
 	// MaxConcurrentStreams is how many; what is more than that waits on the connection until others
 	// have ended.
@@ -96,29 +96,29 @@ type Discovery interface {
 type Meter interface {
 	// Cluster is called when the first exchange enters a cluster. What levels tell
 	// may be asked for from any goroutine, until the account is closed and after.
-	Cluster(name string, levels Levels) ClusterAccount
+	Cluster(name string, levels Gauges) ClusterRecorder
 	// Host is called when the first exchange goes to a host.
-	Host(cluster, address string) Account
+	Host(cluster, address string) Recorder
 }
 
-// Account is where a place accounts for exchanges. Add may still be called after
+// Recorder is where a place accounts for exchanges. Add may still be called after
 // Close, for exchanges that were under way.
-type Account interface {
+type Recorder interface {
 	metrics.Account
 	// Close is called once, when the place has left the configuration.
 	Close()
 }
 
-// ClusterAccount also counts what happens apart from exchanges.
-type ClusterAccount interface {
-	Account
+// ClusterRecorder also counts what happens apart from exchanges.
+type ClusterRecorder interface {
+	Recorder
 	Count(e Event)
-	// Reached counts that a limit of a priority was reached; e is one of the overflows.
-	Reached(p config.Priority, e Event)
+	// LimitReached counts that a limit of a priority was reached; e is one of the overflows.
+	LimitReached(p config.Priority, e Event)
 }
 
-// Levels are numbers of a cluster that go up and down. *Cluster has them.
-type Levels interface {
+// Gauges are numbers of a cluster that go up and down. *Cluster has them.
+type Gauges interface {
 	// InFlight returns the number of exchanges, of any priority.
 	InFlight() int64
 	// Room returns how much there is of what a limit bounds, and how much there may be;
@@ -133,22 +133,22 @@ type Event uint8
 const (
 	ConnectionOpened Event = iota
 	ConnectionClosed
-	ConnectionSpent    // as many exchanges have begun on it as may
-	ConnectFailed      // refused, unreachable or timed out
-	ConnectionOverflow // max_connections was reached: the exchange had to wait
-	PendingOverflow    // refused: max_pending_requests
-	RequestOverflow    // refused: max_requests
-	RetryOverflow      // refused: max_retries
-	BudgetOverflow     // refused: retry_budget
-	Resent             // a connection had gone stale: the request was sent again
-	HostDown           // it is not usable any more
-	HostUp             // it is usable again
-	CheckFailed        // an active check
-	HostEjected        // for how it answered
-	EjectionRefused    // too many hosts are ejected
-	Hedged             // a try was sent beside others of the same exchange
-	HedgeWon           // its answer was the caller's
-	AttemptCancelled   // nobody waits for its answer any more
+	ConnectionMaxRequests // as many exchanges have begun on it as may
+	ConnectFailed         // refused, unreachable or timed out
+	ConnectionOverflow    // max_connections was reached: the exchange had to wait
+	PendingOverflow       // refused: max_pending_requests
+	RequestOverflow       // refused: max_requests
+	RetryOverflow         // refused: max_retries
+	BudgetOverflow        // refused: retry_budget
+	Resent                // a connection had gone stale: the request was sent again
+	HostDown              // it is not usable any more
+	HostUp                // it is usable again
+	CheckFailed           // an active check
+	HostEjected           // for how it answered
+	EjectionOverflow      // too many hosts are ejected
+	Hedged                // a try was sent beside others of the same exchange
+	HedgeWon              // its answer was the caller's
+	AttemptCancelled      // nobody waits for its answer any more
 )
 
 // Options are what a Set needs of the rest of the process. Immutable.

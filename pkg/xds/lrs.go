@@ -29,7 +29,7 @@ type reporter struct {
 	target   target
 	store    *credential.Reloader
 	node     *corev3.Node
-	loads    *upstream.Loads
+	loads    *upstream.LoadReporter
 	services func() map[string]string // of clusters, as endpoints are asked for; of clusters that have another name there
 	sent     func()                   // is called for each report
 	log      *slog.Logger
@@ -191,13 +191,13 @@ func (r *reporter) follow(a *lrsv3.LoadStatsResponse) error {
 	}
 	r.log.Info("load is reported", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
 	r.interval, r.endpoints = max(every.AsDuration(), leastInterval), a.GetReportEndpointGranularity()
-	r.loads.Follow(a.GetSendAllClusters(), a.GetClusters()...)
+	r.loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
 	return nil
 }
 
 // report sends what has been asked since the last report that was sent.
 func (r *reporter) report(ctx context.Context, stream lrsv3.LoadReportingService_StreamLoadStatsClient) error {
-	load := r.loads.Take(func() {
+	load := r.loads.Collect(func() {
 		select {
 		case <-time.After(settling):
 		case <-ctx.Done():
@@ -206,7 +206,7 @@ func (r *reporter) report(ctx context.Context, stream lrsv3.LoadReportingService
 	if err := stream.Send(&lrsv3.LoadStatsRequest{ClusterStats: clusterStats(load.Clusters, r.services(), r.endpoints)}); err != nil {
 		return err // and the next stream has it
 	}
-	load.Told()
+	load.Commit()
 	r.sent()
 	return nil
 }

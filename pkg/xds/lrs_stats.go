@@ -38,7 +38,7 @@ func clusterStats(all []upstream.ClusterLoad, services map[string]string, endpoi
 			ClusterName: c.Name, ClusterServiceName: services[c.Name],
 			UpstreamLocalityStats: localityStats(c.Hosts, endpoints),
 			TotalDroppedRequests:  c.Refused,
-			LoadReportInterval:    durationpb.New(c.Over),
+			LoadReportInterval:    durationpb.New(c.Interval),
 		}
 		for _, category := range slices.Sorted(maps.Keys(c.Dropped)) {
 			n := c.Dropped[category]

@@ -158,14 +158,14 @@ func newReportRig(t *testing.T) *reportRig {
 func (r *reportRig) carry(t *testing.T, well, badly int) {
 	t.Helper()
 	for range well {
-		if err := r.cluster.CarryOn(t.Context(), upstream.Arrival{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
 			return func() error { return nil }, nil
 		}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for range badly {
-		if err := r.cluster.CarryOn(t.Context(), upstream.Arrival{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
+		if err := r.cluster.ForwardConn(t.Context(), upstream.ConnAddrs{}, 1, func(context.Context, *upstream.Host, time.Time) (func() error, error) {
 			return nil, errors.New("it cannot be reached")
 		}); err == nil {
 			t.Fatal("it can be reached")
@@ -247,7 +247,7 @@ func TestAnIntervalThatIsNoneEndsTheStream(t *testing.T) {
 func TestLoadIsAddedUpByLocalityAndPriority(t *testing.T) {
 	east, west := config.Locality{Region: "r", Zone: "east"}, config.Locality{Region: "r", Zone: "west"}
 	all := []upstream.ClusterLoad{{
-		Name: "web", Over: 1500 * time.Millisecond, Refused: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
+		Name: "web", Interval: 1500 * time.Millisecond, Refused: 3, Dropped: map[string]uint64{"b": 1, "a": 2},
 		Hosts: []upstream.HostLoad{
 			{Address: "10.0.0.1:80", Locality: west, Issued: 1, Succeeded: 1},
 			{Address: "[::1]:81", Locality: east, Issued: 2, Succeeded: 1, Failed: 1},

@@ -50,7 +50,7 @@ type Options struct {
 
 	// Loads returns what tells how much clusters were asked, which is the caller's from then
 	// on; nil: load is not reported.
-	Loads   func() *upstream.Loads
+	Loads   func() *upstream.LoadReporter
 	Metrics *metrics.Registry // nil: nothing is counted
 	Log     *slog.Logger
 }

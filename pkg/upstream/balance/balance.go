@@ -79,9 +79,9 @@ type fixed int
 
 func (f fixed) Pick(Key) int { return int(f) }
 
-// serving returns the indices of the peers with a weight above 0: nil when
+// weightedPeers returns the indices of the peers with a weight above 0: nil when
 // those are all of them, so that the usual case stores nothing.
-func serving(peers []Peer) (index []int32, count int) {
+func weightedPeers(peers []Peer) (index []int32, count int) {
 	for i := range peers {
 		if peers[i].Weight > 0 {
 			count++

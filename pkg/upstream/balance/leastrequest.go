@@ -5,12 +5,12 @@ import (
 	"sync/atomic"
 )
 
-// least draws one peer by weight and lets others challenge it; the one with the
+// leastRequest draws one peer by weight and lets others challenge it; the one with the
 // least on its hands wins. Two draws are enough to keep the longest queue short
 // (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001),
 // and unlike a search for the minimum they do not send everybody to the host that
 // was idle a moment ago.
-type least struct {
+type leastRequest struct {
 	first   *weightedRandom
 	peers   []challenger // the serving peers
 	choices int
@@ -39,11 +39,11 @@ func LeastConnection(peers []Peer, o Options) Balancer {
 }
 
 func newLeast(peers []Peer, o Options, bias float64, count func(*Load) *atomic.Int64) Balancer {
-	index, n := serving(peers)
+	index, n := weightedPeers(peers)
 	if b := few(index, n); b != nil {
 		return b
 	}
-	b := &least{
+	b := &leastRequest{
 		first:   newWeightedRandom(peers, index, n, o),
 		peers:   make([]challenger, n),
 		choices: o.choices(n),
@@ -57,7 +57,7 @@ func newLeast(peers []Peer, o Options, bias float64, count func(*Load) *atomic.I
 	return b
 }
 
-func (b *least) Pick(Key) int {
+func (b *leastRequest) Pick(Key) int {
 	best := b.first.place()
 	if !b.even && b.bias == 0 {
 		return at(b.first.index, best)
@@ -76,7 +76,7 @@ func (b *least) Pick(Key) int {
 }
 
 // lighter reports whether p has less for its weight than q.
-func (b *least) lighter(p, q *challenger) bool {
+func (b *leastRequest) lighter(p, q *challenger) bool {
 	has, than := float64(p.count.Load()), float64(q.count.Load())
 	if b.even {
 		return has < than

@@ -34,9 +34,9 @@ func (l *Load) Disconnect() { l.connections.Add(-1) }
 // Connections returns the number of connections that are open.
 func (l *Load) Connections() int64 { return l.connections.Load() }
 
-// memory is how long an observed latency counts: after so long without another its
+// decayTime is how long an observed latency counts: after so long without another its
 // weight is 1/e.
-const memory = 10 * time.Second
+const decayTime = 10 * time.Second
 
 // Observe takes note that an exchange has waited so long for its answer, now by the
 // clock that Options.Now reads. What is worse than the average takes its place at
@@ -66,7 +66,7 @@ func (l *Load) average(now time.Duration) float64 {
 		return 0
 	}
 	// Most hosts were observed a moment ago: no need to compute what is hardly less.
-	if age := now - time.Duration(l.observed.Load()); age > memory/100 {
+	if age := now - time.Duration(l.observed.Load()); age > decayTime/100 {
 		average *= decay(age)
 	}
 	return average
@@ -74,5 +74,5 @@ func (l *Load) average(now time.Duration) float64 {
 
 // decay is what is left of an observation of that age.
 func decay(age time.Duration) float64 {
-	return math.Exp(-float64(max(age, 0)) / float64(memory))
+	return math.Exp(-float64(max(age, 0)) / float64(decayTime))
 }

@@ -32,7 +32,7 @@ func TestLatencyFollowsPeaksAtOnceAndForgetsThem(t *testing.T) {
 func TestLatencyFallsWhileNothingIsObserved(t *testing.T) {
 	var l Load
 	l.Observe(0, time.Second)
-	if got := l.Latency(memory); got < 360*time.Millisecond || got > 375*time.Millisecond {
+	if got := l.Latency(decayTime); got < 360*time.Millisecond || got > 375*time.Millisecond {
 		t.Errorf("after the time of memory: %v, want 1/e of a second", got)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // 2016). Shares are right to a place or two, much better than RingHash's; when a peer
 // leaves, a few hashes of others move as well.
 func Maglev(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

@@ -11,9 +11,9 @@ type peakEWMA struct {
 	now     func() time.Duration
 }
 
-// unknown is what an exchange in flight is thought to take at a host that has not
+// defaultLatency is what an exchange in flight is thought to take at a host that has not
 // answered yet: so long that it gets no second one while others answer.
-const unknown = time.Second
+const defaultLatency = time.Second
 
 // PeakEWMA returns a balancer that draws o.ChoiceCount peers by weight and takes
 // the one with the least latency times work: Load.Latency, multiplied by the
@@ -21,7 +21,7 @@ const unknown = time.Second
 // that hosts that are equally fast are chosen in proportion to their weights. The
 // average is that of Finagle's balancer of the name.
 func PeakEWMA(peers []Peer, o Options) Balancer {
-	index, n := serving(peers)
+	index, n := weightedPeers(peers)
 	if b := few(index, n); b != nil {
 		return b
 	}
@@ -63,7 +63,7 @@ func (b *peakEWMA) Pick(Key) int {
 func cost(l *Load, now time.Duration) float64 {
 	average, work := l.average(now), float64(l.InFlight())
 	if average == 0 {
-		return float64(unknown) * work
+		return float64(defaultLatency) * work
 	}
 	return average * (work + 1)
 }

@@ -21,7 +21,7 @@ type column struct {
 // Random returns a balancer that draws peers at random, each as often as its
 // weight says.
 func Random(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

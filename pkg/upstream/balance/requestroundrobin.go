@@ -10,7 +10,7 @@ type inOrder struct {
 // exchange and goes on to the next when that one is refused: the peers stand by for
 // those before them. It does not look at weights.
 func RequestRoundRobin(peers []Peer, _ Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

@@ -40,7 +40,7 @@ const (
 // by powers of two only, so that a peer that comes or goes seldom moves points of
 // others.
 func RingHash(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

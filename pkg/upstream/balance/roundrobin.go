@@ -15,7 +15,7 @@ type roundRobin struct {
 // all begin with the first host. Further draws for an exchange are by chance: in turn,
 // the peer after a row of those that are refused would get the turns of them all.
 func RoundRobin(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

@@ -44,7 +44,7 @@ const maxTurns = 16
 // times (weights divided by their greatest common divisor). Further draws for an
 // exchange are by chance, as of RoundRobin, and by weight.
 func WeightedRoundRobin(peers []Peer, o Options) Balancer {
-	index, count := serving(peers)
+	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
 		return b
 	}

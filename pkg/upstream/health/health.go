@@ -49,8 +49,8 @@ const (
 
 const never = math.MaxInt64
 
-// Group runs checks. Safe for concurrent use.
-type Group struct {
+// Scheduler runs checks. Safe for concurrent use.
+type Scheduler struct {
 	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
 	end      context.CancelFunc
 	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
@@ -70,15 +70,15 @@ type Group struct {
 
 // NewGroup returns a group without checks. It calls panicked, which may be nil, with each
 // panic of a probe or a report.
-func NewGroup(panicked func(*protocol.PanicError)) *Group {
-	g := &Group{epoch: time.Now(), at: never, panicked: panicked}
+func NewGroup(panicked func(*protocol.PanicError)) *Scheduler {
+	g := &Scheduler{epoch: time.Now(), at: never, panicked: panicked}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
 
 // Close ends every check and waits for those that run. No report begins after it
 // has returned.
-func (g *Group) Close() {
+func (g *Scheduler) Close() {
 	g.mu.Lock()
 	g.closed = true
 	if g.timer != nil {
@@ -94,14 +94,14 @@ func (g *Group) Close() {
 // comes anywhere within the first interval, so that hosts which appeared together
 // are not asked together for ever. report is called after each check, by one
 // goroutine at a time, and must not wait.
-func (g *Group) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
+func (g *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
 	c := &Check{group: g, config: cfg, probe: p, report: report}
 	g.schedule(c, cfg.Delay)
 	return c
 }
 
 // schedule has c run after a time.
-func (g *Group) schedule(c *Check, after time.Duration) {
+func (g *Scheduler) schedule(c *Check, after time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.closed {
@@ -113,7 +113,7 @@ func (g *Group) schedule(c *Check, after time.Duration) {
 }
 
 // cancel takes c from the agenda, if it is there.
-func (g *Group) cancel(c *Check) {
+func (g *Scheduler) cancel(c *Check) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if c.place > 0 {
@@ -122,7 +122,7 @@ func (g *Group) cancel(c *Check) {
 }
 
 // arm has wake called at a time, if that is not to happen before. g.mu is held.
-func (g *Group) arm(at time.Duration) {
+func (g *Scheduler) arm(at time.Duration) {
 	if g.at <= at {
 		return
 	}
@@ -136,7 +136,7 @@ func (g *Group) arm(at time.Duration) {
 }
 
 // wake finds who is due, and sees to it that there are workers.
-func (g *Group) wake() {
+func (g *Scheduler) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.at = never
@@ -160,7 +160,7 @@ func (g *Group) wake() {
 }
 
 // staff starts workers for those who wait. g.mu is held.
-func (g *Group) staff(now time.Duration) {
+func (g *Scheduler) staff(now time.Duration) {
 	most := few
 	if g.running >= few {
 		most = g.running
@@ -180,7 +180,7 @@ func (g *Group) staff(now time.Duration) {
 }
 
 // work is what a worker does: it runs checks until none waits.
-func (g *Group) work() {
+func (g *Scheduler) work() {
 	for c := g.next(); c != nil; c = g.next() {
 		c.run()
 	}
@@ -188,7 +188,7 @@ func (g *Group) work() {
 
 // next takes the check that waits longest; nil if there is none: then the caller is
 // no worker any more.
-func (g *Group) next() *Check {
+func (g *Scheduler) next() *Check {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	c := g.first
@@ -204,7 +204,7 @@ func (g *Group) next() *Check {
 
 // Check is a host's checks. Safe for concurrent use.
 type Check struct {
-	group  *Group              // immutable
+	group  *Scheduler          // immutable
 	config *config.HealthCheck // immutable
 	probe  Probe               // immutable
 	report func(Result)        // immutable
@@ -326,7 +326,7 @@ func (c *Check) tell(r Result) {
 }
 
 // contained reports a panic, which the deferred function that calls it has recovered.
-func (g *Group) contained(recovered any) *protocol.PanicError {
+func (g *Scheduler) contained(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
 	if g.panicked != nil {
 		g.panicked(p)

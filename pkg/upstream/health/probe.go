@@ -32,9 +32,9 @@ type Connection interface {
 	Close() error
 }
 
-// New returns the probe that cfg asks for. codec is that of the protocol, for
+// NewProbe returns the probe that cfg asks for. codec is that of the protocol, for
 // heartbeats; nil for others. An error means that there is no such probe.
-func New(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
+func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
 		return &tcp{h}, nil

@@ -83,7 +83,7 @@ func TestHeartbeats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			p, err := New(&config.HealthCheck{Protocol: config.CheckDubbo}, tt.host, toy{})
+			p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckDubbo}, tt.host, toy{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -100,7 +100,7 @@ func TestHeartbeats(t *testing.T) {
 }
 
 func TestAHeartbeatEndsWithItsContext(t *testing.T) {
-	p, err := New(&config.HealthCheck{Protocol: config.CheckBolt}, &speaker{hangs: true}, toy{})
+	p, err := NewProbe(&config.HealthCheck{Protocol: config.CheckBolt}, &speaker{hangs: true}, toy{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -113,7 +113,7 @@ func TestAHeartbeatEndsWithItsContext(t *testing.T) {
 
 func TestProbesThatThereAreNot(t *testing.T) {
 	for _, p := range []config.CheckProtocol{"", "ICMP", config.CheckDubbo} {
-		if _, err := New(&config.HealthCheck{Protocol: p}, &speaker{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
+		if _, err := NewProbe(&config.HealthCheck{Protocol: p}, &speaker{}, nil); err == nil || !strings.Contains(err.Error(), string(p)) {
 			t.Errorf("New(%q) = %v, want an error that names it", p, err)
 		}
 	}

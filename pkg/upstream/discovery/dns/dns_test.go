@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-var _ upstream.Resolving = (*Discovery)(nil)
+var _ upstream.DNSDiscovery = (*Discovery)(nil)
 
 // zone is a Resolver out of a map.
 type zone struct {

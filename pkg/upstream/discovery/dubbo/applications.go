@@ -31,8 +31,8 @@ type revisionKey struct {
 
 // revision is what is known of one. It is guarded by Hub.mu.
 type revision struct {
-	services *application.Services // nil: not known yet
-	err      error                 // of the last attempt; nil: there was none, or it went well
+	services *application.MetadataInfo // nil: not known yet
+	err      error                     // of the last attempt; nil: there was none, or it went well
 }
 
 const (
@@ -48,7 +48,7 @@ const (
 var errRegistryGone = errors.New("the registry is not in use any more")
 
 // resolve makes providers of the instances that were heard of, if all can be. mu is held.
-func (h *Hub) resolve(s *subscription) {
+func (h *Discovery) resolve(s *subscription) {
 	v := *s.heard
 	s.unresolved = nil
 	revisions := make([]*revision, len(v.Instances)) // nil: the instance provides nothing
@@ -76,12 +76,12 @@ func (h *Hub) resolve(s *subscription) {
 	}
 	v.Providers = withoutDoubles(found, v.Providers)
 	v.Instances = nil
-	h.believe(s, v)
+	h.queueSnapshot(s, v)
 }
 
 // knownAt returns the providers that are known of an instance.
 func (s *subscription) knownAt(i registry.Instance) (all []registry.URL) {
-	for _, u := range s.said.Providers {
+	for _, u := range s.current.Providers {
 		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
 			all = append(all, u)
 		}
@@ -110,7 +110,7 @@ func withoutDoubles(found, others []registry.URL) []registry.URL {
 
 // revisionOf returns what is known of an instance's revision, which is fetched if that has
 // not begun. mu is held.
-func (h *Hub) revisionOf(s *session, i registry.Instance) *revision {
+func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	key := revisionKey{s, i.Application, application.Revision(i)}
 	r := h.revisions[key]
 	if r != nil {
@@ -129,7 +129,7 @@ func (h *Hub) revisionOf(s *session, i registry.Instance) *revision {
 }
 
 // forgetRevisions forgets what is known of revisions that nobody needs. mu is held.
-func (h *Hub) forgetRevisions() {
+func (h *Discovery) forgetRevisions() {
 	needed := map[revisionKey]bool{}
 	for _, s := range h.followed {
 		if s.heard == nil {
@@ -147,7 +147,7 @@ func (h *Hub) forgetRevisions() {
 }
 
 // instancesOf returns the instances of a revision that are followed. mu is held.
-func (h *Hub) instancesOf(key revisionKey) (all []registry.Instance) {
+func (h *Discovery) instancesOf(key revisionKey) (all []registry.Instance) {
 	for _, s := range h.followed {
 		if s.session == key.session && s.heard != nil {
 			all = append(all, s.instancesOf(key)...)
@@ -169,7 +169,7 @@ func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
 // come one after the other, however often some before them have failed; lists do not wait
 // for that longer than fetchIn. A turn is over before who does not answer is given up, so
 // that many dead instances leave time for those that live.
-func (h *Hub) fetch(key revisionKey, r *revision) {
+func (h *Discovery) fetch(key revisionKey, r *revision) {
 	late := time.AfterFunc(fetchIn, func() { h.late(key, r) })
 	defer late.Stop()
 	pause := firstFetchPause
@@ -185,7 +185,7 @@ func (h *Hub) fetch(key revisionKey, r *revision) {
 		}
 		from := key.session.registry
 		h.mu.Unlock()
-		var services *application.Services
+		var services *application.MetadataInfo
 		var err error
 		if needed {
 			services, err = h.fetchOnce(from, instances[attempt%len(instances)])
@@ -213,7 +213,7 @@ func (h *Hub) fetch(key revisionKey, r *revision) {
 }
 
 // late has lists wait no longer for a revision.
-func (h *Hub) late(key revisionKey, r *revision) {
+func (h *Discovery) late(key revisionKey, r *revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if r.services == nil && r.err == nil && h.life.Err() == nil {
@@ -222,7 +222,7 @@ func (h *Hub) late(key revisionKey, r *revision) {
 }
 
 // fetchOnce makes an attempt.
-func (h *Hub) fetchOnce(from registry.Registry, i registry.Instance) (*application.Services, error) {
+func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
 	if from == nil {
 		return nil, errRegistryGone
 	}
@@ -232,7 +232,7 @@ func (h *Hub) fetchOnce(from registry.Registry, i registry.Instance) (*applicati
 }
 
 // fetched takes in what became of an attempt. mu is held.
-func (h *Hub) fetched(key revisionKey, r *revision, services *application.Services, err error) {
+func (h *Discovery) fetched(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
 	if err != nil && r.err == nil && h.life.Err() == nil {
 		h.o.Log.Warn("instances cannot be used before their metadata is known, which is tried again",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)

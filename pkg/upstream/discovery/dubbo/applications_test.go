@@ -33,7 +33,7 @@ func (f *fake) sayInstances(hosts []string, all ...string) {
 	}
 	f.mu.Unlock()
 	for _, w := range watchers {
-		w.notify(registry.View{Providers: providers(w.service, hosts), Instances: instances(all...)})
+		w.notify(registry.Snapshot{Providers: providers(w.service, hosts), Instances: instances(all...)})
 	}
 	synctest.Wait()
 }
@@ -61,12 +61,12 @@ func TestInstancesOfApplicationsAreProvidersOfWhatTheirRevisionHas(t *testing.T)
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		must(t, r.hub.Subscribe(r.Context(), request("y")))
 		r.fake.sayInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
-		r.want("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
+		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
 		if got := len(r.fake.asked); got != 2 {
 			t.Errorf("metadata were asked for %d times: %v", got, r.fake.asked)
 		}
 		r.fake.sayInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
-		r.want("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
+		r.desired("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
 		if got := len(r.fake.asked); got != 2 {
 			t.Errorf("what is known was asked for again: %v", r.fake.asked)
 		}
@@ -79,9 +79,9 @@ func TestOfOneAddressTheWordOfTheApplicationCounts(t *testing.T) {
 		r.fake.say("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.sayInstances([]string{"10.0.0.1?weight=99", "10.0.0.2?weight=99"}, "10.0.0.1 a/1")
-		r.want("x=10.0.0.1,10.0.0.2")
+		r.desired("x=10.0.0.1,10.0.0.2")
 		var weights []int
-		for _, p := range r.hub.Services().Subscribed[0].Providers {
+		for _, p := range r.hub.Status().Subscribed[0].Providers {
 			weights = append(weights, p.Weight)
 		}
 		if !slices.Equal(weights, []int{10, 99}) {
@@ -98,8 +98,8 @@ func TestTheWordOfTheApplicationIsOfItsVersionAlone(t *testing.T) {
 		r.fake.metadata = map[string]string{"a/1": `{"app": "a", "services": {"x:2:dubbo": {"name": "x", "version": "2", "protocol": "dubbo", "path": "x"}}}`}
 		r.fake.mu.Unlock()
 		r.fake.sayInstances([]string{"10.0.0.1"}, "10.0.0.1 a/1")
-		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
-		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Beside) != 1 || p[0].Beside[0].Version != "2" {
+		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
+		if p := r.hub.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "" || len(p[0].Variants) != 1 || p[0].Variants[0].Version != "2" {
 			t.Errorf("the providers are %+v", p)
 		}
 	})
@@ -111,18 +111,18 @@ func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
 		r.fake.say("x")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.sayInstances(nil, "10.0.0.1 a/1")
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 
 		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // of which there are no metadata
-		r.want("x=10.0.0.1")
-		if text := r.hub.Services().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
+		r.desired("x=10.0.0.1")
+		if text := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
 			t.Errorf("it is said %q", text)
 		}
 		r.fake.publish("a/2", 10, "x")
 		<-time.After(2 * time.Second) // of the bubble: until the next attempt
 		synctest.Wait()
-		r.want("x=10.0.0.1,10.0.0.2")
-		if text := r.hub.Services().Subscribed[0].Sources[0].Error; text != "" {
+		r.desired("x=10.0.0.1,10.0.0.2")
+		if text := r.hub.Status().Subscribed[0].Sources[0].Error; text != "" {
 			t.Errorf("it is still said %q", text)
 		}
 	})
@@ -182,6 +182,6 @@ func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
 		}
 		// The turn of each comes, however often the others are tried again.
 		pass((dead/32 + 1) * 5 * time.Second)
-		r.want("x=10.0.0.1,10.9.9.8")
+		r.desired("x=10.0.0.1,10.9.9.8")
 	})
 }

@@ -97,18 +97,18 @@ func TestWhatIsDoubtedIsShown(t *testing.T) {
 		emptied := time.Now()
 		r.fake.say("x")
 		synctest.Wait()
-		source := r.hub.Services().Subscribed[0].Sources[0]
-		if !source.Emptied.Equal(emptied) || !source.Known {
+		source := r.hub.Status().Subscribed[0].Sources[0]
+		if !source.EmptySince.Equal(emptied) || !source.Received {
 			t.Errorf("the source is %+v, want it emptied at %v", source, emptied)
 		}
-		if totals := r.hub.Totals(); totals.Doubted != 1 || totals.Providers != 1 {
+		if totals := r.hub.Totals(); totals.EmptyProtected != 1 || totals.Providers != 1 {
 			t.Errorf("the totals are %+v, want one service in doubt, with one provider", totals)
 		}
-		if p := r.hub.Services().Subscribed[0].Providers[0]; !p.Kept {
+		if p := r.hub.Status().Subscribed[0].Providers[0]; !p.Retained {
 			t.Errorf("the provider is %+v, want it kept", p)
 		}
 		pass(10 * time.Minute)
-		if source = r.hub.Services().Subscribed[0].Sources[0]; !source.Emptied.IsZero() {
+		if source = r.hub.Status().Subscribed[0].Sources[0]; !source.EmptySince.IsZero() {
 			t.Errorf("the source is %+v, want no doubt any more", source)
 		}
 	})
@@ -119,10 +119,10 @@ func TestAnEmptyListIsBelievedOfARegistryThatCanTell(t *testing.T) {
 		r.fake.say("x", "10.0.0.1")
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		for w := range r.fake.watchers {
-			w.notify(registry.View{Orderly: true})
+			w.notify(registry.Snapshot{Authoritative: true})
 		}
 		synctest.Wait()
-		r.want("x=")
+		r.desired("x=")
 	})
 }
 
@@ -134,7 +134,7 @@ func TestEmptyListsAreBelievedAtOnceIfThatIsConfigured(t *testing.T) {
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.say("x")
 		synctest.Wait()
-		r.want("x=")
+		r.desired("x=")
 	})
 }
 
@@ -156,7 +156,7 @@ func TestAListThatCameAndWentWhileNobodyLookedIsNoticed(t *testing.T) {
 		close(hold)
 		must(r.T, <-subscribed)
 		synctest.Wait()
-		r.want("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
+		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.9")
 	})
 }
 
@@ -190,7 +190,7 @@ func TestWhatIsHeardWhileAChangeIsPlanned(t *testing.T) {
 		r := newRig(t, usual())
 		other := newFake()
 		hub, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.New{"fake": r.fake.open, "other": other.open},
+			Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "other": other.open},
 			Config:     usual(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
@@ -208,6 +208,6 @@ func TestWhatIsHeardWhileAChangeIsPlanned(t *testing.T) {
 		r.fake.mu.Unlock()
 		r.fake.say("x", "10.0.0.2")
 		pass(time.Second)
-		r.want("x=10.0.0.2; y=10.0.0.1")
+		r.desired("x=10.0.0.2; y=10.0.0.1")
 	})
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// entry keeps a registry as it is to be in one matter: a provider of a service, one who
+// registration keeps a registry as it is to be in one matter: a provider of a service, one who
 // calls it, or an instance of an application. While there is something to be done a
 // goroutine of its own does it, one thing after the other:
 //
@@ -17,40 +17,40 @@ import (
 //	old is not empty    unregister each
 //
 // So what replaces another is there before that is taken back.
-type entry struct {
-	session  *session  // immutable
-	presence *presence // immutable; whose instance it is; nil: it is of a URL
+type registration struct {
+	session  *session       // immutable
+	presence *localInstance // immutable; whose instance it is; nil: it is of a URL
 
 	// All guarded by Hub.mu.
-	want   matter // nil: nothing
-	before *entry // ends once want is there, or is nothing; nil: there is none
-	begun  bool   // the registry may have want
-	there  bool   // the registry said that it has want
-	old    []matter
-	err    error  // of the last attempt; nil: it went well
-	busy   bool   // the goroutine runs
-	ended  bool   // want is nil, for good
-	logged string // the error that was logged last; "": none since it went well
-	cancel context.CancelFunc
-	turned chan struct{} // closed when any of this changes
+	desired    registrable   // nil: nothing
+	before     *registration // ends once want is there, or is nothing; nil: there is none
+	begun      bool          // the registry may have want
+	registered bool          // the registry said that it has want
+	stale      []registrable
+	err        error  // of the last attempt; nil: it went well
+	busy       bool   // the goroutine runs
+	ended      bool   // want is nil, for good
+	logged     string // the error that was logged last; "": none since it went well
+	cancel     context.CancelFunc
+	turned     chan struct{} // closed when any of this changes
 }
 
-// matter is what a registry is to have. Its text tells it from others. The Hub's mu is not
+// registrable is what a registry is to have. Its text tells it from others. The Hub's mu is not
 // held when its methods are called.
-type matter interface {
+type registrable interface {
 	fmt.Stringer
 	register(ctx context.Context, r registry.Registry) error
 	unregister(ctx context.Context, r registry.Registry) error
 }
 
-// urlMatter is a URL that is to be registered.
-type urlMatter struct{ registry.URL }
+// registrableURL is a URL that is to be registered.
+type registrableURL struct{ registry.URL }
 
-func (m urlMatter) register(ctx context.Context, r registry.Registry) error {
+func (m registrableURL) register(ctx context.Context, r registry.Registry) error {
 	return r.Register(ctx, m.URL)
 }
 
-func (m urlMatter) unregister(ctx context.Context, r registry.Registry) error {
+func (m registrableURL) unregister(ctx context.Context, r registry.Registry) error {
 	return r.Unregister(ctx, m.URL)
 }
 
@@ -63,34 +63,34 @@ const (
 
 // newEntry returns an entry that wants nothing yet. It is called with mu held, as all
 // functions of entries but keep.
-func (h *Hub) newEntry(s *session) *entry {
+func (h *Discovery) newEntry(s *session) *registration {
 	s.uses++
-	return &entry{session: s, turned: make(chan struct{})}
+	return &registration{session: s, turned: make(chan struct{})}
 }
 
 // set changes the URL that is wanted; nil: nothing.
-func (h *Hub) set(e *entry, want *registry.URL) {
+func (h *Discovery) set(e *registration, want *registry.URL) {
 	if want == nil {
 		h.setMatter(e, nil)
 		return
 	}
-	h.setMatter(e, urlMatter{*want})
+	h.setMatter(e, registrableURL{*want})
 }
 
 // setMatter changes what is wanted; nil: nothing.
-func (h *Hub) setMatter(e *entry, want matter) {
-	if want != nil && e.want != nil && want.String() == e.want.String() {
+func (h *Discovery) setMatter(e *registration, want registrable) {
+	if want != nil && e.desired != nil && want.String() == e.desired.String() {
 		return
 	}
 	if e.begun {
-		e.old = append(e.old, e.want)
+		e.stale = append(e.stale, e.desired)
 	}
-	e.begun, e.there = false, false
+	e.begun, e.registered = false, false
 	if want != nil {
 		text := want.String() // Register does no harm to what is there
-		e.old = slices.DeleteFunc(e.old, func(m matter) bool { return m.String() == text })
+		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
 	}
-	e.want, e.err = want, nil
+	e.desired, e.err = want, nil
 	if e.cancel != nil {
 		e.cancel()
 	}
@@ -98,7 +98,7 @@ func (h *Hub) setMatter(e *entry, want matter) {
 }
 
 // end takes everything back; the entry is used no longer.
-func (h *Hub) end(e *entry) {
+func (h *Discovery) end(e *registration) {
 	h.set(e, nil)
 	h.endBefore(e)
 	e.ended = true
@@ -106,7 +106,7 @@ func (h *Hub) end(e *entry) {
 }
 
 // endBefore ends the entry that e replaces.
-func (h *Hub) endBefore(e *entry) {
+func (h *Discovery) endBefore(e *registration) {
 	if before := e.before; before != nil {
 		e.before = nil
 		h.end(before)
@@ -114,7 +114,7 @@ func (h *Hub) endBefore(e *entry) {
 }
 
 // work starts the goroutine if there is something to be done.
-func (h *Hub) work(e *entry) {
+func (h *Discovery) work(e *registration) {
 	e.turn()
 	if e.busy || !h.running || e.session.registry == nil {
 		if e.ended && !e.busy {
@@ -123,48 +123,48 @@ func (h *Hub) work(e *entry) {
 		return
 	}
 	e.busy = true
-	h.tasks.Go(func() { h.keep(e) })
+	h.tasks.Go(func() { h.reconcileRegistration(e) })
 }
 
 // release gives back the session of an entry that has ended.
-func (h *Hub) release(e *entry) {
+func (h *Discovery) release(e *registration) {
 	e.ended = false
 	h.leave(e.session)
-	h.vanish(e)
+	h.forgetInstance(e)
 }
 
-func (e *entry) turn() {
+func (e *registration) turn() {
 	close(e.turned)
 	e.turned = make(chan struct{})
 }
 
 // settled reports whether the registry is as it is to be.
-func (e *entry) settled() bool {
-	if e.want == nil {
-		return len(e.old) == 0
+func (e *registration) settled() bool {
+	if e.desired == nil {
+		return len(e.stale) == 0
 	}
-	return e.there
+	return e.registered
 }
 
 // step is a thing to be done.
 type step struct {
-	what     matter
+	what     registrable
 	register bool
 }
 
 // next returns what is to be done; false: nothing.
-func (e *entry) next() (step, bool) {
+func (e *registration) next() (step, bool) {
 	switch {
-	case e.want != nil && !e.there:
-		return step{e.want, true}, true
-	case len(e.old) > 0:
-		return step{e.old[0], false}, true
+	case e.desired != nil && !e.registered:
+		return step{e.desired, true}, true
+	case len(e.stale) > 0:
+		return step{e.stale[0], false}, true
 	}
 	return step{}, false
 }
 
-// keep does what is to be done, until nothing is.
-func (h *Hub) keep(e *entry) {
+// reconcileRegistration does what is to be done, until nothing is.
+func (h *Discovery) reconcileRegistration(e *registration) {
 	pause := firstPause
 	for {
 		h.mu.Lock()
@@ -189,7 +189,7 @@ func (h *Hub) keep(e *entry) {
 		h.mu.Lock()
 		e.cancel = nil
 		wait := e.note(s, err)
-		if e.there {
+		if e.registered {
 			h.endBefore(e)
 		}
 		h.logStep(e, s, err, wait)
@@ -211,7 +211,7 @@ func (h *Hub) keep(e *entry) {
 	}
 }
 
-func (h *Hub) do(ctx context.Context, e *entry, s step) error {
+func (h *Discovery) do(ctx context.Context, e *registration, s step) error {
 	if s.register {
 		return s.what.register(ctx, e.session.registry)
 	}
@@ -221,37 +221,37 @@ func (h *Hub) do(ctx context.Context, e *entry, s step) error {
 }
 
 // logStep tells of what is refused, once, and of what was and is there now. mu is held.
-func (h *Hub) logStep(e *entry, s step, err error, again bool) {
+func (h *Discovery) logStep(e *registration, s step, err error, again bool) {
 	switch {
 	case h.life.Err() != nil:
 	case again && e.logged != err.Error():
 		e.logged = err.Error()
-		h.o.Log.Warn("a registry does not take a URL, which is tried again", logRegistry, e.session.key.String(), logURL, shown(s.what), logError, err)
+		h.o.Log.Warn("a registry does not take a URL, which is tried again", logRegistry, e.session.key.String(), logURL, redact(s.what), logError, err)
 	case err == nil && s.register && e.logged != "":
 		e.logged = ""
-		h.o.Log.Info("a registry has taken a URL", logRegistry, e.session.key.String(), logURL, shown(s.what))
+		h.o.Log.Info("a registry has taken a URL", logRegistry, e.session.key.String(), logURL, redact(s.what))
 	}
 }
 
 // note takes in what became of a step, and returns whether it is to be tried again after
 // a while.
-func (e *entry) note(s step, err error) (wait bool) {
+func (e *registration) note(s step, err error) (wait bool) {
 	text := s.what.String()
-	current := e.want != nil && e.want.String() == text
+	current := e.desired != nil && e.desired.String() == text
 	switch {
 	case s.register && current:
 		if e.err = err; err == nil {
-			e.there = true
+			e.registered = true
 		}
 		wait = err != nil
 	case !s.register:
 		// An error, too, leaves nothing to be done: the registry has no such wish any more.
-		e.old = slices.DeleteFunc(e.old, func(m matter) bool { return m.String() == text })
-		if e.want == nil {
+		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
+		if e.desired == nil {
 			e.err = err
 		}
 		if current { // it was wanted again while it was taken back
-			e.there = false
+			e.registered = false
 		}
 	}
 	e.turn()

@@ -14,29 +14,29 @@ import (
 
 // announced is what a fake was told of instances.
 type announced struct {
-	there map[string]*registry.Announcement // by application and address
+	there map[string]*registry.InstanceRegistration // by application and address
 	calls []string
 	takes time.Duration // of each announcement
 	odd   string        // an interface that no announcement can have as a name; "": none
 }
 
-// Announce waits while the registry is away, as Register does.
-func (f *fake) Announce(ctx context.Context, a *registry.Announcement) error {
+// RegisterInstance waits while the registry is away, as Register does.
+func (f *fake) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	<-time.After(f.announced.takes)
-	err := f.take(ctx, func() {
+	err := f.accept(ctx, func() {
 		if f.announced.there == nil {
-			f.announced.there = map[string]*registry.Announcement{}
+			f.announced.there = map[string]*registry.InstanceRegistration{}
 		}
 		f.announced.there[a.Instance.Application+" "+a.Instance.Name()] = a
 		f.announced.calls = append(f.announced.calls, "+"+a.Instance.Application+" "+strings.Join(servicesOf(a), ","))
 	})
 	if err == nil && slices.Contains(a.Interfaces, f.announced.odd) {
-		return &registry.UnlistedError{Application: a.Instance.Application, Interfaces: []string{f.announced.odd}, Err: errors.New("it is odd")}
+		return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: []string{f.announced.odd}, Err: errors.New("it is odd")}
 	}
 	return err
 }
 
-func (f *fake) Retract(_ context.Context, i registry.Instance) error {
+func (f *fake) UnregisterInstance(_ context.Context, i registry.Instance) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.announced.there, i.Application+" "+i.Name())
@@ -56,11 +56,11 @@ func (f *fake) instances() (all []string) {
 }
 
 // servicesOf returns what an instance provides.
-func servicesOf(a *registry.Announcement) []string {
+func servicesOf(a *registry.InstanceRegistration) []string {
 	var info struct {
 		Services map[string]struct{} `json:"services"`
 	}
-	if err := json.Unmarshal(a.Provided, &info); err != nil {
+	if err := json.Unmarshal(a.MetadataInfo, &info); err != nil {
 		panic(err)
 	}
 	var names []string

@@ -41,7 +41,7 @@ type fake struct {
 
 type fakeWatcher struct {
 	service registry.Service
-	notify  func(registry.View)
+	notify  func(registry.Snapshot)
 }
 
 func newFake() *fake {
@@ -76,15 +76,15 @@ func (f *fake) set(away bool, refusal error) {
 }
 
 func (f *fake) Register(ctx context.Context, u registry.URL) error {
-	return f.take(ctx, func() {
+	return f.accept(ctx, func() {
 		f.there[u.String()] = true
 		f.calls = append(f.calls, "+"+brief(u))
 	})
 }
 
-// take waits while the registry is away, and does what it is asked for unless it refuses
+// accept waits while the registry is away, and does what it is asked for unless it refuses
 // that. do is called with mu held.
-func (f *fake) take(ctx context.Context, do func()) error {
+func (f *fake) accept(ctx context.Context, do func()) error {
 	for {
 		f.mu.Lock()
 		away, refusal, turned := f.away, f.refusal, f.turned
@@ -120,7 +120,7 @@ func (f *fake) Unregister(_ context.Context, u registry.URL) error {
 	return nil
 }
 
-func (f *fake) Subscribe(s registry.Service, notify func(registry.View)) (stop func()) {
+func (f *fake) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	w := &fakeWatcher{s, notify}
 	f.mu.Lock()
 	f.watchers[w] = true
@@ -144,15 +144,15 @@ func (f *fake) say(iface string, providers ...string) {
 // tell tells those who watch an interface; "": all.
 func (f *fake) tell(iface string) {
 	type call struct {
-		notify func(registry.View)
-		view   registry.View
+		notify func(registry.Snapshot)
+		view   registry.Snapshot
 	}
 	var calls []call
 	f.mu.Lock()
 	for w := range f.watchers {
 		list, known := f.lists[w.service.Interface]
 		if !f.away && known && (iface == "" || iface == w.service.Interface) {
-			calls = append(calls, call{w.notify, registry.View{Providers: providers(w.service, list)}})
+			calls = append(calls, call{w.notify, registry.Snapshot{Providers: providers(w.service, list)}})
 		}
 	}
 	f.mu.Unlock()
@@ -239,7 +239,7 @@ func (f *fake) registered() (all []string) {
 type rig struct {
 	*testing.T
 	fake *fake
-	hub  *dubbo.Hub
+	hub  *dubbo.Discovery
 	log  *slog.Logger // of the next Hub; nil: none
 	end  func()       // ends Run
 
@@ -261,13 +261,13 @@ func usual() config.DubboRegistry {
 	return config.DubboRegistry{Enable: true, Host: "10.1.1.1", ServerPort: 20080}
 }
 
-func (r *rig) newHub(c config.DubboRegistry) *dubbo.Hub {
+func (r *rig) newHub(c config.DubboRegistry) *dubbo.Discovery {
 	log := r.log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	hub, err := dubbo.New(dubbo.Options{
-		Registries: map[string]registry.New{"fake": r.fake.open, "memory": r.fake.open},
+		Registries: map[string]registry.OpenFunc{"fake": r.fake.open, "memory": r.fake.open},
 		Config:     c,
 		Apply:      r.apply,
 		Log:        log,
@@ -350,7 +350,7 @@ func (r *rig) inForce() string {
 	return strings.Join(parts, "; ")
 }
 
-func (r *rig) want(want string) {
+func (r *rig) desired(want string) {
 	r.Helper()
 	if got := r.inForce(); got != want {
 		r.Errorf("in force: %q, want %q", got, want)

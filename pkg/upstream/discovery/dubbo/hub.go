@@ -44,10 +44,10 @@ var (
 	errNotBefore = errors.New("no answer yet")
 )
 
-// Hub publishes and follows services, and keeps clusters and routes as registries say.
+// Discovery publishes and follows services, and keeps clusters and routes as registries say.
 // Its methods may be called at once. What is asked for before Run is done by Run, and
 // waited for.
-type Hub struct {
+type Discovery struct {
 	o     Options       // immutable
 	host  string        // immutable; what is published
 	wake  chan struct{} // there is something for the loop
@@ -62,21 +62,21 @@ type Hub struct {
 	fetches chan struct{} // one for each fetch of metadata that has its turn
 
 	mu        sync.Mutex
-	running   bool                          // guarded by mu, as all that follows
-	withdrawn bool                          // nothing is published any more
-	over      bool                          // nothing is asked for any more: what was is in the state file
-	last      time.Time                     // see stamp
-	sessions  map[sessionKey]*session       //
-	published map[identity]*publication     //
-	presences map[presenceKey]*presence     // see presence.go
-	followed  map[identity]*subscription    //
-	services  map[registry.Service]*service // those with a subscription, or still in force
-	dirty     map[*service]struct{}         // to be planned
-	timed     map[*service]time.Time        // to be planned then
-	starts    []*subscription               // to be begun
-	stops     []func()                      // to be called
-	pace      time.Time                     // no change is begun before
-	progress  chan struct{}                 // closed when services have come into force, or have not
+	running   bool                           // guarded by mu, as all that follows
+	withdrawn bool                           // nothing is published any more
+	over      bool                           // nothing is asked for any more: what was is in the state file
+	last      time.Time                      // see stamp
+	sessions  map[sessionKey]*session        //
+	published map[identity]*publication      //
+	presences map[presenceKey]*localInstance // see presence.go
+	followed  map[identity]*subscription     //
+	services  map[registry.Service]*service  // those with a subscription, or still in force
+	dirty     map[*service]struct{}          // to be planned
+	timed     map[*service]time.Time         // to be planned then
+	starts    []*subscription                // to be begun
+	stops     []func()                       // to be called
+	notBefore time.Time                      // no change is begun before
+	progress  chan struct{}                  // closed when services have come into force, or have not
 	saving    saving
 	revisions map[revisionKey]*revision // of applications; see applications.go
 	sweepAt   int                       // how many of them there are to be before some are forgotten
@@ -84,17 +84,17 @@ type Hub struct {
 
 // publication is a service that is provided here.
 type publication struct {
-	wish     *wish
+	wish     *spec
 	since    time.Time
-	entry    *entry             // of its URL; wants nothing if it is published by the instance alone
-	presence *presence          // nil: it is not published by an instance
-	offer    *application.Offer // of the presence's metadata
+	entry    *registration            // of its URL; wants nothing if it is published by the instance alone
+	presence *localInstance           // nil: it is not published by an instance
+	offer    *application.ServiceInfo // of the presence's metadata
 }
 
 // New returns a Hub that knows what the state file says: Overlay has what is to be in
 // force from the beginning. An error is one of the configuration; a state file that
 // cannot be read is put aside and logged.
-func New(o Options) (*Hub, error) {
+func New(o Options) (*Discovery, error) {
 	fill(&o.Config)
 	for i := range o.Config.Registries {
 		s := &o.Config.Registries[i]
@@ -109,14 +109,14 @@ func New(o Options) (*Hub, error) {
 	if strings.ContainsAny(host, " /?&@\n") {
 		return nil, &FieldError{"host", fmt.Sprintf("%q (of the configuration, or of %s) is no address", clip(host), hostVariable)}
 	}
-	h := &Hub{
+	h := &Discovery{
 		o:         o,
 		host:      host,
 		wake:      make(chan struct{}, 1),
 		ended:     make(chan struct{}),
 		sessions:  map[sessionKey]*session{},
 		published: map[identity]*publication{},
-		presences: map[presenceKey]*presence{},
+		presences: map[presenceKey]*localInstance{},
 		followed:  map[identity]*subscription{},
 		services:  map[registry.Service]*service{},
 		dirty:     map[*service]struct{}{},
@@ -148,7 +148,7 @@ func fill(c *config.DubboRegistry) {
 
 // stamp returns the time, later each time by a millisecond at least: it is in URLs, so
 // that what is registered again is told from what is just being taken back. mu is held.
-func (h *Hub) stamp() time.Time {
+func (h *Discovery) stamp() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	if !now.After(h.last) {
 		now = h.last.Add(time.Millisecond)
@@ -158,21 +158,21 @@ func (h *Hub) stamp() time.Time {
 }
 
 // poke has the loop look what there is to do.
-func (h *Hub) poke() {
+func (h *Discovery) poke() {
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
 }
 
-func (h *Hub) sessionChanged() {
+func (h *Discovery) sessionChanged() {
 	h.turned.Store(true)
 	h.poke()
 }
 
 // Run publishes, follows and applies until ctx ends, and then ends all sessions. It
 // returns when all that it started has ended. It is called once. The error is always nil.
-func (h *Hub) Run(ctx context.Context) error {
+func (h *Discovery) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
 	h.begin(life)
@@ -192,7 +192,7 @@ func (h *Hub) Run(ctx context.Context) error {
 }
 
 // begin opens the sessions and starts what was asked for before.
-func (h *Hub) begin(life context.Context) {
+func (h *Discovery) begin(life context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.life, h.running = life, true
@@ -211,12 +211,12 @@ func (h *Hub) begin(life context.Context) {
 		h.work(s.consumer)
 	}
 	for _, s := range h.services {
-		h.mark(s)
+		h.markDirty(s)
 	}
 }
 
 // finish ends the sessions, and waits for all that has been started.
-func (h *Hub) finish() {
+func (h *Discovery) finish() {
 	h.mu.Lock()
 	h.running = false
 	stops := h.stops
@@ -239,7 +239,7 @@ func (h *Hub) finish() {
 }
 
 // loop begins and ends subscriptions, and settles what has changed.
-func (h *Hub) loop(ctx context.Context) {
+func (h *Discovery) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -253,13 +253,13 @@ func (h *Hub) loop(ctx context.Context) {
 			h.logSessions()
 		}
 		h.follow()
-		timer.Reset(h.settle(ctx))
+		timer.Reset(h.reconcile(ctx))
 	}
 }
 
 // follow begins and ends subscriptions. Registries may call back meanwhile: mu is not
 // held.
-func (h *Hub) follow() {
+func (h *Discovery) follow() {
 	h.mu.Lock()
 	starts, stops := h.starts, h.stops
 	h.starts, h.stops = nil, nil
@@ -274,7 +274,7 @@ func (h *Hub) follow() {
 		if r == nil || over {
 			continue
 		}
-		stop := r.Subscribe(s.wish.id.service, func(v registry.View) { h.hear(s, v) })
+		stop := r.Subscribe(s.wish.id.service, func(v registry.Snapshot) { h.onSnapshot(s, v) })
 		h.mu.Lock()
 		s.stop = stop
 		over = s.over
@@ -286,11 +286,11 @@ func (h *Hub) follow() {
 }
 
 // Publish makes a service known as provided here. It returns when the registry has it;
-// with an error that is ErrKept the registry could not be told yet, and will be. What
+// with an error that is ErrPending the registry could not be told yet, and will be. What
 // was published before with the same registry and service is replaced. A *FieldError
 // says what is wrong with the request, of which nothing was done.
-func (h *Hub) Publish(ctx context.Context, r Request) error {
-	w, err := h.read(r, providing)
+func (h *Discovery) Publish(ctx context.Context, r Request) error {
+	w, err := h.read(r, opPublish)
 	if err != nil {
 		return err
 	}
@@ -313,19 +313,19 @@ func (h *Hub) Publish(ctx context.Context, r Request) error {
 		h.published[w.id] = p
 	}
 	if p.wish == nil || !reflect.DeepEqual(p.wish.Request, w.Request) {
-		h.save(soon)
+		h.save(saveSoon)
 	}
 	p.wish = w
 	if !h.withdrawn {
-		h.say(p)
+		h.publish(p)
 	}
 	goals, ending := p.goals(), h.withdrawn
 	h.mu.Unlock()
 	if ending {
-		return fmt.Errorf("%w: %w", ErrKept, errEnding)
+		return fmt.Errorf("%w: %w", ErrPending, errEnding)
 	}
 	if err := h.waitAll(ctx, goals); err != nil {
-		return fmt.Errorf("%w: %w", ErrKept, err)
+		return fmt.Errorf("%w: %w", ErrPending, err)
 	}
 	return nil
 }
@@ -347,7 +347,7 @@ func full(known bool, there int) error {
 
 // usable returns what is wrong with the registry of a session that is not open yet; nil:
 // nothing that would show now. mu is held.
-func (h *Hub) usable(key sessionKey) error {
+func (h *Discovery) usable(key sessionKey) error {
 	if h.over {
 		return errEnding
 	}
@@ -368,7 +368,7 @@ func (h *Hub) usable(key sessionKey) error {
 }
 
 // wait waits until a goal is met, or its entry has failed, for answerWait at most.
-func (h *Hub) wait(ctx context.Context, g goal) error {
+func (h *Discovery) wait(ctx context.Context, g goal) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, errNotBefore)
 	defer cancel()
 	for {
@@ -392,7 +392,7 @@ func (h *Hub) wait(ctx context.Context, g goal) error {
 }
 
 // waitAll waits for goals, and returns why the first is not met that is not.
-func (h *Hub) waitAll(ctx context.Context, goals []goal) error {
+func (h *Discovery) waitAll(ctx context.Context, goals []goal) error {
 	for _, g := range goals {
 		if err := h.wait(ctx, g); err != nil {
 			return err
@@ -401,10 +401,10 @@ func (h *Hub) waitAll(ctx context.Context, goals []goal) error {
 	return nil
 }
 
-// Unpublish takes back Publish. It is ErrUnknown if there is nothing to be taken back; any
+// Unpublish takes back Publish. It is ErrNotFound if there is nothing to be taken back; any
 // other error says why the registry may still have the service for a while.
-func (h *Hub) Unpublish(ctx context.Context, r Request) error {
-	w, err := h.read(r, ending)
+func (h *Discovery) Unpublish(ctx context.Context, r Request) error {
+	w, err := h.read(r, opRemove)
 	if err != nil {
 		return err
 	}
@@ -416,15 +416,15 @@ func (h *Hub) Unpublish(ctx context.Context, r Request) error {
 	}
 	if p == nil {
 		h.mu.Unlock()
-		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrUnknown)
+		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
 	}
 	delete(h.published, w.id)
 	goals := []goal{{p.entry, p.entry.settled}}
 	if p.presence != nil {
-		goals = append(goals, h.depart(p))
+		goals = append(goals, h.leaveInstance(p))
 	}
 	h.end(p.entry)
-	h.save(soon)
+	h.save(saveSoon)
 	h.mu.Unlock()
 	if err := h.waitAll(ctx, goals); err != nil {
 		return fmt.Errorf("the registry may still have it: %w", err)
@@ -437,8 +437,8 @@ func (h *Hub) Unpublish(ctx context.Context, r Request) error {
 // registry: then without an error, and the providers come when it answers. A *FieldError
 // says what is wrong with the request, of which nothing was done; any other error says
 // why it is not in force, which is tried again.
-func (h *Hub) Subscribe(ctx context.Context, r Request) error {
-	w, err := h.read(r, calling)
+func (h *Discovery) Subscribe(ctx context.Context, r Request) error {
+	w, err := h.read(r, opSubscribe)
 	if err != nil {
 		return err
 	}
@@ -452,17 +452,17 @@ func (h *Hub) Subscribe(ctx context.Context, r Request) error {
 		return err
 	}
 	s := h.subscribe(w)
-	h.mark(s.service)
+	h.markDirty(s.service)
 	asked := s.service.asked
 	h.mu.Unlock()
 	return h.inForce(ctx, s.service, asked)
 }
 
-// Unsubscribe takes back Subscribe, and returns when that is in force. It is ErrUnknown if
+// Unsubscribe takes back Subscribe, and returns when that is in force. It is ErrNotFound if
 // there is nothing to be taken back; any other error says why it is not in force, which is
 // tried again.
-func (h *Hub) Unsubscribe(ctx context.Context, r Request) error {
-	w, err := h.read(r, ending)
+func (h *Discovery) Unsubscribe(ctx context.Context, r Request) error {
+	w, err := h.read(r, opRemove)
 	if err != nil {
 		return err
 	}
@@ -474,18 +474,18 @@ func (h *Hub) Unsubscribe(ctx context.Context, r Request) error {
 	}
 	if s == nil {
 		h.mu.Unlock()
-		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrUnknown)
+		return fmt.Errorf("%s at %s: %w", w.id.service, w.session, ErrNotFound)
 	}
 	h.unsubscribe(s)
-	h.save(soon)
-	h.mark(s.service)
+	h.save(saveSoon)
+	h.markDirty(s.service)
 	asked := s.service.asked
 	h.mu.Unlock()
 	return h.inForce(ctx, s.service, asked)
 }
 
 // inForce waits until what was asked of a service is in force, or has failed.
-func (h *Hub) inForce(ctx context.Context, s *service, asked uint64) error {
+func (h *Discovery) inForce(ctx context.Context, s *service, asked uint64) error {
 	for {
 		h.mu.Lock()
 		done, failed, err, progress := s.done, s.failed, s.err, h.progress
@@ -506,16 +506,16 @@ func (h *Hub) inForce(ctx context.Context, s *service, asked uint64) error {
 	}
 }
 
-// Withdraw takes back what is published, without forgetting it for the next start, and
+// UnregisterAll takes back what is published, without forgetting it for the next start, and
 // waits for callers to notice, as the configuration says, or until ctx ends; not if no
 // registry could be told. Nothing is published after that.
-func (h *Hub) Withdraw(ctx context.Context) {
+func (h *Discovery) UnregisterAll(ctx context.Context) {
 	h.mu.Lock()
 	h.withdrawn = true
-	entries := make([]*entry, 0, len(h.published))
-	withdraw := func(e *entry) {
+	entries := make([]*registration, 0, len(h.published))
+	withdraw := func(e *registration) {
 		for ; e != nil; e = e.before {
-			if h.set(e, nil); len(e.old) > 0 { // else it has never been there
+			if h.set(e, nil); len(e.stale) > 0 { // else it has never been there
 				entries = append(entries, e)
 			}
 		}

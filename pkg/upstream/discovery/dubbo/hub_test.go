@@ -25,15 +25,15 @@ func TestWhatIsSubscribedToComesIntoForceAsTheRegistrySays(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the call took %v, of which the registry nothing", took)
 		}
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 		r.fake.say("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		r.want("x=10.0.0.1,10.0.0.2")
+		r.desired("x=10.0.0.1,10.0.0.2")
 		r.fake.say("x", "10.0.0.2")
 		synctest.Wait()
-		r.want("x=10.0.0.2")
+		r.desired("x=10.0.0.2")
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
-		r.want("")
+		r.desired("")
 		synctest.Wait()
 		if n := len(r.fake.watchers); n != 0 || r.fake.closed != 1 {
 			t.Errorf("%d are watched, %d sessions are closed; want none and one", n, r.fake.closed)
@@ -47,9 +47,9 @@ func TestServicesAreToldApart(t *testing.T) {
 			r.fake.say("x", "10.0.0.1")
 			must(t, r.hub.Subscribe(r.Context(), request(s)))
 		}
-		r.want("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		r.desired("g/x:1=10.0.0.1; g/x=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
 		must(t, r.hub.Unsubscribe(r.Context(), request("g/x")))
-		r.want("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
+		r.desired("g/x:1=10.0.0.1; x:1=10.0.0.1; x=10.0.0.1")
 	})
 }
 
@@ -62,13 +62,13 @@ func TestSubscribingWhileTheRegistryIsAway(t *testing.T) {
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("the call took %v, want the three seconds that an answer is waited for", took)
 		}
-		r.want("x=")
+		r.desired("x=")
 		if totals := r.hub.Totals(); totals.Unanswered != 1 || totals.Connected != 0 {
 			t.Errorf("the totals are %+v, want one service without an answer, and no connection", totals)
 		}
 		r.fake.set(false, nil)
 		synctest.Wait()
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 	})
 }
 
@@ -87,7 +87,7 @@ func TestPublishing(t *testing.T) {
 		if got, want := r.fake.calls, []string{"+dubbo g/x:1#get", "+dubbo g/x:1#get,set", "-dubbo g/x:1#get", "+dubbo y#get"}; !slices.Equal(got, want) {
 			t.Errorf("the registry was told %q, want %q", got, want)
 		}
-		p := r.hub.Services().Published[0]
+		p := r.hub.Status().Published[0]
 		for _, part := range []string{"dubbo://10.1.1.1:20080/x?", "group=g", "version=1", "methods=get,set", "application=shop", "side=provider", "weight=7", "generic=true"} {
 			if !strings.Contains(p.URL, part) {
 				t.Errorf("the URL %s lacks %s", p.URL, part)
@@ -103,7 +103,7 @@ func TestPublishing(t *testing.T) {
 		if got := strings.Join(r.fake.registered(), " "); got != "y#get" && got != "dubbo y#get" {
 			t.Errorf("registered: %q, want y alone", got)
 		}
-		if err := r.hub.Unpublish(r.Context(), request("g/x:1")); !errors.Is(err, dubbo.ErrUnknown) {
+		if err := r.hub.Unpublish(r.Context(), request("g/x:1")); !errors.Is(err, dubbo.ErrNotFound) {
 			t.Errorf("again: %v, want ErrUnknown", err)
 		}
 	})
@@ -117,7 +117,7 @@ func TestPublishingWithOtherCredentials(t *testing.T) {
 		must(t, r.hub.Publish(r.Context(), q))
 		r.fake.set(false, errors.New("wrong password"))
 		q.Registry.Username, q.Registry.Password = "u", "p"
-		if err := r.hub.Publish(r.Context(), q); !errors.Is(err, dubbo.ErrKept) {
+		if err := r.hub.Publish(r.Context(), q); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("got %v, want ErrKept", err)
 		}
 		pass(time.Hour)
@@ -135,7 +135,7 @@ func TestPublishingWithOtherCredentials(t *testing.T) {
 		if got := r.fake.registered(); len(got) != 0 {
 			t.Errorf("%q is registered", got)
 		}
-		if n := len(r.hub.Services().Registries); n != 0 {
+		if n := len(r.hub.Status().Registries); n != 0 {
 			t.Errorf("%d sessions are open", n)
 		}
 	})
@@ -159,7 +159,7 @@ func TestPublishingIsKept(t *testing.T) {
 				r.fake.set(tt.away, tt.refusal)
 				began := time.Now()
 				err := r.hub.Publish(r.Context(), request("x"))
-				if !errors.Is(err, dubbo.ErrKept) || !strings.Contains(err.Error(), tt.want) || time.Since(began) != tt.within {
+				if !errors.Is(err, dubbo.ErrPending) || !strings.Contains(err.Error(), tt.want) || time.Since(began) != tt.within {
 					t.Errorf("got %v after %v, want ErrKept with %q after %v", err, time.Since(began), tt.want, tt.within)
 				}
 				r.fake.set(false, nil)
@@ -167,7 +167,7 @@ func TestPublishingIsKept(t *testing.T) {
 				if got := r.fake.registered(); len(got) != 1 {
 					t.Errorf("a minute after the registry is there again %q is registered", got)
 				}
-				if p := r.hub.Services().Published[0]; !p.Registered || p.Error != "" {
+				if p := r.hub.Status().Published[0]; !p.Registered || p.Error != "" {
 					t.Errorf("described as %+v", p)
 				}
 			})
@@ -178,7 +178,7 @@ func TestPublishingIsKept(t *testing.T) {
 func TestWhatIsTakenBackBeforeItWasRegistered(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		r.fake.set(true, nil)
-		if err := r.hub.Publish(r.Context(), request("x")); !errors.Is(err, dubbo.ErrKept) {
+		if err := r.hub.Publish(r.Context(), request("x")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("got %v, want ErrKept", err)
 		}
 		must(t, r.hub.Unpublish(r.Context(), request("x")))
@@ -207,7 +207,7 @@ func TestOneSessionForAllServicesOfAnAddress(t *testing.T) {
 		if r.fake.opened != 2 {
 			t.Errorf("%d sessions, want another one for another user", r.fake.opened)
 		}
-		if n := len(r.hub.Services().Published); n != 5 {
+		if n := len(r.hub.Status().Published); n != 5 {
 			t.Errorf("%d services are published, want 5: it is the same whoever says it", n)
 		}
 	})
@@ -220,11 +220,11 @@ func TestTheSameServiceAtTwoRegistries(t *testing.T) {
 		other.Registry.Address = "h:2"
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		must(t, r.hub.Subscribe(r.Context(), other))
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 		must(t, r.hub.Unsubscribe(r.Context(), other))
-		r.want("")
+		r.desired("")
 	})
 }
 
@@ -303,15 +303,15 @@ func TestWhatCannotBeAppliedHoldsBackNothingElse(t *testing.T) {
 			})
 		}
 		all.Wait()
-		r.want("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
-		if got := r.hub.Services().LastError; !strings.Contains(got, "s3: a cluster") {
+		r.desired("s0=10.0.0.1; s1=10.0.0.1; s2=10.0.0.1; s4=10.0.0.1; s5=10.0.0.1; s6=10.0.0.1; s7=10.0.0.1")
+		if got := r.hub.Status().LastError; !strings.Contains(got, "s3: a cluster") {
 			t.Errorf("the last error is %q", got)
 		}
 		r.mu.Lock()
 		r.refuse = nil
 		r.mu.Unlock()
 		pass(time.Minute)
-		if len(r.clusters) != 8 || r.hub.Services().LastError != "" {
+		if len(r.clusters) != 8 || r.hub.Status().LastError != "" {
 			t.Errorf("a minute after it is possible: %s", r.inForce())
 		}
 	})
@@ -323,15 +323,15 @@ func TestWithdrawing(t *testing.T) {
 		must(t, r.hub.Publish(r.Context(), request("x")))
 		must(t, r.hub.Subscribe(r.Context(), request("y")))
 		began := time.Now()
-		r.hub.Withdraw(r.Context())
+		r.hub.UnregisterAll(r.Context())
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("it took %v, want the time that callers need to notice", took)
 		}
 		if got := r.fake.registered(); len(got) != 0 {
 			t.Errorf("%q is still registered", got)
 		}
-		r.want("y=10.0.0.1")
-		if err := r.hub.Publish(r.Context(), request("z")); !errors.Is(err, dubbo.ErrKept) {
+		r.desired("y=10.0.0.1")
+		if err := r.hub.Publish(r.Context(), request("z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("publishing after that: %v, want ErrKept", err)
 		}
 	})
@@ -344,7 +344,7 @@ func TestWithdrawingWhileTheRegistryIsAwayEnds(t *testing.T) {
 		}
 		r.fake.set(true, nil)
 		began := time.Now()
-		r.hub.Withdraw(r.Context())
+		r.hub.UnregisterAll(r.Context())
 		// Who could not be told has nothing to notice.
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("it took %v, want the three seconds that an answer is waited for", took)
@@ -354,12 +354,12 @@ func TestWithdrawingWhileTheRegistryIsAwayEnds(t *testing.T) {
 
 func TestWithdrawingWhatWasNeverThereTakesNoTime(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
-		r.hub.Withdraw(r.Context())
-		if err := r.hub.Publish(r.Context(), request("x")); !errors.Is(err, dubbo.ErrKept) {
+		r.hub.UnregisterAll(r.Context())
+		if err := r.hub.Publish(r.Context(), request("x")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("publishing after that: %v, want ErrKept", err)
 		}
 		began := time.Now()
-		r.hub.Withdraw(r.Context())
+		r.hub.UnregisterAll(r.Context())
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
 		}
@@ -379,17 +379,17 @@ func TestARegistryThatCanBeOpenedLater(t *testing.T) {
 		r.restart(c)
 		r.run()
 		defer r.end()
-		if p := r.hub.Services().Published[0]; p.Registered || !strings.Contains(p.Error, "no certificate") {
+		if p := r.hub.Status().Published[0]; p.Registered || !strings.Contains(p.Error, "no certificate") {
 			t.Errorf("described as %+v, want the reason", p)
 		}
-		r.want("y=10.0.0.1")
+		r.desired("y=10.0.0.1")
 		r.fake.mu.Lock()
 		r.fake.broken = nil
 		r.fake.mu.Unlock()
 		must(r.T, r.hub.Publish(r.Context(), request("z")))
 		r.fake.say("y", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		r.want("y=10.0.0.1,10.0.0.2")
+		r.desired("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(r.fake.registered(), "; "); got != "dubbo x#get; dubbo z#get" {
 			t.Errorf("registered: %s", got)
 		}
@@ -454,7 +454,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		_ = r.hub.Publish(t.Context(), q) // it is refused, and logged
 		r.fake.set(false, nil)
 		pass(time.Minute)
-		text, err := json.Marshal(r.hub.Services())
+		text, err := json.Marshal(r.hub.Status())
 		must(t, err)
 		for where, said := range map[string]string{"the API": string(text), "the log": log.String()} {
 			if strings.Contains(said, "s3cret") || !strings.Contains(said, "weight=7") {
@@ -525,7 +525,7 @@ func TestARegistryThatCannotBeOpened(t *testing.T) {
 		if err := r.hub.Subscribe(r.Context(), q); !errors.As(err, &field) || field.Field != "registry.addr" {
 			t.Errorf("got %v, want a mistake in registry.addr", err)
 		}
-		if s := r.hub.Services(); len(s.Registries) != 0 || len(s.Subscribed) != 0 {
+		if s := r.hub.Status(); len(s.Registries) != 0 || len(s.Subscribed) != 0 {
 			t.Errorf("what was wrong is known: %+v", s)
 		}
 	})
@@ -551,7 +551,7 @@ func TestWhichRegistryIsMeantWhenNoneIsSaid(t *testing.T) {
 				q := request("x")
 				q.Registry = tt.q
 				must(t, r.hub.Publish(r.Context(), q))
-				if got := r.hub.Services().Published[0].Registry; got != tt.want {
+				if got := r.hub.Status().Published[0].Registry; got != tt.want {
 					t.Errorf("got %s, want %s", got, tt.want)
 				}
 			})

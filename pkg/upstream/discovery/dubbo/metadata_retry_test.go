@@ -17,6 +17,6 @@ func TestMetadataThatComeJustAfterTheirInstanceAreReadAtOnce(t *testing.T) {
 		r.fake.publish("a/1", 10, "x")
 		<-time.After(200 * time.Millisecond)
 		synctest.Wait()
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 	})
 }

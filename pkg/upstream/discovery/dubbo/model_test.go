@@ -24,7 +24,7 @@ type model struct {
 	chance    *rand.Rand
 	published map[string]bool
 	followed  map[string]time.Time // since when without a break
-	said      map[string][]string  // hosts of an interface, as they were told last
+	current   map[string][]string  // hosts of an interface, as they were told last
 	some      map[string]time.Time // when a service was last told of somebody
 	away      bool
 	history   []string
@@ -46,7 +46,7 @@ func TestWhateverHappens(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				m := &model{
 					rig: newRig(t, c), config: c, chance: rand.New(rand.NewPCG(seed, 0)),
-					published: map[string]bool{}, followed: map[string]time.Time{}, said: map[string][]string{}, some: map[string]time.Time{},
+					published: map[string]bool{}, followed: map[string]time.Time{}, current: map[string][]string{}, some: map[string]time.Time{},
 				}
 				m.run()
 				defer func() { m.end() }()
@@ -134,7 +134,7 @@ func (m *model) follow(service string) {
 
 // result checks that an error is one of those that may be.
 func (m *model) result(err error) {
-	if err != nil && !errors.Is(err, dubbo.ErrKept) && !errors.Is(err, dubbo.ErrUnknown) && !errors.Is(err, errRefused) {
+	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRefused) {
 		m.Errorf("an error of another kind: %v", err)
 	}
 }
@@ -158,7 +158,7 @@ func (m *model) say(iface string, n int) {
 		}
 	}
 	m.note("%s is at %v", iface, hosts)
-	m.said[iface] = hosts
+	m.current[iface] = hosts
 	m.fake.say(iface, hosts...)
 	m.told()
 }
@@ -166,7 +166,7 @@ func (m *model) say(iface string, n int) {
 // told notes who is told of somebody now.
 func (m *model) told() {
 	for service := range m.followed {
-		if len(m.said[interfaceOf(service)]) > 0 && !m.away {
+		if len(m.current[interfaceOf(service)]) > 0 && !m.away {
 			m.some[service] = time.Now()
 		}
 	}
@@ -260,7 +260,7 @@ func (m *model) asWanted() {
 	m.mu.Unlock()
 	want := map[string]string{}
 	for service := range m.followed {
-		want[service] = strings.Join(m.said[interfaceOf(service)], " ")
+		want[service] = strings.Join(m.current[interfaceOf(service)], " ")
 	}
 	if !maps.Equal(got, want) {
 		m.Errorf("in force: %v, want %v", got, want)
@@ -269,14 +269,14 @@ func (m *model) asWanted() {
 	if registered := m.fake.registered(); len(registered) != len(m.published) {
 		m.Errorf("registered: %q, want %v", registered, slices.Sorted(maps.Keys(m.published)))
 	}
-	s := m.hub.Services()
+	s := m.hub.Status()
 	for _, p := range s.Published {
 		if !m.published[p.Key] || !p.Registered || p.Error != "" {
 			m.Errorf("published: %+v", p)
 		}
 	}
 	for _, one := range s.Subscribed {
-		if source := one.Sources[0]; !source.Registered || !source.Known || source.Restored || source.Error != "" {
+		if source := one.Sources[0]; !source.Registered || !source.Received || source.Restored || source.Error != "" {
 			m.Errorf("subscribed: %+v", one)
 		}
 	}
@@ -295,7 +295,7 @@ func (m *model) routesAsWanted() {
 	if text := m.inForce(); strings.Contains(text, "route") {
 		m.Errorf("in force: %s", text)
 	}
-	clusters, routes := m.hub.Overlay()
+	clusters, routes := m.hub.Resources()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {

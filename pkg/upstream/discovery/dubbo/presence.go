@@ -31,47 +31,47 @@ type presenceKey struct {
 	port          uint16
 }
 
-// presence is the instance that this process is of an application at an address. All but
+// localInstance is the instance that this process is of an application at an address. All but
 // key is guarded by Hub.mu.
-type presence struct {
+type localInstance struct {
 	key     presenceKey // immutable
-	entry   *entry
+	entry   *registration
 	members map[identity]*publication // what the instance provides
 	changes int                       // of members
 	told    int                       // of these, how many the registry has
 
-	unlisted *registry.UnlistedError // which members are not found; nil: all are
+	unlisted *registry.UnmappedError // which members are not found; nil: all are
 }
 
 // goal is what is waited for of an entry. met is called with Hub.mu held.
 type goal struct {
-	entry *entry
+	entry *registration
 	met   func() bool
 }
 
 // goal returns that of the presence as it is: others may change it meanwhile.
-func (p *presence) goal() goal {
+func (p *localInstance) goal() goal {
 	e, change := p.entry, p.changes
 	return goal{e, func() bool { return e.settled() || p.told >= change }}
 }
 
-// announcement is a presence as it was at a time.
-type announcement struct {
-	h        *Hub
-	presence *presence
+// registrableInstance is a presence as it was at a time.
+type registrableInstance struct {
+	h        *Discovery
+	presence *localInstance
 	number   int // of the change
-	process  application.Process
-	offers   []*application.Offer
+	process  application.LocalInstance
+	offers   []*application.ServiceInfo
 }
 
 // String returns a text that no other has.
-func (a *announcement) String() string {
+func (a *registrableInstance) String() string {
 	return fmt.Sprintf("instance://%s:%d/%s?change=%d", a.process.Host, a.process.Port, a.process.Application, a.number)
 }
 
-func (a *announcement) register(ctx context.Context, r registry.Registry) error {
-	err := r.Announce(ctx, application.Announce(a.process, a.offers))
-	var unlisted *registry.UnlistedError
+func (a *registrableInstance) register(ctx context.Context, r registry.Registry) error {
+	err := r.RegisterInstance(ctx, application.NewInstanceRegistration(a.process, a.offers))
+	var unlisted *registry.UnmappedError
 	if err != nil && !errors.As(err, &unlisted) {
 		return err
 	}
@@ -83,7 +83,7 @@ func (a *announcement) register(ctx context.Context, r registry.Registry) error 
 }
 
 // noteUnlisted notes, and logs once, which members are not found. mu is held.
-func (h *Hub) noteUnlisted(pr *presence, now *registry.UnlistedError) {
+func (h *Discovery) noteUnlisted(pr *localInstance, now *registry.UnmappedError) {
 	before := pr.unlisted
 	pr.unlisted = now
 	if now != nil && (before == nil || before.Error() != now.Error()) {
@@ -100,20 +100,20 @@ func (p *publication) unlisted() string {
 }
 
 // unregister does nothing to what was replaced: the instance is the same.
-func (a *announcement) unregister(ctx context.Context, r registry.Registry) error {
+func (a *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
 	a.h.mu.Lock()
-	replaced := a.presence.entry.session.registry == r && a.presence.entry.want != nil
+	replaced := a.presence.entry.session.registry == r && a.presence.entry.desired != nil
 	a.h.mu.Unlock()
 	if replaced {
 		return nil
 	}
 	p := a.process
-	return r.Retract(ctx, registry.Instance{Application: p.Application, Host: p.Host, Port: p.Port})
+	return r.UnregisterInstance(ctx, registry.Instance{Application: p.Application, Host: p.Host, Port: p.Port})
 }
 
 // entries are what is to be in the registry of a publication. mu is held.
-func (p *publication) entries() []*entry {
-	all := []*entry{p.entry}
+func (p *publication) entries() []*registration {
+	all := []*registration{p.entry}
 	if p.presence != nil {
 		all = append(all, p.presence.entry)
 	}
@@ -129,11 +129,11 @@ func (p *publication) goals() []goal {
 	return all
 }
 
-// say has the registry know a publication as its wish says. mu is held, as in all functions
+// publish has the registry know a publication as its wish says. mu is held, as in all functions
 // that follow.
-func (h *Hub) say(p *publication) {
+func (h *Discovery) publish(p *publication) {
 	mode := p.wish.mode
-	h.announce(p, mode != config.RegisterInterface)
+	h.joinInstance(p, mode != config.RegisterInterface)
 	if mode == config.RegisterInstance {
 		h.set(p.entry, nil)
 		return
@@ -142,23 +142,23 @@ func (h *Hub) say(p *publication) {
 	h.set(p.entry, &u)
 }
 
-// announce has a publication be a part of the presence that it belongs to, or of none.
-func (h *Hub) announce(p *publication, wanted bool) {
+// joinInstance has a publication be a part of the presence that it belongs to, or of none.
+func (h *Discovery) joinInstance(p *publication, wanted bool) {
 	u := h.provider(p.wish, p.since)
 	key := presenceKey{p.wish.id.kind, p.wish.id.address, u.Get(parameterApplication), u.Port}
 	if p.presence != nil && (!wanted || p.presence.key != key) {
-		h.depart(p)
+		h.leaveInstance(p)
 	}
 	if !wanted {
 		return
 	}
 	pr := h.presences[key]
 	if pr == nil {
-		pr = &presence{key: key, members: map[identity]*publication{}}
+		pr = &localInstance{key: key, members: map[identity]*publication{}}
 		h.presences[key] = pr
 	}
 	s, offer := h.session(p.wish.session), offerOf(p.wish, u)
-	if pr.entry != nil && pr.entry.session == s && pr.entry.want != nil && pr.members[p.wish.id] == p && maps.Equal(p.offer.Parameters, offer.Parameters) {
+	if pr.entry != nil && pr.entry.session == s && pr.entry.desired != nil && pr.members[p.wish.id] == p && maps.Equal(p.offer.Parameters, offer.Parameters) {
 		return // it is said already
 	}
 	if pr.entry == nil || pr.entry.session != s {
@@ -172,12 +172,12 @@ func (h *Hub) announce(p *publication, wanted bool) {
 	pr.entry.ended = false
 	p.presence, p.offer = pr, offer
 	pr.members[p.wish.id] = p
-	h.renew(pr)
+	h.updateInstance(pr)
 }
 
-// depart takes a publication out of its presence, which ends with the last, and returns
+// leaveInstance takes a publication out of its presence, which ends with the last, and returns
 // what that comes to.
-func (h *Hub) depart(p *publication) goal {
+func (h *Discovery) leaveInstance(p *publication) goal {
 	pr := p.presence
 	p.presence = nil
 	delete(pr.members, p.wish.id)
@@ -185,37 +185,37 @@ func (h *Hub) depart(p *publication) goal {
 		h.end(pr.entry)
 		return goal{pr.entry, pr.entry.settled}
 	}
-	h.renew(pr)
+	h.updateInstance(pr)
 	return pr.goal()
 }
 
-// vanish forgets a presence whose entry has ended.
-func (h *Hub) vanish(e *entry) {
+// forgetInstance forgets a presence whose entry has ended.
+func (h *Discovery) forgetInstance(e *registration) {
 	if pr := e.presence; pr != nil && pr.entry == e && h.presences[pr.key] == pr {
 		delete(h.presences, pr.key)
 	}
 }
 
-// renew has the registry know what the members have become, unless all is withdrawn.
-func (h *Hub) renew(pr *presence) {
+// updateInstance has the registry know what the members have become, unless all is withdrawn.
+func (h *Discovery) updateInstance(pr *localInstance) {
 	if h.withdrawn {
 		return
 	}
 	pr.changes++
-	a := &announcement{h: h, presence: pr, number: pr.changes, offers: make([]*application.Offer, 0, len(pr.members))}
+	a := &registrableInstance{h: h, presence: pr, number: pr.changes, offers: make([]*application.ServiceInfo, 0, len(pr.members))}
 	var since time.Time
 	for _, p := range pr.members {
 		a.offers = append(a.offers, p.offer)
 		since = earlier(since, p.since)
 	}
-	a.process = application.Process{Application: pr.key.application, Host: h.host, Port: pr.key.port, Since: since}
+	a.process = application.LocalInstance{Application: pr.key.application, Host: h.host, Port: pr.key.port, Since: since}
 	h.setMatter(pr.entry, a)
 }
 
 // offerOf returns a service as metadata have it: what its URL says, but for what is of the
 // host and of the time.
-func offerOf(w *wish, u registry.URL) *application.Offer {
-	o := &application.Offer{Service: w.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
+func offerOf(w *spec, u registry.URL) *application.ServiceInfo {
+	o := &application.ServiceInfo{Service: w.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
 	keep := func(name string) {
 		if value := u.Get(name); value != "" {
 			o.Parameters[name] = value

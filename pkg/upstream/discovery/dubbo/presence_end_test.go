@@ -19,9 +19,9 @@ type slowToRetract struct {
 	let <-chan struct{}
 }
 
-func (s *slowToRetract) Retract(ctx context.Context, i registry.Instance) error {
+func (s *slowToRetract) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	<-s.let
-	return s.fake.Retract(ctx, i)
+	return s.fake.UnregisterInstance(ctx, i)
 }
 
 // TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce: what it had is just
@@ -31,7 +31,7 @@ func TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce(t *testing
 		r := newRig(t, usual())
 		let := make(chan struct{})
 		hub, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.New{"fake": func(o registry.Options) (registry.Registry, error) {
+			Registries: map[string]registry.OpenFunc{"fake": func(o registry.Options) (registry.Registry, error) {
 				_, err := r.fake.open(o)
 				return &slowToRetract{r.fake, let}, err
 			}},
@@ -55,7 +55,7 @@ func TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce(t *testing
 		again := inMode("instance", "x")
 		again.Registry.Username, again.Registry.Password = "u", "p"
 		r.fake.set(false, errors.New("not now"))
-		if err := hub.Publish(t.Context(), again); !errors.Is(err, dubbo.ErrKept) {
+		if err := hub.Publish(t.Context(), again); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("Publish: %v", err)
 		}
 		close(let)

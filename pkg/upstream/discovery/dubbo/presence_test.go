@@ -62,7 +62,7 @@ func TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway(t *testing.T) {
 			must(t, r.hub.Publish(t.Context(), inMode("instance", name)))
 		}
 		r.announces("weft 10.1.1.1:20080 odd,x,y")
-		for _, p := range r.hub.Services().Published {
+		for _, p := range r.hub.Status().Published {
 			if told := strings.Contains(p.Error, "it is odd"); !p.Registered || told != (p.Key == "odd") {
 				t.Errorf("%s is registered: %t, its error is %q", p.Key, p.Registered, p.Error)
 			}
@@ -73,7 +73,7 @@ func TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway(t *testing.T) {
 		}
 		must(t, r.hub.Unpublish(t.Context(), inMode("instance", "odd")))
 		r.announces("weft 10.1.1.1:20080 x,y")
-		for _, p := range r.hub.Services().Published {
+		for _, p := range r.hub.Status().Published {
 			if p.Error != "" {
 				t.Errorf("the error of %s is %q", p.Key, p.Error)
 			}
@@ -139,7 +139,7 @@ func TestTheRegistryOfTheConfigurationSaysHowServicesAreRegistered(t *testing.T)
 						t.Errorf("it is part of %s", text)
 					}
 				}
-				if got := r.hub.Services().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
+				if got := r.hub.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
 					t.Errorf("it is said to be %+v", got)
 				}
 			})
@@ -179,7 +179,7 @@ func TestParametersAreInTheMetadataAndNothingOfTheHost(t *testing.T) {
 		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=50")))
 		first := r.fake.announced.there["weft 10.1.1.1:20080"]
 		const want = `"params":{"application":"weft","dubbo":"2.0.2","dynamic":"true","generic":"false","interface":"x","methods":"get","side":"provider","weight":"50"}`
-		if text := string(first.Provided); !strings.Contains(text, want) {
+		if text := string(first.MetadataInfo); !strings.Contains(text, want) {
 			t.Errorf("the metadata are %s, want %s", text, want)
 		}
 		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x", "weight=60")))
@@ -196,8 +196,8 @@ func TestAnInstanceIsAnnouncedOnceTheRegistryIsThere(t *testing.T) {
 		var all sync.WaitGroup
 		for i := range 10 {
 			all.Go(func() {
-				if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrKept) {
-					t.Errorf("Publish: %v, want %v", err, dubbo.ErrKept)
+				if err := r.hub.Publish(r.Context(), inMode("instance", fmt.Sprintf("s%d", i))); !errors.Is(err, dubbo.ErrPending) {
+					t.Errorf("Publish: %v, want %v", err, dubbo.ErrPending)
 				}
 			})
 		}
@@ -211,7 +211,7 @@ func TestAnInstanceIsAnnouncedOnceTheRegistryIsThere(t *testing.T) {
 		r.announces("weft 10.1.1.1:20080 s1,s2,s3,s4,s5,s6,s7,s8,s9")
 		r.fake.set(false, errors.New("not you"))
 		must(r.T, waited(r, func() error { return r.hub.Unpublish(r.Context(), request("s1")) }, "not you"))
-		if got := r.hub.Services().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
+		if got := r.hub.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
 			t.Errorf("it is said to be %+v", got)
 		}
 		r.fake.set(false, nil)
@@ -309,13 +309,13 @@ func TestInstancesLeaveBeforeTheDrain(t *testing.T) {
 				t.Errorf("while callers notice there are %v", got)
 			}
 		}()
-		r.hub.Withdraw(r.Context())
+		r.hub.UnregisterAll(r.Context())
 		if waited := time.Since(began); waited != c.WithdrawWait {
 			t.Errorf("it took %v", waited)
 		}
 		r.announces()
 		r.registers()
-		if err := r.hub.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrKept) {
+		if err := r.hub.Publish(r.Context(), inMode("instance", "z")); !errors.Is(err, dubbo.ErrPending) {
 			t.Errorf("after it, Publish: %v", err)
 		}
 		r.announces()

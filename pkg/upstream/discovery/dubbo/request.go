@@ -44,8 +44,8 @@ type sessionKey struct{ kind, address, username, password string }
 
 func (k sessionKey) String() string { return k.kind + "://" + k.address }
 
-// wish is a request that was checked.
-type wish struct {
+// spec is a request that was checked.
+type spec struct {
 	Request // which registry it is is filled in
 
 	id      identity
@@ -53,23 +53,23 @@ type wish struct {
 	mode    config.RegisterMode // of a provider
 }
 
-// use is what a request is for.
-type use uint8
+// operation is what a request is for.
+type operation uint8
 
 const (
-	providing use = iota
-	calling
-	ending // of either
+	opPublish operation = iota
+	opSubscribe
+	opRemove // of either
 )
 
 // read checks a request. The error is a *FieldError.
-func (h *Hub) read(r Request, as use) (*wish, error) {
-	for _, check := range []func(*Request, use) error{h.readRegistry, readService, readParameters, readMode, h.readPort} {
+func (h *Discovery) read(r Request, as operation) (*spec, error) {
+	for _, check := range []func(*Request, operation) error{h.readRegistry, readService, readParameters, readMode, h.readPort} {
 		if err := check(&r, as); err != nil {
 			return nil, err
 		}
 	}
-	w := &wish{Request: r}
+	w := &spec{Request: r}
 	w.id = identity{r.Registry.Type, r.Registry.Address, registry.Service{
 		Interface: r.Service.Interface, Group: r.Service.Group, Version: r.Service.Version,
 	}}
@@ -90,7 +90,7 @@ func (h *Hub) read(r Request, as use) (*wish, error) {
 }
 
 // readRegistry completes which registry is meant.
-func (h *Hub) readRegistry(r *Request, _ use) error {
+func (h *Discovery) readRegistry(r *Request, _ operation) error {
 	g := &r.Registry
 	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
 	if g.Address == "" {
@@ -124,12 +124,12 @@ func (h *Hub) readRegistry(r *Request, _ use) error {
 }
 
 // types returns the types of registry that there are, in words.
-func (h *Hub) types() string {
+func (h *Discovery) types() string {
 	return strings.Join(slices.Sorted(maps.Keys(h.o.Registries)), ", ")
 }
 
 // readService checks what tells services apart.
-func readService(r *Request, as use) error {
+func readService(r *Request, as operation) error {
 	s := &r.Service
 	s.Version = registry.PlainVersion(s.Version)
 	if s.Interface == "" {
@@ -138,7 +138,7 @@ func readService(r *Request, as use) error {
 	if s.Interface == "." || s.Interface == ".." { // which paths would take for something else
 		return &FieldError{"service.interface", fmt.Sprintf("%q is no name", s.Interface)}
 	}
-	several := as != providing // a consumer may ask for several groups, or any version
+	several := as != opPublish // a consumer may ask for several groups, or any version
 	for _, f := range []struct {
 		name, value string
 		refused     string
@@ -155,7 +155,7 @@ func readService(r *Request, as use) error {
 	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
 		return &FieldError{"service.group", fmt.Sprintf("%q has an empty name in it", clip(s.Group))}
 	}
-	if len(s.Methods) == 0 && as == providing {
+	if len(s.Methods) == 0 && as == opPublish {
 		return &FieldError{"service.methods", "is missing"}
 	}
 	for i, method := range s.Methods {
@@ -201,12 +201,12 @@ func clip(text string) string {
 }
 
 // readPort checks what a provider is published with.
-func (h *Hub) readPort(r *Request, as use) error {
+func (h *Discovery) readPort(r *Request, as operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
 			return &FieldError{"service.port", fmt.Sprintf("%q is no port", clip(text))}
 		}
-	} else if as == providing && h.o.Config.ServerPort == 0 {
+	} else if as == opPublish && h.o.Config.ServerPort == 0 {
 		return &FieldError{"service.port", "is missing, and no server_port is configured"}
 	}
 	return nil
@@ -223,12 +223,12 @@ const (
 )
 
 // readMode checks how a provider is to be registered.
-func readMode(r *Request, as use) error {
+func readMode(r *Request, as operation) error {
 	mode, said := r.Service.Parameters[parameterRegisterMode]
 	field := "service.parameters." + parameterRegisterMode
 	switch config.RegisterMode(mode) {
 	case config.RegisterInterface, config.RegisterInstance, config.RegisterAll:
-		if as == calling {
+		if as == opSubscribe {
 			return &FieldError{field, "is of what is published"}
 		}
 		return nil
@@ -240,7 +240,7 @@ func readMode(r *Request, as use) error {
 }
 
 // readParameters checks what is added to the URL.
-func readParameters(r *Request, _ use) error {
+func readParameters(r *Request, _ operation) error {
 	for key, value := range r.Service.Parameters {
 		field := "service.parameters." + clip(key)
 		switch key {
@@ -269,7 +269,7 @@ const protocolVersion = "2.0.2"
 // provider returns the URL of a service that is provided here since a time. It has no pid:
 // after a restart it is the same again, so that a registry has one of it, though the
 // session of the process that was killed has not ended yet, and callers see no change.
-func (h *Hub) provider(w *wish, since time.Time) registry.URL {
+func (h *Discovery) provider(w *spec, since time.Time) registry.URL {
 	port := h.o.Config.ServerPort
 	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
 		port = uint16(n)
@@ -283,7 +283,7 @@ func (h *Hub) provider(w *wish, since time.Time) registry.URL {
 }
 
 // consumer returns the URL of one who calls a service.
-func (h *Hub) consumer(w *wish, since time.Time) registry.URL {
+func (h *Discovery) consumer(w *spec, since time.Time) registry.URL {
 	return h.url(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
 		registry.ParameterCategory: registry.Consumers,
 		"check":                    "false",
@@ -292,7 +292,7 @@ func (h *Hub) consumer(w *wish, since time.Time) registry.URL {
 	})
 }
 
-func (h *Hub) url(w *wish, since time.Time, u registry.URL, more map[string]string) registry.URL {
+func (h *Discovery) url(w *spec, since time.Time, u registry.URL, more map[string]string) registry.URL {
 	s := &w.Service
 	application := s.Name
 	if application == "" {

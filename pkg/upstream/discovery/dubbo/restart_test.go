@@ -43,36 +43,36 @@ func TestARestartForgetsNothing(t *testing.T) {
 		must(r.T, r.hub.Subscribe(r.Context(), request("y")))
 		must(r.T, r.hub.Publish(r.Context(), request("gone")))
 		must(r.T, r.hub.Unpublish(r.Context(), request("gone")))
-		before := r.hub.Services().Published[0].URL
-		r.hub.Withdraw(r.Context()) // which is not for ever
+		before := r.hub.Status().Published[0].URL
+		r.hub.UnregisterAll(r.Context()) // which is not for ever
 		r.restart(c)
 
-		clusters, routes := r.hub.Overlay()
+		clusters, routes := r.hub.Resources()
 		if len(clusters) != 1 || len(clusters[0].Hosts) != 2 || len(routes.VirtualHosts[0].Routes) == 0 {
 			t.Errorf("before anything runs there are the clusters %v and the routes %v", clusters, routes)
 		}
 		r.fake.set(true, nil)
 		r.run()
 		defer r.end()
-		r.want("y=10.0.0.1,10.0.0.2")
+		r.desired("y=10.0.0.1,10.0.0.2")
 		pass(time.Hour)
-		source := r.hub.Services().Subscribed[0].Sources[0]
+		source := r.hub.Status().Subscribed[0].Sources[0]
 		if !source.Restored || source.Age != "1h0m3s" {
 			t.Errorf("while the registry is away the source is %+v, want it restored, an hour and three seconds old", source)
 		}
-		if totals := r.hub.Totals(); totals.OldestList != time.Hour+3*time.Second || totals.Restored != 1 {
-			t.Errorf("the oldest list is %v old", totals.OldestList)
+		if totals := r.hub.Totals(); totals.OldestSnapshot != time.Hour+3*time.Second || totals.Restored != 1 {
+			t.Errorf("the oldest list is %v old", totals.OldestSnapshot)
 		}
 		r.fake.set(false, nil)
 		pass(time.Minute)
-		r.want("y=10.0.0.1,10.0.0.2")
+		r.desired("y=10.0.0.1,10.0.0.2")
 		if got := strings.Join(r.fake.registered(), " "); got != "dubbo g/x:1#get" {
 			t.Errorf("registered again: %q, want g/x:1", got)
 		}
-		if after := r.hub.Services().Published[0].URL; after != before {
+		if after := r.hub.Status().Published[0].URL; after != before {
 			t.Errorf("the URL is %s, was %s", after, before)
 		}
-		if source = r.hub.Services().Subscribed[0].Sources[0]; source.Restored {
+		if source = r.hub.Status().Subscribed[0].Sources[0]; source.Restored {
 			t.Errorf("the registry has answered, and the source is %+v", source)
 		}
 	})
@@ -86,14 +86,14 @@ func TestAfterARestartAnEmptyListIsNotBelieved(t *testing.T) {
 		r.restart(c)
 		r.fake.say("y")
 		r.run()
-		r.want("y=10.0.0.1,10.0.0.2,10.0.0.3")
+		r.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
 		r.restart(c)
 		r.fake.say("y", "10.0.0.1")
 		r.run()
 		defer r.end()
-		r.want("y=10.0.0.1,10.0.0.2,10.0.0.3")
+		r.desired("y=10.0.0.1,10.0.0.2,10.0.0.3")
 		pass(11 * time.Minute)
-		r.want("y=10.0.0.1")
+		r.desired("y=10.0.0.1")
 	})
 }
 
@@ -133,7 +133,7 @@ func TestWhatAKillLoses(t *testing.T) {
 				r.end()
 				must(r.T, os.WriteFile(c.StateFile, saved, 0o600)) // as it was when it was killed
 				r.restart(c)
-				if got := r.hub.Services().Published; len(got) != 1 || got[0].Key != tt.want {
+				if got := r.hub.Status().Published; len(got) != 1 || got[0].Key != tt.want {
 					t.Errorf("published: %+v, want %s", got, tt.want)
 				}
 			})
@@ -162,7 +162,7 @@ func TestAStateFileThatIsNoneIsPutAside(t *testing.T) {
 	c := remembering(t)
 	must(t, os.WriteFile(c.StateFile, []byte(`{"weft_dubbo_services":1,"sha256":"0","content":{}}`), 0o600))
 	inBubble(t, c, func(r *rig) {
-		if s := r.hub.Services(); len(s.Published)+len(s.Subscribed) != 0 {
+		if s := r.hub.Status(); len(s.Published)+len(s.Subscribed) != 0 {
 			t.Errorf("it was read: %+v", s)
 		}
 		aside, err := filepath.Glob(c.StateFile + ".unusable-*")
@@ -190,7 +190,7 @@ func TestWhatComesTooLateIsRefused(t *testing.T) {
 			"subscribing":    r.hub.Subscribe(r.Context(), request("z")),
 			"unsubscribing ": r.hub.Unsubscribe(r.Context(), request("y")),
 		} {
-			if err == nil || errors.Is(err, dubbo.ErrKept) || errors.Is(err, dubbo.ErrUnknown) {
+			if err == nil || errors.Is(err, dubbo.ErrPending) || errors.Is(err, dubbo.ErrNotFound) {
 				t.Errorf("%s: %v, want that the process is ending", name, err)
 			}
 		}
@@ -258,7 +258,7 @@ func TestCredentialsOfTheConfigurationAreNotKept(t *testing.T) {
 	c.Registries = []config.RegistrySettings{{Type: "fake", Address: "h:1", Username: "u", Password: "secret"}}
 	inBubble(t, c, func(r *rig) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
-		if got := r.hub.Services().Registries[0].Username; got != "u" {
+		if got := r.hub.Status().Registries[0].Username; got != "u" {
 			t.Errorf("the user is %q, want that of the configuration", got)
 		}
 		r.end()
@@ -278,10 +278,10 @@ func TestOtherCredentialsKeepWhatIsKnown(t *testing.T) {
 		q := request("x")
 		q.Registry = dubbo.Registry{Type: "fake", Address: "h:1", Username: "u", Password: "p"}
 		must(r.T, r.hub.Subscribe(r.Context(), q))
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 		r.fake.set(false, nil)
 		synctest.Wait()
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 		if r.fake.opened != 2 || len(r.fake.watchers) != 1 {
 			t.Errorf("%d sessions, %d are watched; want two and one", r.fake.opened, len(r.fake.watchers))
 		}

@@ -28,9 +28,9 @@ const (
 // scale is a Hub with that, over the registry in memory.
 type scale struct {
 	b     *testing.B
-	space *memory.Space
+	space *memory.Server
 	peers registry.Registry // who provides what the Hub calls
-	hub   *dubbo.Hub
+	hub   *dubbo.Discovery
 	end   func()
 	file  string // the state file; "": none
 
@@ -51,7 +51,7 @@ func providerURL(service, provider int, more string) registry.URL {
 }
 
 func newScale(b *testing.B) *scale {
-	s := &scale{b: b, space: memory.NewSpace()}
+	s := &scale{b: b, space: memory.NewServer()}
 	var err error
 	if s.peers, err = s.space.Open(registry.Options{}); err != nil {
 		b.Fatal(err)
@@ -69,7 +69,7 @@ func newScale(b *testing.B) *scale {
 func (s *scale) newHub() {
 	var err error
 	s.hub, err = dubbo.New(dubbo.Options{
-		Registries: map[string]registry.New{"memory": s.space.Open},
+		Registries: map[string]registry.OpenFunc{"memory": s.space.Open},
 		Config:     config.DubboRegistry{Enable: true, Host: "10.200.0.1", ServerPort: 20080, StateFile: s.file},
 		Apply: func(_ context.Context, c dubbo.Change) error {
 			s.changes++
@@ -202,7 +202,7 @@ func BenchmarkRestart(b *testing.B) {
 	s.end()
 	for b.Loop() {
 		s.newHub()
-		if clusters, _ := s.hub.Overlay(); len(clusters) != benchSubscribed {
+		if clusters, _ := s.hub.Resources(); len(clusters) != benchSubscribed {
 			b.Fatalf("%d clusters, want %d", len(clusters), benchSubscribed)
 		}
 	}

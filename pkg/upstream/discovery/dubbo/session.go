@@ -21,7 +21,7 @@ type session struct {
 }
 
 // settings returns what the configuration says of a registry; nil: nothing.
-func (h *Hub) settings(kind, address string) *config.RegistrySettings {
+func (h *Discovery) settings(kind, address string) *config.RegistrySettings {
 	for i := range h.o.Config.Registries {
 		if s := &h.o.Config.Registries[i]; s.Type == kind && s.Address == address {
 			return s
@@ -32,7 +32,7 @@ func (h *Hub) settings(kind, address string) *config.RegistrySettings {
 
 // session returns the session of a key, which is opened if the Hub runs. It is called with
 // mu held, as the other functions here.
-func (h *Hub) session(key sessionKey) *session {
+func (h *Discovery) session(key sessionKey) *session {
 	s := h.sessions[key]
 	if s == nil {
 		s = &session{key: key}
@@ -47,7 +47,7 @@ func (h *Hub) session(key sessionKey) *session {
 }
 
 // resume begins what waited for a session that could not be opened before.
-func (h *Hub) resume(s *session) {
+func (h *Discovery) resume(s *session) {
 	for _, p := range h.published {
 		if p.entry.session == s {
 			h.work(p.entry)
@@ -68,7 +68,7 @@ func (h *Hub) resume(s *session) {
 }
 
 // open opens a session; its err says what is wrong with the key.
-func (h *Hub) open(s *session) {
+func (h *Discovery) open(s *session) {
 	open := h.o.Registries[s.key.kind]
 	if open == nil {
 		s.err = fmt.Errorf("the type %q is not one of %s", s.key.kind, h.types())
@@ -97,7 +97,7 @@ func (h *Hub) open(s *session) {
 }
 
 // leave gives back a use of a session.
-func (h *Hub) leave(s *session) {
+func (h *Discovery) leave(s *session) {
 	if s.uses--; s.uses > 0 {
 		return
 	}
@@ -117,7 +117,7 @@ func closeRegistry(r registry.Registry) {
 }
 
 // logSessions tells of registries that were lost, or are back.
-func (h *Hub) logSessions() {
+func (h *Discovery) logSessions() {
 	h.mu.Lock()
 	open := make([]*session, 0, len(h.sessions))
 	for _, s := range h.sessions {

@@ -18,12 +18,12 @@ import (
 type service struct {
 	key     registry.Service // immutable
 	sources []*subscription  // in the order of their registries; none: it is to be removed
-	outcome *plan.Outcome    // nil: not planned yet
+	outcome *plan.Result     // nil: not planned yet
 
 	unrouted string // what was logged of the outcome last; "": nothing
 
-	place  placed // what is in force, or is just being applied
-	forced bool   // place was restored: it is to be applied, new or not
+	place  applied // what is in force, or is just being applied
+	forced bool    // place was restored: it is to be applied, new or not
 
 	asked  uint64        // changes by calls of the API
 	done   uint64        // of these, in force
@@ -32,14 +32,14 @@ type service struct {
 	pause  time.Duration // until the next attempt, after a failure
 }
 
-// placed is what is in force of a service; the zero value: nothing.
-type placed struct {
+// applied is what is in force of a service; the zero value: nothing.
+type applied struct {
 	clusters []*config.Cluster // the service's own, then those apart; see plan.Outcome
 	routes   []*config.Route
 }
 
 // cluster returns the cluster of that name; nil: there is none.
-func (p *placed) cluster(name string) *config.Cluster {
+func (p *applied) cluster(name string) *config.Cluster {
 	for _, c := range p.clusters {
 		if c.Name == name {
 			return c
@@ -49,7 +49,7 @@ func (p *placed) cluster(name string) *config.Cluster {
 }
 
 // keep has what is as in before be the same: others compare pointers first.
-func (p *placed) keep(before placed) {
+func (p *applied) keep(before applied) {
 	for i, c := range p.clusters {
 		if old := before.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
 			p.clusters[i] = old
@@ -60,32 +60,32 @@ func (p *placed) keep(before placed) {
 	}
 }
 
-// mark has a service planned, for a call of the API. mu is held.
-func (h *Hub) mark(s *service) {
+// markDirty has a service planned, for a call of the API. mu is held.
+func (h *Discovery) markDirty(s *service) {
 	s.asked++
 	h.dirty[s] = struct{}{}
 	h.poke()
 }
 
-// attempt is one service in a change.
-type attempt struct {
+// pendingChange is one service in a change.
+type pendingChange struct {
 	service *service
 	asked   uint64
-	next    placed
+	next    applied
 }
 
 const (
-	idle   = time.Hour             // how long the loop waits when nothing is due
-	quick  = 10 * time.Millisecond // changes that take no longer follow one another at once
-	breath = 20 * time.Millisecond // the longest wait after others
+	idleWait         = time.Hour             // how long the loop waits when nothing is due
+	unthrottledBelow = 10 * time.Millisecond // changes that take no longer follow one another at once
+	maxThrottle      = 20 * time.Millisecond // the longest wait after others
 )
 
-// settle plans what has changed, or is due, and applies it. It returns how long nothing
+// reconcile plans what has changed, or is due, and applies it. It returns how long nothing
 // will be due.
-func (h *Hub) settle(ctx context.Context) time.Duration {
+func (h *Discovery) reconcile(ctx context.Context) time.Duration {
 	now := time.Now()
 	h.mu.Lock()
-	wait := h.pace.Sub(now)
+	wait := h.notBefore.Sub(now)
 	h.mu.Unlock()
 	if wait > 0 {
 		return wait
@@ -96,13 +96,13 @@ func (h *Hub) settle(ctx context.Context) time.Duration {
 	h.mu.Unlock()
 	if len(batch) > 0 {
 		budget := mostAttempts
-		h.enforce(ctx, batch, &budget)
+		h.applyBatch(ctx, batch, &budget)
 		h.mu.Lock()
 		close(h.progress)
 		h.progress = make(chan struct{})
 		// What comes while a change takes long, and a while longer, goes into the next.
-		if end := time.Now(); end.Sub(now) > quick {
-			h.pace = end.Add(min(end.Sub(now), breath))
+		if end := time.Now(); end.Sub(now) > unthrottledBelow {
+			h.notBefore = end.Add(min(end.Sub(now), maxThrottle))
 		}
 		h.mu.Unlock()
 	}
@@ -111,7 +111,7 @@ func (h *Hub) settle(ctx context.Context) time.Duration {
 
 // sessionNumbers returns the number of the session that each registry is in: of all, for
 // what is heard of one meanwhile is planned as well. It calls registries: mu is not held.
-func (h *Hub) sessionNumbers() map[*session]int {
+func (h *Discovery) sessionNumbers() map[*session]int {
 	h.mu.Lock()
 	numbers := make(map[*session]int, len(h.sessions))
 	for _, s := range h.sessions {
@@ -127,14 +127,14 @@ func (h *Hub) sessionNumbers() map[*session]int {
 }
 
 // due returns how long it is until a service is to be looked at.
-func (h *Hub) due() time.Duration {
+func (h *Discovery) due() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	now := time.Now()
 	if len(h.dirty) > 0 {
-		return max(0, h.pace.Sub(now))
+		return max(0, h.notBefore.Sub(now))
 	}
-	wait := idle
+	wait := idleWait
 	for _, at := range h.timed {
 		wait = min(wait, at.Sub(now))
 	}
@@ -142,13 +142,13 @@ func (h *Hub) due() time.Duration {
 }
 
 // plan decides what becomes of the services that have changed, or are due. mu is held.
-func (h *Hub) plan(now time.Time, numbers map[*session]int) []attempt {
+func (h *Discovery) plan(now time.Time, numbers map[*session]int) []pendingChange {
 	for s, at := range h.timed {
 		if !at.After(now) {
 			h.dirty[s] = struct{}{}
 		}
 	}
-	batch := make([]attempt, 0, len(h.dirty))
+	batch := make([]pendingChange, 0, len(h.dirty))
 	for s := range h.dirty {
 		if until := s.patience(); until.After(now) {
 			h.timed[s] = until // mark, hear or that time bring it here again
@@ -157,7 +157,7 @@ func (h *Hub) plan(now time.Time, numbers map[*session]int) []attempt {
 		batch = append(batch, h.planOne(s, now, numbers))
 	}
 	clear(h.dirty)
-	slices.SortFunc(batch, func(a, b attempt) int { return plan.Compare(a.service.key, b.service.key) })
+	slices.SortFunc(batch, func(a, b pendingChange) int { return plan.Compare(a.service.key, b.service.key) })
 	return batch
 }
 
@@ -168,7 +168,7 @@ func (s *service) patience() (until time.Time) {
 		return time.Time{}
 	}
 	for _, source := range s.sources {
-		if source.known() || source.latest != nil {
+		if source.known() || source.pending != nil {
 			return time.Time{}
 		}
 		if source.deadline.After(until) {
@@ -179,21 +179,21 @@ func (s *service) patience() (until time.Time) {
 }
 
 // planOne decides what becomes of a service. mu is held.
-func (h *Hub) planOne(s *service, now time.Time, numbers map[*session]int) attempt {
-	a := attempt{service: s, asked: s.asked}
+func (h *Discovery) planOne(s *service, now time.Time, numbers map[*session]int) pendingChange {
+	a := pendingChange{service: s, asked: s.asked}
 	delete(h.timed, s)
 	if len(s.sources) == 0 {
 		s.outcome = nil
 		return a
 	}
 	var next time.Time
-	wish := plan.Wish{Service: s.key, Tagged: s.outcome != nil && s.outcome.Tagged}
-	lists := make([]plan.List, 0, len(s.sources))
+	wish := plan.Reference{Service: s.key, Tagged: s.outcome != nil && s.outcome.Tagged}
+	lists := make([]plan.RegistrySnapshot, 0, len(s.sources))
 	for _, source := range s.sources {
-		if source.latest != nil {
-			h.save(later)
+		if source.pending != nil {
+			h.save(saveLater)
 		}
-		source.judge(now, numbers[source.session], h.o.Config.EmptyAfter)
+		source.evaluate(now, numbers[source.session], h.o.Config.EmptyAfter)
 		next = earlier(next, source.due())
 		if wish.Parameters == nil {
 			wish.Parameters = source.wish.Service.Parameters
@@ -201,21 +201,21 @@ func (h *Hub) planOne(s *service, now time.Time, numbers map[*session]int) attem
 		if wish.Consumer.Protocol == "" {
 			wish.Consumer = h.consumer(source.wish, source.since)
 		}
-		lists = append(lists, plan.List{Registry: source.session.key.String(), View: source.believed()})
+		lists = append(lists, plan.RegistrySnapshot{Registry: source.session.key.String(), View: source.effective()})
 	}
-	s.outcome = plan.Make(wish, lists, now)
+	s.outcome = plan.Compute(wish, lists, now)
 	if next = earlier(next, s.outcome.Next); !next.IsZero() {
 		h.timed[s] = now.Add(next.Sub(now)) // however the clock of the wall is set meanwhile
 	}
 	h.logUnrouted(s)
-	a.next = placed{append([]*config.Cluster{s.outcome.Cluster}, s.outcome.Apart...), s.outcome.Routes}
+	a.next = applied{append([]*config.Cluster{s.outcome.Cluster}, s.outcome.VariantClusters...), s.outcome.Routes}
 	a.next.keep(s.place)
 	return a
 }
 
 // logUnrouted tells what has no routes though it is provided, once until it is something
 // else. mu is held.
-func (h *Hub) logUnrouted(s *service) {
+func (h *Discovery) logUnrouted(s *service) {
 	if text := s.outcome.Unrouted; text != s.unrouted {
 		if s.unrouted = text; text != "" {
 			h.o.Log.Warn("some of what is provided has no routes of its own", logService, s.key.String(), logError, text)
@@ -233,9 +233,9 @@ func earlier(a, b time.Time) time.Time {
 // mostAttempts bounds how often a change is taken apart to find what is wrong in it.
 const mostAttempts = 64
 
-// enforce applies a batch. Where that fails each half is tried, so that what is wrong with
+// applyBatch applies a batch. Where that fails each half is tried, so that what is wrong with
 // one service holds back no other.
-func (h *Hub) enforce(ctx context.Context, batch []attempt, budget *int) {
+func (h *Discovery) applyBatch(ctx context.Context, batch []pendingChange, budget *int) {
 	*budget--
 	err := h.apply(ctx, batch)
 	switch {
@@ -245,15 +245,15 @@ func (h *Hub) enforce(ctx context.Context, batch []attempt, budget *int) {
 		h.fail(batch, err)
 	default:
 		half := len(batch) / 2
-		h.enforce(ctx, batch[:half], budget)
-		h.enforce(ctx, batch[half:], budget)
+		h.applyBatch(ctx, batch[:half], budget)
+		h.applyBatch(ctx, batch[half:], budget)
 	}
 }
 
 // apply puts a batch in force, or nothing of it.
-func (h *Hub) apply(ctx context.Context, batch []attempt) error {
+func (h *Discovery) apply(ctx context.Context, batch []pendingChange) error {
 	h.mu.Lock()
-	before := make([]placed, len(batch))
+	before := make([]applied, len(batch))
 	var c Change
 	routes := false
 	for i := range batch {
@@ -301,7 +301,7 @@ func sameRoutes(a, b []*config.Route) bool {
 }
 
 // table returns the route table of all that is in force. mu is held.
-func (h *Hub) table() *config.RouteTable {
+func (h *Discovery) table() *config.RouteTable {
 	ordered := make([]*service, 0, len(h.services))
 	for _, s := range h.services {
 		if s.place.routes != nil {
@@ -317,7 +317,7 @@ func (h *Hub) table() *config.RouteTable {
 }
 
 // done notes that a batch is in force.
-func (h *Hub) done(batch []attempt) {
+func (h *Discovery) done(batch []pendingChange) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, a := range batch {
@@ -330,7 +330,7 @@ func (h *Hub) done(batch []attempt) {
 }
 
 // fail notes why a batch is not in force, and has it tried again after a while.
-func (h *Hub) fail(batch []attempt, err error) {
+func (h *Discovery) fail(batch []pendingChange, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	names := batch[0].service.key.String()
@@ -348,19 +348,19 @@ func (h *Hub) fail(batch []attempt, err error) {
 	}
 }
 
-// Displace has what the state file knew put in force by Run, service by service, as if
+// ReapplyEach has what the state file knew put in force by Run, service by service, as if
 // nothing were: for who cannot begin with what Overlay says. It is called before Run.
-func (h *Hub) Displace() {
+func (h *Discovery) ReapplyEach() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.services {
-		s.place, s.forced = placed{}, false
+		s.place, s.forced = applied{}, false
 	}
 }
 
-// Overlay returns the clusters and the table that are to be in force: the sum of all
+// Resources returns the clusters and the table that are to be in force: the sum of all
 // changes so far, and the one that is just being applied. The table is never nil.
-func (h *Hub) Overlay() (clusters []*config.Cluster, routes *config.RouteTable) {
+func (h *Discovery) Resources() (clusters []*config.Cluster, routes *config.RouteTable) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, s := range h.services {

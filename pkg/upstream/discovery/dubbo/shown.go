@@ -6,27 +6,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// hidden stands for what is not shown.
-const hidden = "[redacted]"
+// redacted stands for what is not shown.
+const redacted = "[redacted]"
 
-// shown returns a matter as logs and the API may have it: without what only callers of the
+// redact returns a matter as logs and the API may have it: without what only callers of the
 // service are to know.
-func shown(m matter) string {
-	if u, ok := m.(urlMatter); ok {
-		return shownURL(u.URL)
+func redact(m registrable) string {
+	if u, ok := m.(registrableURL); ok {
+		return redactURL(u.URL)
 	}
 	return m.String()
 }
 
-func shownURL(u registry.URL) string {
+func redactURL(u registry.URL) string {
 	secrets := map[string]string{}
 	for key := range u.Parameters.All() {
 		if isSecret(key) {
-			secrets[key] = hidden
+			secrets[key] = redacted
 		}
 	}
 	if u.Password != "" {
-		u.Password = hidden
+		u.Password = redacted
 	}
 	if len(secrets) == 0 {
 		return u.String()

@@ -167,10 +167,10 @@ func writeState(path string, parts [][]byte) error {
 
 // When the state file is written after a change.
 const (
-	soon  = 10 * time.Millisecond // of what was asked for
-	later = 30 * time.Second      // of what registries say
-	apart = time.Second           // at least, from the end of one time to the beginning of the next
-	share = 10                    // writing takes one part in so many of the time, at most
+	saveSoon     = 10 * time.Millisecond // of what was asked for
+	saveLater    = 30 * time.Second      // of what registries say
+	minSaveGap   = time.Second           // at least, from the end of one time to the beginning of the next
+	maxSaveShare = 10                    // writing takes one part in so many of the time, at most
 )
 
 // saving is when the state file is written next.
@@ -181,7 +181,7 @@ type saving struct {
 }
 
 // save has the state file written after a while. mu is held.
-func (h *Hub) save(after time.Duration) {
+func (h *Discovery) save(after time.Duration) {
 	if h.o.Config.StateFile == "" {
 		return
 	}
@@ -197,17 +197,17 @@ func (h *Hub) save(after time.Duration) {
 }
 
 // saver writes the state file when it is time, until ctx ends.
-func (h *Hub) saver(ctx context.Context) {
+func (h *Discovery) saver(ctx context.Context) {
 	if h.o.Config.StateFile == "" {
 		return
 	}
-	timer := time.NewTimer(idle)
+	timer := time.NewTimer(idleWait)
 	defer timer.Stop()
 	for {
 		h.mu.Lock()
 		at := h.saving.at
 		h.mu.Unlock()
-		wait := idle
+		wait := idleWait
 		if !at.IsZero() {
 			wait = time.Until(at)
 		}
@@ -226,7 +226,7 @@ func (h *Hub) saver(ctx context.Context) {
 }
 
 // saveNow writes the state file.
-func (h *Hub) saveNow() {
+func (h *Discovery) saveNow() {
 	began := time.Now()
 	h.mu.Lock()
 	h.saving.at = time.Time{}
@@ -245,12 +245,12 @@ func (h *Hub) saveNow() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	end := time.Now()
-	h.saving.after = end.Add(max(apart, (share-1)*end.Sub(began)))
+	h.saving.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(began)))
 	if !h.saving.at.IsZero() { // asked for meanwhile
 		h.saving.at = theLater(h.saving.at, h.saving.after)
 	}
 	if err != nil {
-		h.save(later)
+		h.save(saveLater)
 	}
 }
 
@@ -265,18 +265,18 @@ func theLater(a, b time.Time) time.Time {
 type snapshot struct {
 	published []stateEntry
 	followed  []stateSubscribed
-	views     []registry.View // of each in followed
+	views     []registry.Snapshot // of each in followed
 }
 
 // snapshot is called with mu held.
-func (h *Hub) snapshot() *snapshot {
+func (h *Discovery) snapshot() *snapshot {
 	s := &snapshot{}
 	for _, p := range h.published {
 		s.published = append(s.published, stateEntry{p.wish.Request, p.since})
 	}
 	for _, f := range h.followed {
 		s.followed = append(s.followed, stateSubscribed{stateEntry: stateEntry{f.wish.Request, f.since}, Listed: f.listed})
-		s.views = append(s.views, f.believed())
+		s.views = append(s.views, f.effective())
 	}
 	return s
 }
@@ -302,7 +302,7 @@ func stateURLs(urls []registry.URL) []stateURL {
 }
 
 // restore asks again for what the state file has. It is called by New, with mu held.
-func (h *Hub) restore() {
+func (h *Discovery) restore() {
 	path := h.o.Config.StateFile
 	if path == "" {
 		return
@@ -329,15 +329,15 @@ func (h *Hub) restore() {
 
 // putAside moves a state file that cannot be used out of the way, so that it can be looked
 // at and is not written over.
-func (h *Hub) putAside(path string, why error) {
+func (h *Discovery) putAside(path string, why error) {
 	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, aside)
 	h.o.Log.Error("what was published and subscribed before cannot be read: nothing is, until it is asked for again",
 		logFile, path, logError, errors.Join(why, err), logAside, aside)
 }
 
-func (h *Hub) restorePublished(p stateEntry) {
-	w, err := h.read(p.Request, providing)
+func (h *Discovery) restorePublished(p stateEntry) {
+	w, err := h.read(p.Request, opPublish)
 	if err != nil {
 		h.o.Log.Error("a service that was published cannot be any longer", logService, p.Request.Service.Interface, logError, err)
 		return
@@ -348,11 +348,11 @@ func (h *Hub) restorePublished(p stateEntry) {
 	h.last = latest(h.last, p.Since)
 	restored := &publication{wish: w, since: p.Since, entry: h.newEntry(h.session(w.session))}
 	h.published[w.id] = restored
-	h.say(restored)
+	h.publish(restored)
 }
 
-func (h *Hub) restoreSubscribed(f stateSubscribed, saved time.Time) {
-	w, err := h.read(f.Request, calling)
+func (h *Discovery) restoreSubscribed(f stateSubscribed, saved time.Time) {
+	w, err := h.read(f.Request, opSubscribe)
 	if err != nil {
 		h.o.Log.Error("a service that was subscribed to cannot be any longer", logService, f.Request.Service.Interface, logError, err)
 		return
@@ -362,7 +362,7 @@ func (h *Hub) restoreSubscribed(f stateSubscribed, saved time.Time) {
 	}
 	s := h.subscribe(w)
 	if !f.Listed.IsZero() {
-		s.said = registry.View{Providers: h.urls(f.Providers), Configurators: h.urls(f.Configurators), Routers: h.urls(f.Routers)}
+		s.current = registry.Snapshot{Providers: h.urls(f.Providers), Configurators: h.urls(f.Configurators), Routers: h.urls(f.Routers)}
 		s.listed, s.restored, s.held = f.Listed, true, saved
 	}
 	s.deadline = time.Now() // nobody waits for it
@@ -375,7 +375,7 @@ func latest(a, b time.Time) time.Time {
 	return a
 }
 
-func (h *Hub) urls(all []stateURL) (urls []registry.URL) {
+func (h *Discovery) urls(all []stateURL) (urls []registry.URL) {
 	urls = slices.Grow(urls, len(all))
 	for _, u := range all {
 		if u.problem != nil {
@@ -388,7 +388,7 @@ func (h *Hub) urls(all []stateURL) (urls []registry.URL) {
 }
 
 // placeRestored plans the services that were restored, so that Overlay has them.
-func (h *Hub) placeRestored() {
+func (h *Discovery) placeRestored() {
 	now := time.Now()
 	for _, s := range h.services {
 		a := h.planOne(s, now, nil)

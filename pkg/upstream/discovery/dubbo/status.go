@@ -12,7 +12,7 @@ import (
 )
 
 // states asks the registries how it stands with them. mu is not held.
-func (h *Hub) states() map[*session]registry.State {
+func (h *Discovery) states() map[*session]registry.State {
 	h.mu.Lock()
 	all := make(map[*session]registry.State, len(h.sessions))
 	for _, s := range h.sessions {
@@ -33,17 +33,17 @@ func (h *Hub) states() map[*session]registry.State {
 	return all
 }
 
-// Services returns everything that is known.
-func (h *Hub) Services() Services {
+// Status returns everything that is known.
+func (h *Discovery) Status() Status {
 	states := h.states()
 	now := time.Now()
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	all := Services{
+	all := Status{
 		Host: h.host, Port: h.o.Config.ServerPort,
 		Registries: make([]RegistryStatus, 0, len(states)),
-		Published:  make([]Published, 0, len(h.published)),
-		Subscribed: make([]Subscribed, 0, len(h.services)),
+		Published:  make([]PublishedStatus, 0, len(h.published)),
+		Subscribed: make([]ReferenceStatus, 0, len(h.services)),
 	}
 	for s, state := range states {
 		all.Registries = append(all.Registries, RegistryStatus{
@@ -57,7 +57,7 @@ func (h *Hub) Services() Services {
 	for _, p := range h.published {
 		all.Published = append(all.Published, h.describePublished(p, states))
 	}
-	slices.SortFunc(all.Published, func(a, b Published) int {
+	slices.SortFunc(all.Published, func(a, b PublishedStatus) int {
 		return cmp.Or(cmp.Compare(a.Key, b.Key), cmp.Compare(a.Registry, b.Registry))
 	})
 	failing := ""
@@ -69,20 +69,20 @@ func (h *Hub) Services() Services {
 			all.Subscribed = append(all.Subscribed, s.describe(now, states))
 		}
 	}
-	slices.SortFunc(all.Subscribed, func(a, b Subscribed) int { return cmp.Compare(a.Key, b.Key) })
+	slices.SortFunc(all.Subscribed, func(a, b ReferenceStatus) int { return cmp.Compare(a.Key, b.Key) })
 	return all
 }
 
 // describePublished is called with mu held.
-func (h *Hub) describePublished(p *publication, states map[*session]registry.State) Published {
-	d := Published{
+func (h *Discovery) describePublished(p *publication, states map[*session]registry.State) PublishedStatus {
+	d := PublishedStatus{
 		Key:        p.wish.id.service.String(),
 		Registry:   p.entry.session.key.String(),
 		Interface:  p.wish.Service.Interface,
 		Group:      p.wish.Service.Group,
 		Version:    p.wish.Service.Version,
 		Methods:    p.wish.Service.Methods,
-		URL:        shownURL(h.provider(p.wish, p.since)),
+		URL:        redactURL(h.provider(p.wish, p.since)),
 		Registered: p.isThere(states),
 		Since:      p.since,
 	}
@@ -112,13 +112,13 @@ func (p *publication) isThere(states map[*session]registry.State) bool {
 }
 
 // isThere reports whether the registry has what is wanted. mu is held.
-func (e *entry) isThere(states map[*session]registry.State) bool {
-	return e.want != nil && e.settled() && states[e.session].Connected
+func (e *registration) isThere(states map[*session]registry.State) bool {
+	return e.desired != nil && e.settled() && states[e.session].Connected
 }
 
 // problem returns why an entry is not as wanted; "": it is, or nothing is known yet. mu
 // is held.
-func (e *entry) problem() string {
+func (e *registration) problem() string {
 	switch {
 	case e.session.err != nil:
 		return e.session.err.Error()
@@ -129,17 +129,17 @@ func (e *entry) problem() string {
 }
 
 // describe is called with mu held.
-func (s *service) describe(now time.Time, states map[*session]registry.State) Subscribed {
+func (s *service) describe(now time.Time, states map[*session]registry.State) ReferenceStatus {
 	first := s.sources[0].wish.Service
-	d := Subscribed{
+	d := ReferenceStatus{
 		Key: s.key.String(), Interface: s.key.Interface, Group: s.key.Group, Version: s.key.Version, Methods: first.Methods,
-		Sources:   make([]Subscription, 0, len(s.sources)),
+		Sources:   make([]SubscriptionStatus, 0, len(s.sources)),
 		Providers: []Provider{},
 	}
 	kept := map[provision]bool{}
 	for _, source := range s.sources {
 		d.Sources = append(d.Sources, source.describe(now, states))
-		for _, k := range source.kept {
+		for _, k := range source.retained {
 			kept[provisionOf(k.url)] = true
 		}
 	}
@@ -151,7 +151,7 @@ func (s *service) describe(now time.Time, states map[*session]registry.State) Su
 	for i := range o.Providers {
 		p := &o.Providers[i]
 		one := describeProvider(p)
-		one.Kept = kept[provisionOf(p.URL)]
+		one.Retained = kept[provisionOf(p.URL)]
 		if last := len(d.Providers) - 1; last >= 0 && d.Providers[last].Address == one.Address {
 			d.Providers[last] = d.Providers[last].with(one)
 			continue
@@ -165,31 +165,31 @@ func describeProvider(p *plan.Provider) Provider {
 	of := p.URL.Service()
 	return Provider{
 		Address: p.URL.Address(), Protocol: p.URL.Protocol, Weight: p.Weight, Application: p.URL.Get(parameterApplication),
-		Group: of.Group, Version: of.Version, Registry: p.Registry, Unused: p.Unused,
+		Group: of.Group, Version: of.Version, Registry: p.Registry, UnusedReason: p.Unused,
 	}
 }
 
 // with returns a provider that provides another group or version as well, which counts for
 // the address if it is the first that gets calls.
 func (p Provider) with(other Provider) Provider {
-	beside := p.Beside
-	p.Beside = nil
-	if p.Unused != "" && other.Unused == "" {
-		other.Beside = append([]Provider{p}, beside...)
+	beside := p.Variants
+	p.Variants = nil
+	if p.UnusedReason != "" && other.UnusedReason == "" {
+		other.Variants = append([]Provider{p}, beside...)
 		return other
 	}
-	p.Beside = append(beside, other)
+	p.Variants = append(beside, other)
 	return p
 }
 
 // describe is called with mu held.
-func (s *subscription) describe(now time.Time, states map[*session]registry.State) Subscription {
-	d := Subscription{
+func (s *subscription) describe(now time.Time, states map[*session]registry.State) SubscriptionStatus {
+	d := SubscriptionStatus{
 		Registry:   s.session.key.String(),
 		Registered: s.consumer.isThere(states),
 		Since:      s.since,
-		Known:      s.known(),
-		Listed:     s.listed,
+		Received:   s.known(),
+		ReceivedAt: s.listed,
 		Restored:   s.restored,
 		Error:      s.consumer.problem(),
 	}
@@ -199,8 +199,8 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 	if o := s.service.outcome; d.Error == "" && o != nil {
 		d.Error = o.Unrouted
 	}
-	if s.doubted() {
-		d.Emptied = s.emptied
+	if s.emptyProtected() {
+		d.EmptySince = s.emptied
 	}
 	if s.known() {
 		d.Age = now.Sub(s.listed).Truncate(time.Second).String()
@@ -212,7 +212,7 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 }
 
 // Totals returns the numbers of what is known.
-func (h *Hub) Totals() Totals {
+func (h *Discovery) Totals() Totals {
 	states := h.states()
 	now := time.Now()
 	h.mu.Lock()
@@ -249,9 +249,9 @@ func (t *Totals) count(s *service, now time.Time, states map[*session]registry.S
 	for _, source := range s.sources {
 		known = known || source.known()
 		restored = restored || source.known() && source.restored
-		doubted = doubted || source.doubted()
+		doubted = doubted || source.emptyProtected()
 		if source.known() && !states[source.session].Connected {
-			t.OldestList = max(t.OldestList, now.Sub(source.listed))
+			t.OldestSnapshot = max(t.OldestSnapshot, now.Sub(source.listed))
 		}
 	}
 	if !known {
@@ -261,6 +261,6 @@ func (t *Totals) count(s *service, now time.Time, states map[*session]registry.S
 		t.Restored++
 	}
 	if doubted {
-		t.Doubted++
+		t.EmptyProtected++
 	}
 }

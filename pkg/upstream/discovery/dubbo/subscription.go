@@ -22,28 +22,28 @@ import (
 // passed. A provider that really is gone costs little: it cannot be reached, and is
 // ejected. One that lives and is not called costs the service.
 type subscription struct {
-	wish     *wish
+	wish     *spec
 	since    time.Time
-	service  *service // immutable
-	session  *session // immutable
-	consumer *entry   // immutable
+	service  *service      // immutable
+	session  *session      // immutable
+	consumer *registration // immutable
 
 	// All guarded by Hub.mu.
-	over       bool           // it was taken back
-	stop       func()         // nil: not begun
-	deadline   time.Time      // until then its service waits for the first list
-	heard      *registry.View // what was heard last, if it has instances
-	unresolved error          // why some of them are no providers
-	latest     *registry.View // not judged yet; nil: nothing new
-	nobody     bool           // since the last judgement there was a list of nobody
-	said       registry.View  // what the registry says
-	kept       []keptProvider // who are used beside
-	left       []departed     // who the registry has ceased to name of late
-	listed     time.Time      // when the registry said it; zero: nothing is known
-	restored   bool           // said is not of this session
-	held       time.Time      // of restored: until when said was known to hold
-	emptied    time.Time      // since when the registry has named nobody; zero: it names somebody
-	session0   int            // the number of the session that said was judged in; 0: of no session here
+	over          bool               // it was taken back
+	stop          func()             // nil: not begun
+	deadline      time.Time          // until then its service waits for the first list
+	heard         *registry.Snapshot // what was heard last, if it has instances
+	unresolved    error              // why some of them are no providers
+	pending       *registry.Snapshot // not judged yet; nil: nothing new
+	sawEmpty      bool               // since the last judgement there was a list of nobody
+	current       registry.Snapshot  // what the registry says
+	retained      []keptProvider     // who are used beside
+	removed       []departed         // who the registry has ceased to name of late
+	listed        time.Time          // when the registry said it; zero: nothing is known
+	restored      bool               // said is not of this session
+	held          time.Time          // of restored: until when said was known to hold
+	emptied       time.Time          // since when the registry has named nobody; zero: it names somebody
+	sessionNumber int                // the number of the session that said was judged in; 0: of no session here
 }
 
 // provision is a service at an address, where there may be others: of another group, or
@@ -79,8 +79,8 @@ const ofLate = 2 * time.Minute
 // known reports whether there is a list.
 func (s *subscription) known() bool { return !s.listed.IsZero() }
 
-// hear takes in what a registry says. It is registry.Registry's notify.
-func (h *Hub) hear(s *subscription, v registry.View) {
+// onSnapshot takes in what a registry says. It is registry.Registry's notify.
+func (h *Discovery) onSnapshot(s *subscription, v registry.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if s.over {
@@ -93,13 +93,13 @@ func (h *Hub) hear(s *subscription, v registry.View) {
 		h.resolve(s)
 		return
 	}
-	h.believe(s, v)
+	h.queueSnapshot(s, v)
 }
 
-// believe takes in a list without instances. mu is held.
-func (h *Hub) believe(s *subscription, v registry.View) {
-	s.latest = &v
-	s.nobody = s.nobody && !v.Orderly || isEmpty(&v) && !v.Orderly
+// queueSnapshot takes in a list without instances. mu is held.
+func (h *Discovery) queueSnapshot(s *subscription, v registry.Snapshot) {
+	s.pending = &v
+	s.sawEmpty = s.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
 	h.dirty[s.service] = struct{}{}
 	h.poke()
 }
@@ -115,10 +115,10 @@ func accepted(s registry.Service, all []registry.URL) []registry.URL {
 }
 
 // subscribe begins or changes a subscription. It is called with mu held.
-func (h *Hub) subscribe(w *wish) *subscription {
+func (h *Discovery) subscribe(w *spec) *subscription {
 	old := h.followed[w.id]
 	if old == nil || !reflect.DeepEqual(old.wish.Request, w.Request) {
-		h.save(soon)
+		h.save(saveSoon)
 	}
 	if old != nil && old.wish.session == w.session {
 		old.wish = w
@@ -128,7 +128,7 @@ func (h *Hub) subscribe(w *wish) *subscription {
 	}
 	s := h.newSubscription(w)
 	if old != nil { // with other credentials: what is known stays
-		s.said, s.kept, s.left, s.listed, s.restored, s.held, s.emptied = old.said, old.kept, old.left, old.listed, true, time.Now(), old.emptied
+		s.current, s.retained, s.removed, s.listed, s.restored, s.held, s.emptied = old.current, old.retained, old.removed, old.listed, true, time.Now(), old.emptied
 		h.unsubscribe(old)
 	}
 	h.followed[w.id] = s
@@ -140,7 +140,7 @@ func (h *Hub) subscribe(w *wish) *subscription {
 }
 
 // newSubscription returns a subscription that is about to begin.
-func (h *Hub) newSubscription(w *wish) *subscription {
+func (h *Discovery) newSubscription(w *spec) *subscription {
 	sv := h.services[w.id.service]
 	if sv == nil {
 		sv = &service{key: w.id.service}
@@ -158,7 +158,7 @@ func (h *Hub) newSubscription(w *wish) *subscription {
 }
 
 // unsubscribe ends a subscription. It is called with mu held.
-func (h *Hub) unsubscribe(s *subscription) {
+func (h *Discovery) unsubscribe(s *subscription) {
 	s.over = true
 	delete(h.followed, s.wish.id)
 	s.service.sources = slices.DeleteFunc(s.service.sources, func(o *subscription) bool { return o == s })
@@ -175,18 +175,18 @@ func (h *Hub) unsubscribe(s *subscription) {
 	h.poke()
 }
 
-// judge decides what of the newest list is believed, at the time now, in the session of
+// evaluate decides what of the newest list is believed, at the time now, in the session of
 // that number.
-func (s *subscription) judge(now time.Time, session int, emptyAfter time.Duration) {
-	if v := s.latest; v != nil {
-		s.latest = nil
-		s.take(*v, now, session, emptyAfter)
+func (s *subscription) evaluate(now time.Time, session int, emptyAfter time.Duration) {
+	if v := s.pending; v != nil {
+		s.pending = nil
+		s.accept(*v, now, session, emptyAfter)
 	}
-	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return !now.Before(k.until) })
+	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return !now.Before(k.until) })
 }
 
-// take makes v what the registry says.
-func (s *subscription) take(v registry.View, now time.Time, session int, emptyAfter time.Duration) {
+// accept makes v what the registry says.
+func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
 	there := map[provision]bool{}
 	for _, u := range v.Providers {
 		there[provisionOf(u)] = true
@@ -194,34 +194,34 @@ func (s *subscription) take(v registry.View, now time.Time, session int, emptyAf
 	// Whoever was named and is no longer.
 	var gone []registry.URL
 	before := map[provision]bool{}
-	for _, u := range s.said.Providers {
+	for _, u := range s.current.Providers {
 		before[provisionOf(u)] = true
 		if !there[provisionOf(u)] {
 			gone = append(gone, u)
 		}
 	}
-	another := s.session0 != session
+	another := s.sessionNumber != session
 	if s.restored && now.Sub(s.held) >= emptyAfter {
 		another = false // so long ago that it is no sign of a loss
 	}
-	doubted := s.nobody || another && 2*len(gone) > len(before)
-	s.kept = slices.DeleteFunc(s.kept, func(k keptProvider) bool { return there[provisionOf(k.url)] || v.Orderly })
-	s.left = slices.DeleteFunc(s.left, func(d departed) bool {
-		return there[provisionOf(d.url)] || v.Orderly || now.Sub(d.at) > ofLate
+	doubted := s.sawEmpty || another && 2*len(gone) > len(before)
+	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return there[provisionOf(k.url)] || v.Authoritative })
+	s.removed = slices.DeleteFunc(s.removed, func(d departed) bool {
+		return there[provisionOf(d.url)] || v.Authoritative || now.Sub(d.at) > ofLate
 	})
 	for _, u := range gone {
-		s.left = append(s.left, departed{u, now})
+		s.removed = append(s.removed, departed{u, now})
 	}
-	if s.nobody {
+	if s.sawEmpty {
 		gone = s.lost()
 	}
-	s.nobody = false
-	if doubted && !v.Orderly && emptyAfter > 0 {
+	s.sawEmpty = false
+	if doubted && !v.Authoritative && emptyAfter > 0 {
 		for _, u := range gone {
-			s.kept = append(s.kept, keptProvider{u, now.Add(emptyAfter)})
+			s.retained = append(s.retained, keptProvider{u, now.Add(emptyAfter)})
 		}
 		if isEmpty(&v) {
-			v = withRules(v, s.said)
+			v = withRules(v, s.current)
 		}
 	}
 	switch {
@@ -230,16 +230,16 @@ func (s *subscription) take(v registry.View, now time.Time, session int, emptyAf
 	case s.emptied.IsZero():
 		s.emptied = now
 	}
-	s.said, s.listed, s.restored, s.session0 = v, now, false, session
+	s.current, s.listed, s.restored, s.sessionNumber = v, now, false, session
 }
 
 // lost returns those who left of late and are not kept yet.
 func (s *subscription) lost() (urls []registry.URL) {
-	kept := make(map[provision]bool, len(s.kept))
-	for _, k := range s.kept {
+	kept := make(map[provision]bool, len(s.retained))
+	for _, k := range s.retained {
 		kept[provisionOf(k.url)] = true
 	}
-	for _, d := range s.left {
+	for _, d := range s.removed {
 		if !kept[provisionOf(d.url)] {
 			urls = append(urls, d.url)
 		}
@@ -248,11 +248,11 @@ func (s *subscription) lost() (urls []registry.URL) {
 }
 
 // isEmpty reports whether nobody is named.
-func isEmpty(v *registry.View) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
+func isEmpty(v *registry.Snapshot) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
 
 // withRules returns v with the rules of before, where it has none: they were lost with
 // the providers.
-func withRules(v, before registry.View) registry.View {
+func withRules(v, before registry.Snapshot) registry.Snapshot {
 	if len(v.Configurators) == 0 {
 		v.Configurators = before.Configurators
 	}
@@ -262,25 +262,27 @@ func withRules(v, before registry.View) registry.View {
 	return v
 }
 
-// believed returns the list that is used.
-func (s *subscription) believed() registry.View {
-	v := s.said
-	if len(s.kept) > 0 {
+// effective returns the list that is used.
+func (s *subscription) effective() registry.Snapshot {
+	v := s.current
+	if len(s.retained) > 0 {
 		v.Providers = slices.Clone(v.Providers)
-		for _, k := range s.kept {
+		for _, k := range s.retained {
 			v.Providers = append(v.Providers, k.url)
 		}
 	}
 	return v
 }
 
-// doubted reports whether the registry names nobody, and others are used.
-func (s *subscription) doubted() bool { return len(s.kept) > 0 && len(s.said.Providers) == 0 }
+// emptyProtected reports whether the registry names nobody, and others are used.
+func (s *subscription) emptyProtected() bool {
+	return len(s.retained) > 0 && len(s.current.Providers) == 0
+}
 
 // due returns when judging again changes something though nothing new is said; zero: it
 // does not.
 func (s *subscription) due() (at time.Time) {
-	for _, k := range s.kept {
+	for _, k := range s.retained {
 		if at.IsZero() || k.until.Before(at) {
 			at = k.until
 		}

@@ -15,7 +15,7 @@ import (
 // Options are what a Hub needs. All fields but TLS are required.
 type Options struct {
 	// Registries are what exists, by the type that requests name.
-	Registries map[string]registry.New
+	Registries map[string]registry.OpenFunc
 	Config     config.DubboRegistry
 	// Apply puts a change in force, or says why it cannot be. One call ends before the
 	// next. After an error the same is applied again, with what has changed since.
@@ -69,27 +69,27 @@ type Service struct {
 
 // FieldError is a mistake in a request.
 type FieldError struct {
-	Field   string // its path in JSON, as "service.interface"
-	Problem string
+	Field  string // its path in JSON, as "service.interface"
+	Reason string
 }
 
 // Error says what is wrong, and where.
-func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Problem) }
+func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
 
-// ErrKept is in the errors of what has not been done yet and will be.
-var ErrKept = errors.New("kept: it is made when the registry is there")
+// ErrPending is in the errors of what has not been done yet and will be.
+var ErrPending = errors.New("kept: it is made when the registry is there")
 
-// ErrUnknown is in the errors of what is to be undone and was never asked for.
-var ErrUnknown = errors.New("not known here")
+// ErrNotFound is in the errors of what is to be undone and was never asked for.
+var ErrNotFound = errors.New("not known here")
 
-// Services is everything that a Hub knows, at one time. Lists are in the order of names.
-type Services struct {
-	Host       string           `json:"host"` // what providers are published with
-	Port       uint16           `json:"port"`
-	Registries []RegistryStatus `json:"registries"`
-	Published  []Published      `json:"published"`
-	Subscribed []Subscribed     `json:"subscribed"`
-	LastError  string           `json:"last_error,omitempty"` // why the last change could not be applied; "": it was
+// Status is everything that a Hub knows, at one time. Lists are in the order of names.
+type Status struct {
+	Host       string            `json:"host"` // what providers are published with
+	Port       uint16            `json:"port"`
+	Registries []RegistryStatus  `json:"registries"`
+	Published  []PublishedStatus `json:"published"`
+	Subscribed []ReferenceStatus `json:"subscribed"`
+	LastError  string            `json:"last_error,omitempty"` // why the last change could not be applied; "": it was
 }
 
 // RegistryStatus is how it stands with a registry.
@@ -104,8 +104,8 @@ type RegistryStatus struct {
 	LastError string    `json:"last_error,omitempty"`
 }
 
-// Published is a service that is provided here.
-type Published struct {
+// PublishedStatus is a service that is provided here.
+type PublishedStatus struct {
 	Key        string    `json:"key"` // group/interface:version
 	Registry   string    `json:"registry"`
 	Interface  string    `json:"interface"`
@@ -119,52 +119,52 @@ type Published struct {
 	Error      string    `json:"error,omitempty"`
 }
 
-// Subscribed is a service that is called from here.
-type Subscribed struct {
-	Key         string         `json:"key"` // group/interface:version, which is the name of the cluster
-	Interface   string         `json:"interface"`
-	Group       string         `json:"group,omitempty"`
-	Version     string         `json:"version,omitempty"`
-	Methods     []string       `json:"methods,omitempty"`
-	LoadBalance string         `json:"load_balance"`
-	Timeout     string         `json:"timeout"`
-	Retries     int            `json:"retries"`
-	Sources     []Subscription `json:"sources"`
-	Providers   []Provider     `json:"providers"`
-	Warnings    []string       `json:"warnings,omitempty"`
+// ReferenceStatus is a service that is called from here.
+type ReferenceStatus struct {
+	Key         string               `json:"key"` // group/interface:version, which is the name of the cluster
+	Interface   string               `json:"interface"`
+	Group       string               `json:"group,omitempty"`
+	Version     string               `json:"version,omitempty"`
+	Methods     []string             `json:"methods,omitempty"`
+	LoadBalance string               `json:"load_balance"`
+	Timeout     string               `json:"timeout"`
+	Retries     int                  `json:"retries"`
+	Sources     []SubscriptionStatus `json:"sources"`
+	Providers   []Provider           `json:"providers"`
+	Warnings    []string             `json:"warnings,omitempty"`
 }
 
-// Subscription is what one registry says of a service that is called from here.
-type Subscription struct {
+// SubscriptionStatus is what one registry says of a service that is called from here.
+type SubscriptionStatus struct {
 	Registry   string    `json:"registry"`
 	Registered bool      `json:"registered"`      // as a consumer
 	Since      time.Time `json:"since"`           // when it was asked for
-	Known      bool      `json:"known"`           // there is a list
-	Listed     time.Time `json:"listed,omitzero"` // when the registry said what is used
+	Received   bool      `json:"known"`           // there is a list
+	ReceivedAt time.Time `json:"listed,omitzero"` // when the registry said what is used
 	Age        string    `json:"age,omitempty"`
 	// Restored: the list is of the process before this one, and the registry has not
 	// answered yet.
 	Restored bool `json:"restored,omitempty"`
-	// Emptied is when the registry began to say that there is nobody, which is not
+	// EmptySince is when the registry began to say that there is nobody, which is not
 	// believed yet; zero: it does not.
-	Emptied time.Time `json:"emptied,omitzero"`
-	Error   string    `json:"error,omitempty"`
+	EmptySince time.Time `json:"emptied,omitzero"`
+	Error      string    `json:"error,omitempty"`
 }
 
 // Provider is an address that provides a service: the group and version that are nearest
 // to what was asked for, of those that get calls.
 type Provider struct {
-	Address     string `json:"address"`
-	Protocol    string `json:"protocol"`
-	Weight      int    `json:"weight"` // as Dubbo counts: 100 is usual
-	Application string `json:"application,omitempty"`
-	Group       string `json:"group,omitempty"`
-	Version     string `json:"version,omitempty"`
-	Registry    string `json:"registry"`         // the first that has it
-	Unused      string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
-	Kept        bool   `json:"kept,omitempty"`   // the registry does not name it any more, which may be a loss
-	// Beside are the other groups and versions that it provides at the same address.
-	Beside []Provider `json:"beside,omitempty"`
+	Address      string `json:"address"`
+	Protocol     string `json:"protocol"`
+	Weight       int    `json:"weight"` // as Dubbo counts: 100 is usual
+	Application  string `json:"application,omitempty"`
+	Group        string `json:"group,omitempty"`
+	Version      string `json:"version,omitempty"`
+	Registry     string `json:"registry"`         // the first that has it
+	UnusedReason string `json:"unused,omitempty"` // why it gets no calls; "": it gets some
+	Retained     bool   `json:"kept,omitempty"`   // the registry does not name it any more, which may be a loss
+	// Variants are the other groups and versions that it provides at the same address.
+	Variants []Provider `json:"beside,omitempty"`
 }
 
 // Totals are numbers for gauges and counters.
@@ -174,10 +174,10 @@ type Totals struct {
 	Subscribed, Providers int // services that are called, and the addresses in use
 	Unanswered            int // services of which no registry has said anything yet
 	Restored              int // services whose list is of before the start, or the session
-	Doubted               int // services whose list has become empty, which is not believed yet
-	// OldestList is how long ago the registry said what is used of a service, of the one
+	EmptyProtected        int // services whose list has become empty, which is not believed yet
+	// OldestSnapshot is how long ago the registry said what is used of a service, of the one
 	// where that is longest and the registry is away; 0: none is away.
-	OldestList     time.Duration
+	OldestSnapshot time.Duration
 	Applied        uint64 // changes that were put in force
 	NotApplied     uint64 // attempts that failed
 	StateFileFails uint64 // attempts to write the state file that failed

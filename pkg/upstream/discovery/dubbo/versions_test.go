@@ -16,14 +16,14 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		r.fake.say("x", "10.0.0.1?version=1&weight=10", "10.0.0.1?version=2&weight=20", "10.0.0.2?version=2")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		r.want("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
+		r.desired("x=10.0.0.1,10.0.0.2; x?version=2=10.0.0.1,10.0.0.2")
 		if n := r.hub.Totals().Providers; n != 2 {
 			t.Errorf("%d addresses are counted, want 2", n)
 		}
 		var listed []string
-		for _, p := range r.hub.Services().Subscribed[0].Providers {
+		for _, p := range r.hub.Status().Subscribed[0].Providers {
 			listed = append(listed, fmt.Sprintf("%s %s*%d", p.Address, p.Version, p.Weight))
-			for _, other := range p.Beside {
+			for _, other := range p.Variants {
 				listed = append(listed, fmt.Sprintf("beside %s*%d", other.Version, other.Weight))
 			}
 		}
@@ -42,12 +42,12 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 		r.mu.Unlock()
 		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.2?version=2")
 		pass(time.Second)
-		r.want("x=10.0.0.1,10.0.0.2")
+		r.desired("x=10.0.0.1,10.0.0.2")
 		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		pass(time.Second)
-		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
-		r.want("")
+		r.desired("")
 	})
 }
 
@@ -57,13 +57,13 @@ func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
 		r.fake.say("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4",
 			"10.0.0.2?version=1", "10.0.0.2?version=2")
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		p := r.hub.Services().Subscribed[0].Providers
-		if len(p) != 2 || p[0].Version != "3" || p[0].Unused != "" {
+		p := r.hub.Status().Subscribed[0].Providers
+		if len(p) != 2 || p[0].Version != "3" || p[0].UnusedReason != "" {
 			t.Fatalf("the providers are %+v", p)
 		}
 		var beside []string
-		for _, other := range p[0].Beside {
-			beside = append(beside, fmt.Sprintf("%s %q", other.Version, other.Unused))
+		for _, other := range p[0].Variants {
+			beside = append(beside, fmt.Sprintf("%s %q", other.Version, other.UnusedReason))
 		}
 		if got, want := strings.Join(beside, ", "), `1 "its weight is 0", 2 "its weight is 0", 4 ""`; got != want {
 			t.Errorf("beside are %s, want %s", got, want)
@@ -80,13 +80,13 @@ func TestVersionsAtOneAddressComeBackOneAfterTheOther(t *testing.T) {
 		for _, said := range [][]string{{}, {first}, {first, second}, {}, {second}} {
 			r.fake.say("x", said...)
 			pass(time.Second)
-			r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+			r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
 		}
-		if p := r.hub.Services().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Kept || len(p[0].Beside) != 1 || p[0].Beside[0].Kept {
+		if p := r.hub.Status().Subscribed[0].Providers; len(p) != 1 || p[0].Version != "1" || !p[0].Retained || len(p[0].Variants) != 1 || p[0].Variants[0].Retained {
 			t.Errorf("the providers are %+v, of which the first version is kept", p)
 		}
 		pass(10 * time.Minute)
-		r.want("x=10.0.0.1")
+		r.desired("x=10.0.0.1")
 	})
 }
 
@@ -96,12 +96,12 @@ func TestVersionsAtOneAddressOutliveARestart(t *testing.T) {
 		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=2")
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		r.restart(c)
-		if clusters, _ := r.hub.Overlay(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
+		if clusters, _ := r.hub.Resources(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
 			t.Errorf("before anything runs there are %d clusters", len(clusters))
 		}
 		r.run()
 		defer r.end()
-		r.want("x=10.0.0.1; x?version=2=10.0.0.1")
+		r.desired("x=10.0.0.1; x?version=2=10.0.0.1")
 	})
 }
 
@@ -114,14 +114,14 @@ func TestWhatCannotBeAppliedLeavesAllClustersOfAServiceAsTheyWere(t *testing.T) 
 		r.mu.Unlock()
 		r.fake.say("x", "10.0.0.1?version=1", "10.0.0.1?version=3")
 		pass(time.Second / 2)
-		if clusters, _ := r.hub.Overlay(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
+		if clusters, _ := r.hub.Resources(); len(clusters) != 2 || clusters[1].Name != "x?version=2" {
 			t.Errorf("there are %d clusters", len(clusters))
 		}
 		r.mu.Lock()
 		r.refuse = nil
 		r.mu.Unlock()
 		pass(time.Minute)
-		r.want("x=10.0.0.1; x?version=3=10.0.0.1")
+		r.desired("x=10.0.0.1; x?version=3=10.0.0.1")
 	})
 }
 
@@ -140,7 +140,7 @@ func TestVersionsWithoutRoutesAreToldOnce(t *testing.T) {
 		r.fake.say("x", many...)
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		const want = "calls of 1.32, 1.33 find no route"
-		if got := r.hub.Services().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
+		if got := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
 			t.Errorf("the error is %q, want one with %q", got, want)
 		}
 		r.fake.say("x", append(many, "10.0.0.2?version=1.00")...)
@@ -150,7 +150,7 @@ func TestVersionsWithoutRoutesAreToldOnce(t *testing.T) {
 		}
 		r.fake.say("x", many[:32]...)
 		pass(time.Second)
-		if got := r.hub.Services().Subscribed[0].Sources[0].Error; got != "" {
+		if got := r.hub.Status().Subscribed[0].Sources[0].Error; got != "" {
 			t.Errorf("the error is %q when all have routes", got)
 		}
 	})

@@ -27,14 +27,14 @@ func (h *herald) open(o registry.Options) (registry.Registry, error) {
 	return h, err
 }
 
-func (h *herald) Announce(_ context.Context, a *registry.Announcement) error {
+func (h *herald) RegisterInstance(_ context.Context, a *registry.InstanceRegistration) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.there[a.Instance.Application] = strings.Join(a.Interfaces, ",")
 	return nil
 }
 
-func (h *herald) Retract(_ context.Context, i registry.Instance) error {
+func (h *herald) UnregisterInstance(_ context.Context, i registry.Instance) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.there, i.Application)
@@ -48,7 +48,7 @@ func TestUnpublishingWhileItEndsAnnouncesNothing(t *testing.T) {
 		r := newRig(t, usual())
 		to := &herald{fake: r.fake, there: map[string]string{}}
 		hub, err := dubbo.New(dubbo.Options{
-			Registries: map[string]registry.New{"fake": to.open}, Config: usual(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
+			Registries: map[string]registry.OpenFunc{"fake": to.open}, Config: usual(), Apply: r.apply, Log: slog.New(slog.DiscardHandler),
 		})
 		must(t, err)
 		r.hub = hub
@@ -72,7 +72,7 @@ func TestUnpublishingWhileItEndsAnnouncesNothing(t *testing.T) {
 		want("map[shop:x,y,z]", "dubbo x#get", "dubbo y#get", "dubbo z#get")
 		must(t, r.hub.Unpublish(t.Context(), all["y"]))
 		want("map[shop:x,z]", "dubbo x#get", "dubbo z#get")
-		r.hub.Withdraw(t.Context())
+		r.hub.UnregisterAll(t.Context())
 		want("map[]")
 		must(t, r.hub.Unpublish(t.Context(), all["x"]))
 		want("map[]")

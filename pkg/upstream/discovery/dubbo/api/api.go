@@ -38,9 +38,9 @@ const (
 	maxConnections  = 512 // more of them wait in the kernel
 )
 
-// Call does one thing with one service. It is called from several goroutines at once;
+// Operation does one thing with one service. It is called from several goroutines at once;
 // ctx ends when the caller is gone or has waited long enough.
-type Call func(ctx context.Context, r dubbo.Request) error
+type Operation func(ctx context.Context, r dubbo.Request) error
 
 // Options say where the port is, who may ask, and who answers. Immutable.
 type Options struct {
@@ -51,22 +51,22 @@ type Options struct {
 	// expect 200 whatever happened, and read the body.
 	StrictStatus bool
 
-	Publish, Unpublish, Subscribe, Unsubscribe Call
+	Publish, Unpublish, Subscribe, Unsubscribe Operation
 	// Services returns what is published and subscribed. It is called from several
 	// goroutines at once; what it returns is only read.
-	Services func() dubbo.Services
+	Services func() dubbo.Status
 	// Count is told of each call: its path, and what became of it. nil: nobody is.
-	Count func(path string, o Outcome)
+	Count func(path string, o Result)
 	Log   *slog.Logger // nil: no log
 }
 
-// Outcome is what became of a call.
-type Outcome uint8
+// Result is what became of a call.
+type Result uint8
 
 // The outcomes.
 const (
-	Done    Outcome = iota
-	Refused         // the call is wrong, or its caller may not make it
+	OK       Result = iota
+	Rejected        // the call is wrong, or its caller may not make it
 	Failed          // a registry is away, or refused
 )
 
@@ -83,7 +83,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
 	if o.Count == nil {
-		o.Count = func(string, Outcome) {}
+		o.Count = func(string, Result) {}
 	}
 	s := &Server{http: &http.Server{
 		Handler:           o.handler(),

@@ -34,7 +34,7 @@ type port struct {
 	count []string // guarded by mu
 }
 
-func (p *port) call(name string) api.Call {
+func (p *port) endpoint(name string) api.Operation {
 	return func(_ context.Context, r dubbo.Request) error {
 		text, err := json.Marshal(r)
 		if err != nil {
@@ -53,14 +53,14 @@ func open(t *testing.T, change func(*api.Options)) *port {
 	p := &port{t: t, client: &http.Client{Transport: &http.Transport{}}}
 	o := api.Options{
 		Address: "127.0.0.1:0",
-		Publish: p.call("publish"), Unpublish: p.call("unpublish"), Subscribe: p.call("subscribe"), Unsubscribe: p.call("unsubscribe"),
-		Services: func() dubbo.Services {
-			return dubbo.Services{
-				Published:  []dubbo.Published{{Key: "g/com.example.A:1.0", URL: "dubbo://10.0.0.1:1/com.example.A"}, {Key: "com.example.B"}},
-				Subscribed: []dubbo.Subscribed{{Key: "com.example.B"}, {Key: "com.example.C"}},
+		Publish: p.endpoint("publish"), Unpublish: p.endpoint("unpublish"), Subscribe: p.endpoint("subscribe"), Unsubscribe: p.endpoint("unsubscribe"),
+		Services: func() dubbo.Status {
+			return dubbo.Status{
+				Published:  []dubbo.PublishedStatus{{Key: "g/com.example.A:1.0", URL: "dubbo://10.0.0.1:1/com.example.A"}, {Key: "com.example.B"}},
+				Subscribed: []dubbo.ReferenceStatus{{Key: "com.example.B"}, {Key: "com.example.C"}},
 			}
 		},
-		Count: func(path string, o api.Outcome) {
+		Count: func(path string, o api.Result) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
 			p.count = append(p.count, fmt.Sprint(path, " ", o))
@@ -148,9 +148,9 @@ func TestFailuresHaveTheirStatusOnlyIfThatIsAskedFor(t *testing.T) {
 		status int
 		text   string
 	}{
-		{"a wrong field", &dubbo.FieldError{Field: "service.port", Problem: "no port"}, 400, "service.port: no port"},
-		{"not known", fmt.Errorf("com.example.User: %w", dubbo.ErrUnknown), 404, "publish fail, err: com.example.User: not known here"},
-		{"kept for later", fmt.Errorf("no connection: %w", dubbo.ErrKept), 503, "publish fail, err: no connection: kept: it is made when the registry is there"},
+		{"a wrong field", &dubbo.FieldError{Field: "service.port", Reason: "no port"}, 400, "service.port: no port"},
+		{"not known", fmt.Errorf("com.example.User: %w", dubbo.ErrNotFound), 404, "publish fail, err: com.example.User: not known here"},
+		{"kept for later", fmt.Errorf("no connection: %w", dubbo.ErrPending), 503, "publish fail, err: no connection: kept: it is made when the registry is there"},
 		{"too slow", context.DeadlineExceeded, 504, "publish fail, err: context deadline exceeded"},
 		{"refused by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
 	}
@@ -307,7 +307,7 @@ func TestServicesAreListed(t *testing.T) {
 	}
 	for _, tt := range tests {
 		status, body := p.ask("GET", tt.path, "")
-		var s dubbo.Services
+		var s dubbo.Status
 		if err := json.Unmarshal([]byte(body), &s); err != nil {
 			t.Fatal(err)
 		}

@@ -9,18 +9,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// call is one of the things that can be asked for.
-type call struct {
+// endpoint is one of the things that can be asked for.
+type endpoint struct {
 	path    string
 	done    string // what a call that succeeded is answered with
 	failing string // before what went wrong with one that did not
-	do      Call
+	do      Operation
 	o       *Options
 }
 
 // calls are all of them. The texts are those that existing clients know.
-func (o *Options) calls() []call {
-	return []call{
+func (o *Options) calls() []endpoint {
+	return []endpoint{
 		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},
 		{"/unpub", "unpub success", "unpub fail, err: ", o.Unpublish, o},
 		{"/sub", "subscribe success", "subscribe fail, err: ", o.Subscribe, o},
@@ -28,7 +28,7 @@ func (o *Options) calls() []call {
 	}
 }
 
-func (c *call) serve(w http.ResponseWriter, r *http.Request) {
+func (c *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	request, err := readRequest(r)
 	if err == nil {
 		ctx, cancel := context.WithTimeout(r.Context(), callTimeout)
@@ -36,7 +36,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 		err = c.do(ctx, request)
 	}
 	if err == nil {
-		c.o.Count(c.path, Done)
+		c.o.Count(c.path, OK)
 		reply(w, http.StatusOK, success, c.done)
 		return
 	}
@@ -49,7 +49,7 @@ func (c *call) serve(w http.ResponseWriter, r *http.Request) {
 }
 
 // text is what is said of an error: a wrong body is told apart from what failed.
-func (c *call) text(err error) string {
+func (c *endpoint) text(err error) string {
 	var field *dubbo.FieldError
 	var form *formError
 	if errors.As(err, &field) || errors.As(err, &form) {
@@ -59,17 +59,17 @@ func (c *call) text(err error) string {
 }
 
 // statusOf returns the status that an error means, and whose fault it is.
-func statusOf(err error) (int, Outcome) {
+func statusOf(err error) (int, Result) {
 	var field *dubbo.FieldError
 	var form *formError
 	switch {
 	case errors.As(err, &form):
-		return form.status, Refused
+		return form.status, Rejected
 	case errors.As(err, &field):
-		return http.StatusBadRequest, Refused
-	case errors.Is(err, dubbo.ErrUnknown):
-		return http.StatusNotFound, Refused
-	case errors.Is(err, dubbo.ErrKept):
+		return http.StatusBadRequest, Rejected
+	case errors.Is(err, dubbo.ErrNotFound):
+		return http.StatusNotFound, Rejected
+	case errors.Is(err, dubbo.ErrPending):
 		return http.StatusServiceUnavailable, Failed
 	case errors.Is(err, context.DeadlineExceeded):
 		return http.StatusGatewayTimeout, Failed

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// guard keeps out
+// accessControl keeps out
 //
 //   - requests for a host that is not loopback, where the port is bound to loopback: a
 //     web page whose name suddenly resolves to our address (DNS rebinding) could publish
@@ -18,28 +18,28 @@ import (
 //   - those without the token, if there is one.
 //
 // Who is kept out gets a status of 4xx always: no existing client is.
-type guard struct {
+type accessControl struct {
 	token [sha256.Size]byte // its hash
 	asks  bool              // for the token
 	next  http.Handler
 }
 
-func newGuard(token string, next http.Handler) *guard {
-	return &guard{token: sha256.Sum256([]byte(token)), asks: token != "", next: next}
+func newGuard(token string, next http.Handler) *accessControl {
+	return &accessControl{token: sha256.Sum256([]byte(token)), asks: token != "", next: next}
 }
 
-func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := w.Header()
 	h.Set("Cache-Control", "no-store")
 	h.Set("X-Content-Type-Options", "nosniff")
 	switch {
-	case !isForUs(r):
+	case !isLoopbackHost(r):
 		reply(w, http.StatusForbidden, failure, "requests for the host "+quoted(r.Host)+" are refused: use 127.0.0.1 or localhost")
 		return
-	case isOfPage(r):
+	case isBrowserRequest(r):
 		reply(w, http.StatusForbidden, failure, "requests of web pages are refused")
 		return
-	case g.asks && !g.knows(r):
+	case g.asks && !g.hasToken(r):
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 3
 		reply(w, http.StatusUnauthorized, failure, `the token is missing or wrong: send it as "Authorization: Bearer TOKEN"`)
 		return
@@ -48,17 +48,17 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// isOfPage reports whether a page has a browser ask. Who types an address into one asks
+// isBrowserRequest reports whether a page has a browser ask. Who types an address into one asks
 // by himself.
-func isOfPage(r *http.Request) bool {
+func isBrowserRequest(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
-// isForUs reports whether the Host of a request that came by a loopback address is one.
+// isLoopbackHost reports whether the Host of a request that came by a loopback address is one.
 // A unix socket, and an address that was configured for others to reach, is asked under
 // any name.
-func isForUs(r *http.Request) bool {
+func isLoopbackHost(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || local.Network() == "unix" || !isLoopback(local) {
 		return true
@@ -74,9 +74,9 @@ func isForUs(r *http.Request) bool {
 	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }
 
-// knows reports whether a request shows the token, in a time that says nothing about
+// hasToken reports whether a request shows the token, in a time that says nothing about
 // how much of it is right.
-func (g *guard) knows(r *http.Request) bool {
+func (g *accessControl) hasToken(r *http.Request) bool {
 	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	hash := sha256.Sum256([]byte(strings.TrimSpace(shown)))
 	return subtle.ConstantTimeCompare(hash[:], g.token[:]) == 1 && strings.EqualFold(scheme, "Bearer")

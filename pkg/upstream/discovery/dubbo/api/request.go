@@ -166,7 +166,7 @@ func (f *fields) err() error {
 
 func (f *fields) expected(v value, what string) {
 	if f.wrong == nil {
-		f.wrong = &dubbo.FieldError{Field: v.path, Problem: "found " + kindOf(v.node) + ", expected " + what}
+		f.wrong = &dubbo.FieldError{Field: v.path, Reason: "found " + kindOf(v.node) + ", expected " + what}
 	}
 }
 

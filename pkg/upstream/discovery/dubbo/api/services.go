@@ -22,8 +22,8 @@ func (o *Options) service(w http.ResponseWriter, r *http.Request) {
 		key = plain
 	}
 	all := o.Services()
-	all.Published = slices.DeleteFunc(slices.Clone(all.Published), func(p dubbo.Published) bool { return p.Key != key })
-	all.Subscribed = slices.DeleteFunc(slices.Clone(all.Subscribed), func(s dubbo.Subscribed) bool { return s.Key != key })
+	all.Published = slices.DeleteFunc(slices.Clone(all.Published), func(p dubbo.PublishedStatus) bool { return p.Key != key })
+	all.Subscribed = slices.DeleteFunc(slices.Clone(all.Subscribed), func(s dubbo.ReferenceStatus) bool { return s.Key != key })
 	if len(all.Published)+len(all.Subscribed) == 0 {
 		reply(w, http.StatusNotFound, failure, "nothing of "+quoted(key)+" is published or subscribed: GET /services lists what is")
 		return

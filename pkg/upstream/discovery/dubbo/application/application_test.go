@@ -46,7 +46,7 @@ func texts(all []registry.URL) (texts []string) {
 }
 
 func TestWhatAnApplicationOfDubbo3HasPublished(t *testing.T) {
-	services, err := application.Parse(golden(t, "remote.json"))
+	services, err := application.ParseMetadataInfo(golden(t, "remote.json"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func TestWhatAnInstanceAdds(t *testing.T) {
 		"g/x:1:dubbo": {"name": "x", "group": "g", "version": "1", "protocol": "dubbo", "port": 1, "path": "x", "params": {"weight": "50", "timestamp": "7"}},
 		"x:dubbo": {"name": "x", "protocol": "dubbo", "path": "x"},
 		"x:tri": {"name": "x", "protocol": "tri", "path": "x"}}}`
-	services, err := application.Parse([]byte(metadata))
+	services, err := application.ParseMetadataInfo([]byte(metadata))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -266,7 +266,7 @@ func TestInstancesThatCannotBeAsked(t *testing.T) {
 func FuzzParse(f *testing.F) {
 	f.Add(golden(f, "remote.json"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		services, err := application.Parse(text)
+		services, err := application.ParseMetadataInfo(text)
 		if err != nil {
 			return
 		}

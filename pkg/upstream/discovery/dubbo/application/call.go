@@ -95,7 +95,7 @@ const (
 )
 
 // parseAnswer reads the body of an answer.
-func parseAnswer(body []byte) (*Services, error) {
+func parseAnswer(body []byte) (*MetadataInfo, error) {
 	r := &reader{body: body}
 	kind, err := r.read(0)
 	if err != nil {
@@ -129,7 +129,7 @@ func parseAnswer(body []byte) (*Services, error) {
 }
 
 // fromObject reads a MetadataInfo that came as an object.
-func fromObject(m map[string]any) (*Services, error) {
+func fromObject(m map[string]any) (*MetadataInfo, error) {
 	raw, ok := m["services"].(map[string]any)
 	if !ok {
 		return nil, fmt.Errorf("%w: there is no map of services", errNoServices)

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Stored is where applications publish metadata; a registry.Registry is such.
-type Stored interface {
+// MetadataSource is where applications publish metadata; a registry.Registry is such.
+type MetadataSource interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 }
 
@@ -19,7 +19,7 @@ var errNoWay = errors.New("the instance does not say where its metadata can be h
 
 // Fetch returns what an instance provides: from a registry, or, if the application keeps
 // its metadata to itself, from the instance. It takes as long as ctx allows.
-func Fetch(ctx context.Context, from Stored, i registry.Instance) (*Services, error) {
+func Fetch(ctx context.Context, from MetadataSource, i registry.Instance) (*MetadataInfo, error) {
 	revision := Revision(i)
 	services, err := fetch(ctx, from, i, revision)
 	if err != nil {
@@ -28,13 +28,13 @@ func Fetch(ctx context.Context, from Stored, i registry.Instance) (*Services, er
 	return services, nil
 }
 
-func fetch(ctx context.Context, from Stored, i registry.Instance, revision string) (*Services, error) {
+func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revision string) (*MetadataInfo, error) {
 	if i.Metadata[keyStorage] == storedRemotely {
 		text, err := from.Metadata(ctx, i.Application, revision)
 		if err != nil {
 			return nil, err
 		}
-		return Parse(text)
+		return ParseMetadataInfo(text)
 	}
 	port, version := metadataPort(i)
 	if port == 0 {

@@ -18,8 +18,8 @@ const (
 	mostServices = 1 << 14
 )
 
-// Services are what a revision of an application provides. They are not changed.
-type Services struct {
+// MetadataInfo are what a revision of an application provides. They are not changed.
+type MetadataInfo struct {
 	application string
 	byInterface map[string][]service
 }
@@ -37,8 +37,8 @@ type service struct {
 
 var errNoServices = errors.New("these are no metadata")
 
-// Parse reads metadata as registries have them (org.apache.dubbo.metadata.MetadataInfo).
-func Parse(text []byte) (*Services, error) {
+// ParseMetadataInfo reads metadata as registries have them (org.apache.dubbo.metadata.MetadataInfo).
+func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 	if len(text) > MaxMetadata {
 		return nil, fmt.Errorf("metadata of %d bytes: there may be %d", len(text), MaxMetadata)
 	}
@@ -52,11 +52,11 @@ func Parse(text []byte) (*Services, error) {
 	return newServices(raw.App, raw.Services)
 }
 
-func newServices(application string, all map[string]service) (*Services, error) {
+func newServices(application string, all map[string]service) (*MetadataInfo, error) {
 	if len(all) > mostServices {
 		return nil, fmt.Errorf("metadata of %d services: there may be %d", len(all), mostServices)
 	}
-	s := &Services{application: application, byInterface: map[string][]service{}}
+	s := &MetadataInfo{application: application, byInterface: map[string][]service{}}
 	for _, one := range all {
 		if one.Name == "" {
 			return nil, fmt.Errorf("%w: a service has no name", errNoServices)
@@ -67,12 +67,12 @@ func newServices(application string, all map[string]service) (*Services, error) 
 }
 
 // Len returns how many interfaces there are.
-func (s *Services) Len() int { return len(s.byInterface) }
+func (s *MetadataInfo) Len() int { return len(s.byInterface) }
 
 // URLs returns the providers of a service that an instance is, at the ports that it says.
 // Its weight is that of the service, times its own; one that is not to be called is
 // disabled.
-func (s *Services) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
+func (s *MetadataInfo) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
 	for _, one := range s.byInterface[wanted.Interface] {
 		u := one.url(i)
 		if wanted.Accepts(u) {

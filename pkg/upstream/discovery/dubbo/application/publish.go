@@ -14,10 +14,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Offer is a service that an application provides, as consumers need to know it. It is not
+// ServiceInfo is a service that an application provides, as consumers need to know it. It is not
 // changed. Parameters are the same at all instances: nothing of a host or of a start is in
 // them.
-type Offer struct {
+type ServiceInfo struct {
 	Service    registry.Service
 	Protocol   string
 	Path       string
@@ -28,8 +28,8 @@ type Offer struct {
 	text []byte // as metadata have it
 }
 
-// Process is who provides: the instance of an application.
-type Process struct {
+// LocalInstance is who provides: the instance of an application.
+type LocalInstance struct {
 	Application string
 	Host        string
 	Port        uint16 // of all services
@@ -45,11 +45,11 @@ type metadataInfo struct {
 
 // key is what Dubbo tells services of an application apart by:
 // group/interface:version:protocol.
-func (o *Offer) key() string { return o.Service.String() + ":" + o.Protocol }
+func (o *ServiceInfo) key() string { return o.Service.String() + ":" + o.Protocol }
 
 // encoded returns the service at a port as metadata have it. It is written once: an
 // application has many services, and of those one changes at a time.
-func (o *Offer) encoded(port uint16) []byte {
+func (o *ServiceInfo) encoded(port uint16) []byte {
 	write := func() []byte {
 		return encode(provided{
 			Name: o.Service.Interface, Group: o.Service.Group, Version: o.Service.Version,
@@ -82,13 +82,13 @@ type endpoint struct {
 
 const keyTimestamp = "timestamp"
 
-// Announce returns what is said of a process and of what it provides, one service at
+// NewInstanceRegistration returns what is said of a process and of what it provides, one service at
 // least. The metadata are in the registry (storage-type remote), so that nobody asks the
 // process for them. Consumers tell revisions apart by nothing but their equality; this one
 // is of everything that the metadata say, and of nothing else, so that processes that
 // provide the same share it.
-func Announce(p Process, offers []*Offer) *registry.Announcement {
-	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *Offer) int { return cmp.Compare(a.key(), b.key()) })
+func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.InstanceRegistration {
+	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
 	services := []byte{'{'}
 	var interfaces []string
 	var endpoints []endpoint
@@ -106,7 +106,7 @@ func Announce(p Process, offers []*Offer) *registry.Announcement {
 	slices.SortFunc(endpoints, func(a, b endpoint) int { return cmp.Compare(a.Protocol, b.Protocol) })
 	sum := sha256.Sum256(append(encode(p.Application), services...))
 	info := metadataInfo{Application: p.Application, Revision: hex.EncodeToString(sum[:16]), Services: services}
-	return &registry.Announcement{
+	return &registry.InstanceRegistration{
 		Instance: registry.Instance{
 			Application: p.Application, Host: p.Host, Port: p.Port, Weight: 1, Healthy: true, Enabled: true,
 			Metadata: map[string]string{
@@ -116,9 +116,9 @@ func Announce(p Process, offers []*Offer) *registry.Announcement {
 				keyTimestamp: strconv.FormatInt(p.Since.UnixMilli(), 10),
 			},
 		},
-		Revision:   info.Revision,
-		Provided:   encode(info),
-		Interfaces: slices.Compact(interfaces),
+		Revision:     info.Revision,
+		MetadataInfo: encode(info),
+		Interfaces:   slices.Compact(interfaces),
 	}
 }
 

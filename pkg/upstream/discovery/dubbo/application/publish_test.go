@@ -18,22 +18,22 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-func shop() application.Process {
-	return application.Process{Application: "shop", Host: "10.0.0.7", Port: 20080, Since: time.UnixMilli(1_700_000_000_000)}
+func shop() application.LocalInstance {
+	return application.LocalInstance{Application: "shop", Host: "10.0.0.7", Port: 20080, Since: time.UnixMilli(1_700_000_000_000)}
 }
 
-func offer(group, version string, parameters map[string]string) *application.Offer {
+func offer(group, version string, parameters map[string]string) *application.ServiceInfo {
 	const name = "com.example.Cart"
 	s := registry.Service{Interface: name, Group: group, Version: version}
 	all := map[string]string{"interface": name, "methods": "add,get", "side": "provider"}
 	maps.Copy(all, parameters)
-	return &application.Offer{Service: s, Protocol: "dubbo", Path: name, Parameters: all}
+	return &application.ServiceInfo{Service: s, Protocol: "dubbo", Path: name, Parameters: all}
 }
 
 func TestWhatIsAnnouncedIsWrittenAsDubboReadsIt(t *testing.T) {
-	a := application.Announce(shop(), []*application.Offer{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
 	var text bytes.Buffer
-	if err := json.Indent(&text, a.Provided, "", "  "); err != nil {
+	if err := json.Indent(&text, a.MetadataInfo, "", "  "); err != nil {
 		t.Fatal(err)
 	}
 	instance, err := json.MarshalIndent(a.Instance.Metadata, "", "  ")
@@ -63,17 +63,19 @@ func TestWhatIsAnnouncedIsWrittenAsDubboReadsIt(t *testing.T) {
 }
 
 // announced is a registry that has one revision.
-type announced struct{ a *registry.Announcement }
+type announced struct {
+	a *registry.InstanceRegistration
+}
 
 func (s announced) Metadata(_ context.Context, name, revision string) ([]byte, error) {
 	if name != s.a.Instance.Application || revision != s.a.Revision {
 		return nil, registry.ErrNoMetadata
 	}
-	return s.a.Provided, nil
+	return s.a.MetadataInfo, nil
 }
 
 func TestWhatIsAnnouncedIsFound(t *testing.T) {
-	a := application.Announce(shop(), []*application.Offer{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
+	a := application.NewInstanceRegistration(shop(), []*application.ServiceInfo{offer("", "", nil), offer("blue", "1.0", map[string]string{"weight": "50"})})
 	services, err := application.Fetch(t.Context(), announced{a}, a.Instance)
 	if err != nil {
 		t.Fatal(err)
@@ -90,8 +92,8 @@ func TestWhatIsAnnouncedIsFound(t *testing.T) {
 }
 
 func TestRevisionsDifferWhenWhatIsProvidedDoes(t *testing.T) {
-	revision := func(p application.Process, offers ...*application.Offer) string {
-		return application.Announce(p, offers).Revision
+	revision := func(p application.LocalInstance, offers ...*application.ServiceInfo) string {
+		return application.NewInstanceRegistration(p, offers).Revision
 	}
 	plain, blue := offer("", "", nil), offer("blue", "", nil)
 	other := shop()

@@ -14,13 +14,13 @@ import (
 
 // instance is what is announced, at each of its interfaces.
 type instance struct {
-	*registry.Announcement
+	*registry.InstanceRegistration
 
 	lost bool // whoever announced it has gone without taking it back
 }
 
-// Announce is registry.Announcer's. Metadata and mapping come and go with the instance.
-func (s *session) Announce(ctx context.Context, a *registry.Announcement) error {
+// RegisterInstance is registry.Announcer's. Metadata and mapping come and go with the instance.
+func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
@@ -34,29 +34,29 @@ func (s *session) Announce(ctx context.Context, a *registry.Announcement) error 
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&a.Instance), string(text), a) })
 }
 
-// Retract is registry.Announcer's.
-func (s *session) Retract(ctx context.Context, i registry.Instance) error {
+// UnregisterInstance is registry.Announcer's.
+func (s *session) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&i), "", nil) })
 }
 
 // nameOf tells instances of a session apart.
 func nameOf(i *registry.Instance) string { return i.Application + " " + i.Name() }
 
-// said is what a session announces. It may be long: mark stands for the text where it is
+// registrationText is what a session announces. It may be long: mark stands for the text where it is
 // looked up.
-type said struct {
+type registrationText struct {
 	text, mark   string
-	announcement *registry.Announcement
+	announcement *registry.InstanceRegistration
 }
 
-func newSaid(text string, a *registry.Announcement) said {
+func newSaid(text string, a *registry.InstanceRegistration) registrationText {
 	sum := sha256.Sum256([]byte(text))
-	return said{text, string(sum[:]), a}
+	return registrationText{text, string(sum[:]), a}
 }
 
 // announce makes a, which text is the JSON of, what is said of an instance; nil: nothing. It
 // returns the number of the change.
-func (s *session) announce(name, text string, a *registry.Announcement) uint64 {
+func (s *session) announce(name, text string, a *registry.InstanceRegistration) uint64 {
 	s.saying.Lock()
 	defer s.saying.Unlock()
 	s.mu.Lock()
@@ -85,13 +85,13 @@ func (s *session) Metadata(_ context.Context, application, revision string) ([]b
 }
 
 // metadata returns what a revision provides; nil: it is not known.
-func (b *board) metadata(application, revision string) []byte {
+func (b *store) metadata(application, revision string) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, all := range b.instances {
 		for _, i := range all {
 			if i.Instance.Application == application && i.Revision == revision {
-				return i.Provided
+				return i.MetadataInfo
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (b *board) metadata(application, revision string) []byte {
 
 // replace has an owner say next in place of old, either of which may be nothing. Nobody
 // sees it without both.
-func (b *board) replace(owner string, old, next said) {
+func (b *store) replace(owner string, old, next registrationText) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.putInstance(owner, next, false)
@@ -109,7 +109,7 @@ func (b *board) replace(owner string, old, next said) {
 
 // putInstance adds what an owner announces, if it is anything; lost says that it counts no
 // longer. It is called with mu held, as the next two.
-func (b *board) putInstance(owner string, what said, lost bool) {
+func (b *store) putInstance(owner string, what registrationText, lost bool) {
 	if what.announcement == nil {
 		return
 	}
@@ -128,7 +128,7 @@ func (b *board) putInstance(owner string, what said, lost bool) {
 }
 
 // removeInstance takes back what an owner announced, if it is anything.
-func (b *board) removeInstance(owner string, what said) {
+func (b *store) removeInstance(owner string, what registrationText) {
 	if what.announcement == nil {
 		return
 	}
@@ -137,7 +137,7 @@ func (b *board) removeInstance(owner string, what said) {
 	}
 }
 
-func (b *board) takeInstance(name string, key entryKey) {
+func (b *store) takeInstance(name string, key entryKey) {
 	all := b.instances[name]
 	if _, ok := all[key]; !ok {
 		return
@@ -150,12 +150,12 @@ func (b *board) takeInstance(name string, key entryKey) {
 
 // viewInstances adds the instances that provide an interface to its view, and returns the
 // marks that tell them from others. mu is held.
-func (b *board) viewInstances(v *registry.View, s registry.Service) []string {
-	live := map[string]said{} // by nameOf: the same process may have been heard of twice
+func (b *store) viewInstances(v *registry.Snapshot, s registry.Service) []string {
+	live := map[string]registrationText{} // by nameOf: the same process may have been heard of twice
 	for key, i := range b.instances[s.Interface] {
 		name := nameOf(&i.Instance)
 		if !i.lost && key.text > live[name].mark {
-			live[name] = said{mark: key.text, announcement: i.Announcement}
+			live[name] = registrationText{mark: key.text, announcement: i.InstanceRegistration}
 		}
 	}
 	var texts []string
@@ -165,7 +165,7 @@ func (b *board) viewInstances(v *registry.View, s registry.Service) []string {
 	}
 	for _, i := range b.instances[s.Interface] {
 		if _, back := live[nameOf(&i.Instance)]; i.lost && !back {
-			v.Orderly = false
+			v.Authoritative = false
 		}
 	}
 	return texts
@@ -174,27 +174,27 @@ func (b *board) viewInstances(v *registry.View, s registry.Service) []string {
 // mostLine bounds an announcement in the folder, in bytes.
 const mostLine = 8 << 20
 
-// line is what a line of the folder says.
-type line struct {
+// record is what a line of the folder says.
+type record struct {
 	url          registry.URL
-	announcement *registry.Announcement // nil: it is the URL
+	announcement *registry.InstanceRegistration // nil: it is the URL
 }
 
 // parseLine reads a line of the folder: a URL, encoded, or the JSON of an announcement.
-func parseLine(text string) (l line, err error) {
+func parseLine(text string) (l record, err error) {
 	if !strings.HasPrefix(text, "{") {
 		l.url, err = registry.ParseEncoded(text)
 		return l, err
 	}
-	l.announcement = &registry.Announcement{}
+	l.announcement = &registry.InstanceRegistration{}
 	if err := json.Unmarshal([]byte(text), l.announcement); err != nil {
-		return line{}, fmt.Errorf("an instance: %w", err)
+		return record{}, fmt.Errorf("an instance: %w", err)
 	}
 	return l, l.announcement.Check()
 }
 
 // putLine adds what a line of an owner's says, and removeLine takes it back.
-func (b *board) putLine(owner, text string, l line, lost bool) {
+func (b *store) putLine(owner, text string, l record, lost bool) {
 	if l.announcement == nil {
 		b.put(owner, text, l.url, lost)
 		return
@@ -204,7 +204,7 @@ func (b *board) putLine(owner, text string, l line, lost bool) {
 	b.putInstance(owner, newSaid(text, l.announcement), lost)
 }
 
-func (b *board) removeLine(owner, text string, l line) {
+func (b *store) removeLine(owner, text string, l record) {
 	if l.announcement == nil {
 		b.remove(owner, text, l.url)
 		return

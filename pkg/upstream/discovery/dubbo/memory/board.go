@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// board is what was registered, and who wants to know. Safe for concurrent use. Its lock
+// store is what was registered, and who wants to know. Safe for concurrent use. Its lock
 // is taken before that of a session.
-type board struct {
+type store struct {
 	sessions int // guarded by Space.mu; of a board of this process
 
 	mu        sync.Mutex
@@ -27,8 +27,8 @@ type entry struct {
 	lost bool // whoever registered it has gone without taking it back
 }
 
-func newBoard() *board {
-	return &board{
+func newBoard() *store {
+	return &store{
 		entries:   map[string]map[entryKey]entry{},
 		instances: map[string]map[entryKey]instance{},
 		watchers:  map[string]map[*watcher]struct{}{},
@@ -36,7 +36,7 @@ func newBoard() *board {
 }
 
 // put adds what an owner says; lost says that it counts no longer.
-func (b *board) put(owner, text string, u registry.URL, lost bool) {
+func (b *store) put(owner, text string, u registry.URL, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := u.Service().Interface
@@ -54,14 +54,14 @@ func (b *board) put(owner, text string, u registry.URL, lost bool) {
 }
 
 // remove takes back what an owner said.
-func (b *board) remove(owner, text string, u registry.URL) {
+func (b *store) remove(owner, text string, u registry.URL) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.take(u.Service().Interface, entryKey{owner, text})
 }
 
 // removeAll takes back all that an owner said.
-func (b *board) removeAll(owner string) {
+func (b *store) removeAll(owner string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for name, all := range b.entries {
@@ -81,7 +81,7 @@ func (b *board) removeAll(owner string) {
 }
 
 // take is called with mu held.
-func (b *board) take(name string, key entryKey) {
+func (b *store) take(name string, key entryKey) {
 	all := b.entries[name]
 	if _, ok := all[key]; !ok {
 		return
@@ -94,13 +94,13 @@ func (b *board) take(name string, key entryKey) {
 }
 
 // touch has those looked after who watch an interface. It is called with mu held.
-func (b *board) touch(name string) {
+func (b *store) touch(name string) {
 	for w := range b.watchers[name] {
 		w.session.look(w)
 	}
 }
 
-func (b *board) watch(w *watcher) {
+func (b *store) watch(w *watcher) {
 	b.mu.Lock()
 	name := w.service.Interface
 	if b.watchers[name] == nil {
@@ -111,7 +111,7 @@ func (b *board) watch(w *watcher) {
 	w.session.look(w)
 }
 
-func (b *board) unwatch(w *watcher) {
+func (b *store) unwatch(w *watcher) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	name := w.service.Interface
@@ -121,7 +121,7 @@ func (b *board) unwatch(w *watcher) {
 }
 
 // view returns what is said of a service, and the texts that tell it from another view.
-func (b *board) view(s registry.Service) (registry.View, []string) {
+func (b *store) view(s registry.Service) (registry.Snapshot, []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	live := map[string]registry.URL{}
@@ -132,7 +132,7 @@ func (b *board) view(s registry.Service) (registry.View, []string) {
 			addresses[e.url.Address()] = true
 		}
 	}
-	v := registry.View{Orderly: true}
+	v := registry.Snapshot{Authoritative: true}
 	texts := slices.Sorted(maps.Keys(live))
 	for _, text := range texts {
 		switch u := live[text]; u.Category() {
@@ -146,11 +146,11 @@ func (b *board) view(s registry.Service) (registry.View, []string) {
 	}
 	for _, e := range b.entries[s.Interface] {
 		if e.lost && e.url.Category() == registry.Providers && s.Accepts(e.url) && !addresses[e.url.Address()] {
-			v.Orderly = false
+			v.Authoritative = false
 		}
 	}
 	texts = append(texts, b.viewInstances(&v, s)...)
-	if !v.Orderly {
+	if !v.Authoritative {
 		texts = append(texts, "lost")
 	}
 	return v, texts
@@ -174,9 +174,9 @@ func concerns(s registry.Service, u registry.URL) bool {
 
 // watcher is one who wants to know of a service.
 type watcher struct {
-	service registry.Service    // immutable
-	notify  func(registry.View) // immutable
-	session *session            // immutable
+	service registry.Service        // immutable
+	notify  func(registry.Snapshot) // immutable
+	session *session                // immutable
 
 	mu      sync.Mutex // held while notify runs
 	stopped bool       // guarded by mu

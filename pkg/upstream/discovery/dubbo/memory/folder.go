@@ -35,11 +35,11 @@ const (
 	mostBytes = 64 << 20  // of urls
 )
 
-// folder keeps a board as the files of a folder say. One goroutine uses it.
-type folder struct {
+// sharedDir keeps a board as the files of a folder say. One goroutine uses it.
+type sharedDir struct {
 	path  string
 	id    string
-	board *board
+	board *store
 	log   *slog.Logger
 
 	lock   *os.File // nil: not here yet
@@ -49,24 +49,24 @@ type folder struct {
 // other is a session of which there are, or were, urls.
 type other struct {
 	info  fs.FileInfo
-	lines map[string]line
+	lines map[string]record
 	lost  bool
 	since time.Time // of lost
 }
 
-func newFolder(path string, b *board, log *slog.Logger) *folder {
+func newFolder(path string, b *store, log *slog.Logger) *sharedDir {
 	id := strconv.Itoa(os.Getpid()) + "-" + rand.Text()
-	return &folder{path: path, id: id, board: b, log: log, others: map[string]*other{}}
+	return &sharedDir{path: path, id: id, board: b, log: log, others: map[string]*other{}}
 }
 
 // here reports whether the session has its lock.
-func (f *folder) here() bool { return f.lock != nil }
+func (f *sharedDir) here() bool { return f.lock != nil }
 
-func (f *folder) file(id, suffix string) string { return filepath.Join(f.path, id+suffix) }
+func (f *sharedDir) file(id, suffix string) string { return filepath.Join(f.path, id+suffix) }
 
 // write replaces the urls of this session by lines; nil: they are as they are to be. Of a
 // folder that was taken away it makes a new one.
-func (f *folder) write(lines []string) error {
+func (f *sharedDir) write(lines []string) error {
 	if f.lock != nil {
 		if _, err := os.Stat(f.file(f.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
 			err = f.lock.Close()
@@ -92,7 +92,7 @@ func (f *folder) write(lines []string) error {
 }
 
 // enter makes the folder and takes the lock.
-func (f *folder) enter() error {
+func (f *sharedDir) enter() error {
 	if err := os.MkdirAll(f.path, 0o755); err != nil {
 		return err
 	}
@@ -108,7 +108,7 @@ func (f *folder) enter() error {
 }
 
 // read brings the board to what the urls say.
-func (f *folder) read() error {
+func (f *sharedDir) read() error {
 	list, err := os.ReadDir(f.path)
 	if err != nil {
 		return err
@@ -133,24 +133,24 @@ func (f *folder) read() error {
 	}
 	for id, o := range f.others {
 		if !seen[id] {
-			f.miss(id, o)
+			f.removeSession(id, o)
 		}
 	}
 	return nil
 }
 
-// miss brings the board to a session whose urls are gone.
-func (f *folder) miss(id string, o *other) {
+// removeSession brings the board to a session whose urls are gone.
+func (f *sharedDir) removeSession(id string, o *other) {
 	if o.lost && time.Since(o.since) > sweepAge {
 		delete(f.others, id)
 		f.board.removeAll(id)
 		return
 	}
-	f.lose(id, o)
+	f.markLost(id, o)
 }
 
-// lose marks what a session registered as lost.
-func (f *folder) lose(id string, o *other) {
+// markLost marks what a session registered as lost.
+func (f *sharedDir) markLost(id string, o *other) {
 	if !o.lost {
 		o.lost, o.since = true, time.Now()
 	}
@@ -166,7 +166,7 @@ const (
 )
 
 // take brings the board to what one session says.
-func (f *folder) take(id string, info fs.FileInfo) error {
+func (f *sharedDir) take(id string, info fs.FileInfo) error {
 	lost := f.isFree(id)
 	if lost && time.Since(info.ModTime()) > sweepAge {
 		return errors.Join(remove(f.file(id, urlsSuffix)), remove(f.file(id, nextSuffix)), remove(f.file(id, lockSuffix)))
@@ -199,7 +199,7 @@ func (f *folder) take(id string, info fs.FileInfo) error {
 }
 
 // isFree reports whether nobody holds the lock of a session.
-func (f *folder) isFree(id string) bool {
+func (f *sharedDir) isFree(id string) bool {
 	lock, err := os.Open(f.file(id, lockSuffix))
 	if err != nil {
 		return errors.Is(err, fs.ErrNotExist)
@@ -212,7 +212,7 @@ func (f *folder) isFree(id string) bool {
 }
 
 // leave takes back what this session registered.
-func (f *folder) leave() {
+func (f *sharedDir) leave() {
 	if f.lock == nil {
 		return
 	}
@@ -232,7 +232,7 @@ func remove(path string) error {
 	return nil
 }
 
-func readURLs(path string) (map[string]line, error) {
+func readURLs(path string) (map[string]record, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, err
@@ -245,13 +245,13 @@ func readURLs(path string) (map[string]line, error) {
 }
 
 // parseURLs reads the content of urls.
-func parseURLs(text []byte) (map[string]line, error) {
+func parseURLs(text []byte) (map[string]record, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, mostLine+1)
 	if !lines.Scan() || lines.Text() != header {
 		return nil, errors.New("it is not a file of Weft, or of another version")
 	}
-	all := map[string]line{}
+	all := map[string]record{}
 	for lines.Scan() {
 		if lines.Text() == "" {
 			continue

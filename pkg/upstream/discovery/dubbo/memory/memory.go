@@ -24,24 +24,24 @@ import (
 // filePrefix begins an address that is a folder.
 const filePrefix = "file:"
 
-// Space holds what sessions of this process say to one another. Safe for concurrent use.
-type Space struct {
+// Server holds what sessions of this process say to one another. Safe for concurrent use.
+type Server struct {
 	sessions atomic.Uint64
 
 	mu     sync.Mutex
-	boards map[string]*board // guarded by mu; by address; each has sessions
+	boards map[string]*store // guarded by mu; by address; each has sessions
 }
 
 // maxAddresses bounds the addresses of this process that have sessions at one time.
 const maxAddresses = 1024
 
-// NewSpace returns a Space that nothing is in.
-func NewSpace() *Space { return &Space{boards: map[string]*board{}} }
+// NewServer returns a Space that nothing is in.
+func NewServer() *Server { return &Server{boards: map[string]*store{}} }
 
-// Open opens a session; it is a registry.New. Any address will do, "" too; one that begins
+// Open opens a session; it is a registry.OpenFunc. Any address will do, "" too; one that begins
 // with "file:" is the path of a folder, absolute, which is made if there is none. User,
 // password, TLS, Root and SessionTimeout mean nothing here.
-func (s *Space) Open(o registry.Options) (registry.Registry, error) {
+func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -49,7 +49,7 @@ func (s *Space) Open(o registry.Options) (registry.Registry, error) {
 	se := &session{
 		name:      name,
 		mine:      map[string]bool{},
-		announced: map[string]said{},
+		announced: map[string]registrationText{},
 		wake:      make(chan struct{}, 1),
 		done:      make(chan struct{}),
 		ended:     make(chan struct{}),
@@ -78,7 +78,7 @@ func (s *Space) Open(o registry.Options) (registry.Registry, error) {
 
 // enter returns the board of an address for one more session, which calls leave when it
 // ends.
-func (s *Space) enter(address string) (*board, error) {
+func (s *Server) enter(address string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.boards[address]
@@ -94,7 +94,7 @@ func (s *Space) enter(address string) (*board, error) {
 }
 
 // leave drops the board of an address with its last session.
-func (s *Space) leave(address string) {
+func (s *Server) leave(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.boards[address]
@@ -106,11 +106,11 @@ func (s *Space) leave(address string) {
 // session is a registry.Registry. Its goroutine calls notify, and reads and writes the
 // folder.
 type session struct {
-	name    string  // immutable; of what it registers
-	board   *board  // immutable
-	folder  *folder // owned by run; nil: the board is of this process
-	changed func()  // immutable; of a folder
-	leave   func()  // immutable; ends the session at the board; nil: the board is its own
+	name    string     // immutable; of what it registers
+	board   *store     // immutable
+	folder  *sharedDir // owned by run; nil: the board is of this process
+	changed func()     // immutable; of a folder
+	leave   func()     // immutable; ends the session at the board; nil: the board is its own
 
 	wake  chan struct{} // there is something to do
 	done  chan struct{} // closed by Close
@@ -127,7 +127,7 @@ type session struct {
 	flushed chan struct{}   // guarded by mu; closed when written grows
 	mine    map[string]bool // guarded by mu; URLs that are registered, encoded
 	// announced is guarded by mu, and changed with saying held; by nameOf.
-	announced map[string]said
+	announced map[string]registrationText
 }
 
 // Register is registry.Registry's.
@@ -201,7 +201,7 @@ func (s *session) change(u registry.URL, there bool) uint64 {
 }
 
 // Subscribe is registry.Registry's.
-func (s *session) Subscribe(service registry.Service, notify func(registry.View)) (stop func()) {
+func (s *session) Subscribe(service registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	w := &watcher{service: service, notify: notify, session: s}
 	s.board.watch(w)
 	return func() {

@@ -15,11 +15,11 @@ import (
 )
 
 func TestConformanceWithinAProcess(t *testing.T) {
-	space := memory.NewSpace()
+	space := memory.NewServer()
 	registrytest.Run(t, registrytest.Fixture{
-		Open:    space.Open,
-		Options: func(t *testing.T) registry.Options { return registry.Options{Address: t.Name()} },
-		Orderly: true,
+		Open:          space.Open,
+		Options:       func(t *testing.T) registry.Options { return registry.Options{Address: t.Name()} },
+		Authoritative: true,
 	})
 }
 
@@ -27,39 +27,39 @@ func TestConformanceWithinAProcess(t *testing.T) {
 // does.
 func TestConformanceOfAFolder(t *testing.T) {
 	registrytest.Run(t, registrytest.Fixture{
-		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewSpace().Open(o) },
+		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
 		Options: func(t *testing.T) registry.Options {
 			return registry.Options{Address: "file:" + filepath.Join(t.TempDir(), "services"), Log: slog.New(slog.DiscardHandler)}
 		},
-		Orderly: true,
+		Authoritative: true,
 	})
 }
 
 func TestAddressesThatAreNone(t *testing.T) {
 	for _, address := range []string{"file:", "file:relative"} {
-		if _, err := memory.NewSpace().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
+		if _, err := memory.NewServer().Open(registry.Options{Address: address}); err == nil || !strings.Contains(err.Error(), "slash") {
 			t.Errorf("%q: got %v, want an error that says how a path begins", address, err)
 		}
 	}
 }
 
-// folder is a shared folder, and what is known of a service in it.
-type folder struct {
+// sharedDir is a shared folder, and what is known of a service in it.
+type sharedDir struct {
 	path  string
-	views chan registry.View
+	views chan registry.Snapshot
 }
 
-func newFolder(t *testing.T) *folder {
-	f := &folder{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.View, 16)}
-	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.View) { f.views <- v })
+func newFolder(t *testing.T) *sharedDir {
+	f := &sharedDir{path: filepath.Join(t.TempDir(), "services"), views: make(chan registry.Snapshot, 16)}
+	stop := f.open(t).Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { f.views <- v })
 	t.Cleanup(stop)
 	f.next(t, "")
 	return f
 }
 
-func (f *folder) open(t *testing.T) registry.Registry {
+func (f *sharedDir) open(t *testing.T) registry.Registry {
 	t.Helper()
-	r, err := memory.NewSpace().Open(registry.Options{Address: "file:" + f.path, Log: slog.New(slog.DiscardHandler)})
+	r, err := memory.NewServer().Open(registry.Options{Address: "file:" + f.path, Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +68,7 @@ func (f *folder) open(t *testing.T) registry.Registry {
 }
 
 // next waits for the next view, and compares its providers.
-func (f *folder) next(t *testing.T, want string) registry.View {
+func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 	t.Helper()
 	select {
 	case v := <-f.views:
@@ -88,7 +88,7 @@ func (f *folder) next(t *testing.T, want string) registry.View {
 
 // leaveBehind makes the files of a process that was killed: urls that nobody holds a lock
 // for.
-func (f *folder) leaveBehind(t *testing.T, id, host string) {
+func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
 	t.Helper()
 	u, err := registry.Parse("dubbo://" + host + ":1/x")
 	if err != nil {
@@ -103,7 +103,7 @@ func (f *folder) leaveBehind(t *testing.T, id, host string) {
 func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
 	f := newFolder(t)
 	f.leaveBehind(t, "1-dead", "10.0.0.1")
-	if v := f.next(t, ""); v.Orderly {
+	if v := f.next(t, ""); v.Authoritative {
 		t.Error("the view is said to be orderly: the provider did not take itself back")
 	}
 	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
@@ -114,7 +114,7 @@ func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
 	if err := r.Register(t.Context(), u); err != nil {
 		t.Fatal(err)
 	}
-	if v := f.next(t, "10.0.0.1"); !v.Orderly {
+	if v := f.next(t, "10.0.0.1"); !v.Authoritative {
 		t.Error("the provider is there again, and the view still not orderly")
 	}
 	if err := r.Unregister(t.Context(), u); err != nil {
@@ -149,7 +149,7 @@ func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
 		}
 		select {
 		case v := <-f.views:
-			if len(v.Providers) == 0 && v.Orderly {
+			if len(v.Providers) == 0 && v.Authoritative {
 				t.Fatal("a list that was lost is said to be orderly")
 			}
 		case <-deadline:

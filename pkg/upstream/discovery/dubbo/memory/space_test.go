@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-func open(t *testing.T, s *Space, address string) registry.Registry {
+func open(t *testing.T, s *Server, address string) registry.Registry {
 	t.Helper()
 	r, err := s.Open(registry.Options{Address: address})
 	if err != nil {
@@ -18,14 +18,14 @@ func open(t *testing.T, s *Space, address string) registry.Registry {
 	return r
 }
 
-func (s *Space) addresses() int {
+func (s *Server) addresses() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return len(s.boards)
 }
 
 func TestAnAddressIsForgottenWithItsLastSession(t *testing.T) {
-	s := NewSpace()
+	s := NewServer()
 	first, second := open(t, s, "a"), open(t, s, "a")
 	if err := first.Register(t.Context(), registry.URL{Protocol: "dubbo", Host: "10.0.0.1", Port: 1, Path: "x"}); err != nil {
 		t.Fatal(err)
@@ -35,8 +35,8 @@ func TestAnAddressIsForgottenWithItsLastSession(t *testing.T) {
 		t.Errorf("%d addresses while there is a session, want 1", n)
 	}
 	third := open(t, s, "a")
-	seen := make(chan registry.View, 1)
-	stop := third.Subscribe(registry.Service{Interface: "x"}, func(v registry.View) { seen <- v })
+	seen := make(chan registry.Snapshot, 1)
+	stop := third.Subscribe(registry.Service{Interface: "x"}, func(v registry.Snapshot) { seen <- v })
 	if v := <-seen; len(v.Providers) != 0 {
 		t.Errorf("after its session %v is there", v.Providers)
 	}
@@ -50,7 +50,7 @@ func TestAnAddressIsForgottenWithItsLastSession(t *testing.T) {
 }
 
 func TestAddressesAreBounded(t *testing.T) {
-	s := NewSpace()
+	s := NewServer()
 	var all []registry.Registry
 	for i := range maxAddresses {
 		all = append(all, open(t, s, fmt.Sprint(i)))

@@ -30,9 +30,9 @@ import (
 // written is compared with the heartbeats, soon and again and again.
 
 const (
-	// keepRevision is how long metadata stay that are of no instance of ours any more:
+	// revisionRetention is how long metadata stay that are of no instance of ours any more:
 	// consumers may be about to read them.
-	keepRevision = time.Minute
+	revisionRetention = time.Minute
 	// mostPast is of how many revisions they stay at most.
 	mostPast = 8
 	// mostTries is how often a mapping is tried to be changed that others change as well.
@@ -47,30 +47,30 @@ const (
 // errNoName is of what cannot be in Nacos.
 var errNoName = errors.New("names in Nacos are of letters, digits and _-.: alone")
 
-// errOvertaken is an answerError: the server is there.
-var errOvertaken = &answerError{errors.New("others change it all the time")}
+// errConflict is an answerError: the server is there.
+var errConflict = &answerError{errors.New("others change it all the time")}
 
-// announced is what is announced of an instance. It is replaced when that changes.
-type announced struct {
-	*registry.Announcement
+// instanceState is what is announced of an instance. It is replaced when that changes.
+type instanceState struct {
+	*registry.InstanceRegistration
 
-	papers *papers
+	papers *configSums
 }
 
-// papers are the configurations of an instance. Whoever attends to its entry owns them.
-type papers struct {
-	sums     map[document]string // as the server marks what was written, or found to do
-	compared time.Time           // when they were last; zero: never
-	pause    time.Duration       // until they are again
+// configSums are the configurations of an instance. Whoever attends to its entry owns them.
+type configSums struct {
+	sums     map[configKey]string // as the server marks what was written, or found to do
+	compared time.Time            // when they were last; zero: never
+	pause    time.Duration        // until they are again
 }
 
 // metadata returns what the instance is registered with.
-func (a *announced) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
+func (a *instanceState) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
 
-// Announce makes an instance known: see registry.Announcer. One that cannot be in Nacos is
+// RegisterInstance makes an instance known: see registry.Announcer. One that cannot be in Nacos is
 // refused, and no wish. An interface that cannot be a name there has no mapping, which is
 // told by an UnlistedError.
-func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error {
+func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := checkAnnouncement(a); err != nil {
 		return err
 	}
@@ -86,12 +86,12 @@ func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error
 		r.entries[key] = e
 	}
 	if e.said == nil {
-		e.said = &announced{a, &papers{sums: map[document]string{}, pause: compareSoon}}
+		e.said = &instanceState{a, &configSums{sums: map[configKey]string{}, pause: compareSoon}}
 	} else if e.text != string(text) {
 		if e.text != "" && e.said.Revision != a.Revision {
-			r.leaveRevision(e.said.Announcement)
+			r.retireRevision(e.said.InstanceRegistration)
 		}
-		e.said = &announced{a, e.said.papers}
+		e.said = &instanceState{a, e.said.papers}
 	}
 	answer := e.wish(string(text))
 	r.mu.Unlock()
@@ -102,7 +102,7 @@ func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error
 }
 
 // unlisted says which interfaces have no mapping: an UnlistedError; nil: all have one.
-func unlisted(a *registry.Announcement) error {
+func unlisted(a *registry.InstanceRegistration) error {
 	var names []string
 	for _, name := range a.Interfaces {
 		if _, ok := mappingOf(name); !ok {
@@ -112,11 +112,11 @@ func unlisted(a *registry.Announcement) error {
 	if names == nil {
 		return nil
 	}
-	return &registry.UnlistedError{Application: a.Instance.Application, Interfaces: names, Err: errNoName}
+	return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: names, Err: errNoName}
 }
 
-// Retract takes back what Announce said: see registry.Announcer.
-func (r *Registry) Retract(ctx context.Context, i registry.Instance) error {
+// UnregisterInstance takes back what Announce said: see registry.Announcer.
+func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	r.mu.Lock()
 	e := r.entries[keyOf(&i)]
 	if e == nil {
@@ -124,7 +124,7 @@ func (r *Registry) Retract(ctx context.Context, i registry.Instance) error {
 		return nil
 	}
 	if e.text != "" {
-		r.leaveRevision(e.said.Announcement)
+		r.retireRevision(e.said.InstanceRegistration)
 	}
 	answer := e.wish("")
 	r.mu.Unlock()
@@ -134,21 +134,21 @@ func (r *Registry) Retract(ctx context.Context, i registry.Instance) error {
 // keyOf returns the key of an instance's entry: no service of a URL has a slash.
 func keyOf(i *registry.Instance) string { return "/" + i.Application + " " + i.Address() }
 
-func checkAnnouncement(a *registry.Announcement) error {
+func checkAnnouncement(a *registry.InstanceRegistration) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
 	if d := revisionOf(a).metadata(); !d.isValid() {
 		return fmt.Errorf("revision %q of %q: %w", a.Revision, a.Instance.Application, errNoName)
 	}
-	if n := len(a.Provided); n > mostProvided {
+	if n := len(a.MetadataInfo); n > mostProvided {
 		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
 	}
 	return nil
 }
 
 // provide sees to it that the configurations of an instance are there.
-func (r *Registry) provide(ctx context.Context, a *announced) error {
+func (r *Registry) provide(ctx context.Context, a *instanceState) error {
 	p := a.papers
 	now := time.Now()
 	switch {
@@ -160,27 +160,27 @@ func (r *Registry) provide(ctx context.Context, a *announced) error {
 			return err
 		}
 	}
-	metadata := revisionOf(a.Announcement).metadata()
-	maps.DeleteFunc(p.sums, func(d document, _ string) bool { // those that were left may be removed at any time
+	metadata := revisionOf(a.InstanceRegistration).metadata()
+	maps.DeleteFunc(p.sums, func(d configKey, _ string) bool { // those that were left may be removed at any time
 		return d.group != mappingGroup && d != metadata
 	})
-	missing := []document{}
+	missing := []configKey{}
 	for _, name := range a.Interfaces {
 		if d, ok := mappingOf(name); ok && p.sums[d] == "" {
 			missing = append(missing, d)
 		}
 	}
 	if p.sums[metadata] == "" {
-		if _, err := r.write(ctx, metadata, string(a.Provided), ""); err != nil {
+		if _, err := r.write(ctx, metadata, string(a.MetadataInfo), ""); err != nil {
 			return fmt.Errorf("the metadata of revision %s: %w", a.Revision, err)
 		}
-		p.sums[metadata] = sumOf(string(a.Provided))
+		p.sums[metadata] = sumOf(string(a.MetadataInfo))
 	}
-	return r.enlistAll(ctx, p, missing, a.Instance.Application)
+	return r.addToMappings(ctx, p, missing, a.Instance.Application)
 }
 
 // compare forgets that those configurations are as they are to be that are not.
-func (r *Registry) compare(ctx context.Context, p *papers) error {
+func (r *Registry) compare(ctx context.Context, p *configSums) error {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(p.sums)), documentsPerAsk) {
 		var asked []byte
 		for _, d := range some {
@@ -197,12 +197,12 @@ func (r *Registry) compare(ctx context.Context, p *papers) error {
 	return nil
 }
 
-// enlistAll sees to it that mappings have an application, several at a time.
-func (r *Registry) enlistAll(ctx context.Context, p *papers, mappings []document, application string) error {
+// addToMappings sees to it that mappings have an application, several at a time.
+func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []configKey, application string) error {
 	var mu sync.Mutex
 	var first error
-	err := each(ctx, mappings, func(ctx context.Context, d document) error {
-		sum, err := r.enlist(ctx, d, application)
+	err := each(ctx, mappings, func(ctx context.Context, d configKey) error {
+		sum, err := r.addToMapping(ctx, d, application)
 		mu.Lock()
 		defer mu.Unlock()
 		if err == nil {
@@ -221,8 +221,8 @@ func (r *Registry) enlistAll(ctx context.Context, p *papers, mappings []document
 	return first
 }
 
-// enlist sees to it that a mapping has an application, and returns the sum of it.
-func (r *Registry) enlist(ctx context.Context, mapping document, application string) (sum string, err error) {
+// addToMapping sees to it that a mapping has an application, and returns the sum of it.
+func (r *Registry) addToMapping(ctx context.Context, mapping configKey, application string) (sum string, err error) {
 	for range mostTries {
 		text, there, err := r.document(ctx, mapping)
 		if err != nil {
@@ -244,12 +244,12 @@ func (r *Registry) enlist(ctx context.Context, mapping document, application str
 			return sumOf(with), nil
 		}
 	}
-	return "", errOvertaken
+	return "", errConflict
 }
 
 // write writes a configuration; before is the sum of what it replaces, "" of anything. It
 // returns whether the server has taken it: not if it is another one already.
-func (r *Registry) write(ctx context.Context, d document, text, before string) (taken bool, err error) {
+func (r *Registry) write(ctx context.Context, d configKey, text, before string) (taken bool, err error) {
 	form := r.documentForm(d)
 	form.Set("content", text)
 	q := request{method: http.MethodPost, path: configPath, form: form}
@@ -258,7 +258,7 @@ func (r *Registry) write(ctx context.Context, d document, text, before string) (
 	}
 	body, err := r.client.call(ctx, q)
 	if err != nil {
-		var refused *refusal
+		var refused *statusError
 		if before != "" && errors.As(err, &refused) && refused.status == http.StatusInternalServerError {
 			return false, nil // Nacos from 2.2 on says so
 		}
@@ -273,16 +273,16 @@ func sumOf(text string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// leaveRevision has the metadata of what was announced removed after a while, those of the
+// retireRevision has the metadata of what was announced removed after a while, those of the
 // revision left first at once if there are many. mu is held.
-func (r *Registry) leaveRevision(a *registry.Announcement) {
+func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
 	r.pasts++
 	key := "past " + strconv.FormatUint(r.pasts, 10)
 	past := revisionOf(a)
-	r.entries[key] = &entry{key: key, past: &past, at: time.Now().Add(keepRevision)}
+	r.entries[key] = &entry{key: key, retired: &past, at: time.Now().Add(revisionRetention)}
 	now, count, first := time.Now(), 0, r.entries[key]
 	for _, e := range r.entries {
-		if e.past == nil || !e.at.After(now) { // no revision, or one whose turn has come
+		if e.retired == nil || !e.at.After(now) { // no revision, or one whose turn has come
 			continue
 		}
 		if count++; e.at.Before(first.at) {
@@ -297,12 +297,12 @@ func (r *Registry) leaveRevision(a *registry.Announcement) {
 // forget removes the metadata of a revision that no instance has, and the entry. What
 // cannot be removed stays: it does no harm.
 func (r *Registry) forget(ctx context.Context, e *entry) {
-	needed, err := r.isOfAnybody(ctx, *e.past)
+	needed, err := r.isOfAnybody(ctx, *e.retired)
 	if err == nil && !needed {
-		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(e.past.metadata())})
+		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(e.retired.metadata())})
 	}
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.past.application, "revision", e.past.name, "error", err)
+		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.retired.application, "revision", e.retired.name, "error", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -313,7 +313,7 @@ func (r *Registry) forget(ctx context.Context, e *entry) {
 func (r *Registry) isOfAnybody(ctx context.Context, past revision) (bool, error) {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.said != nil && e.text != "" && revisionOf(e.said.Announcement) == past {
+		if e.said != nil && e.text != "" && revisionOf(e.said.InstanceRegistration) == past {
 			r.mu.Unlock()
 			return true, nil
 		}
@@ -340,7 +340,7 @@ func (r *Registry) isOfAnybody(ctx context.Context, past revision) (bool, error)
 const configPath = "/v1/cs/configs"
 
 // documentForm returns what names a configuration.
-func (r *Registry) documentForm(d document) url.Values {
+func (r *Registry) documentForm(d configKey) url.Values {
 	form := url.Values{"dataId": {d.id}, "group": {d.group}}
 	if r.place.namespace != "" {
 		form.Set("tenant", r.place.namespace)

@@ -83,7 +83,7 @@ func (f *fake) awaitConfig(what, group, name string, is func(text string) bool) 
 	f.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()
-	for limit := time.After(registrytest.Patience); !is(f.config(group, name)); {
+	for limit := time.After(registrytest.Timeout); !is(f.config(group, name)); {
 		select {
 		case <-look.C:
 		case <-limit:
@@ -92,12 +92,12 @@ func (f *fake) awaitConfig(what, group, name string, is func(text string) bool) 
 	}
 }
 
-func shop(host string, interfaces ...string) *registry.Announcement {
-	var offers []*application.Offer
+func shop(host string, interfaces ...string) *registry.InstanceRegistration {
+	var offers []*application.ServiceInfo
 	for _, name := range interfaces {
-		offers = append(offers, &application.Offer{Service: registry.Service{Interface: name}, Protocol: "dubbo", Path: name})
+		offers = append(offers, &application.ServiceInfo{Service: registry.Service{Interface: name}, Protocol: "dubbo", Path: name})
 	}
-	return application.Announce(application.Process{Application: "shop", Host: host, Port: 20880, Since: time.UnixMilli(1)}, offers)
+	return application.NewInstanceRegistration(application.LocalInstance{Application: "shop", Host: host, Port: 20880, Since: time.UnixMilli(1)}, offers)
 }
 
 const cart = "com.example.Cart"
@@ -112,13 +112,13 @@ func TestWhatIsAnnouncedIsWhereDubboLooksForIt(t *testing.T) {
 	f := newFake(t)
 	f.change(func() { f.configs["mapping "+cart] = "other" })
 	a := shop("10.0.0.1", cart)
-	if err := brisk(t, f).Announce(t.Context(), a); err != nil {
+	if err := brisk(t, f).RegisterInstance(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" {
 		t.Errorf("the mapping is %q", got)
 	}
-	if got := f.config(a.Revision, "shop"); got != string(a.Provided) {
+	if got := f.config(a.Revision, "shop"); got != string(a.MetadataInfo) {
 		t.Errorf("the metadata are %q", got)
 	}
 	f.change(func() {
@@ -133,7 +133,7 @@ func TestAMappingThatOthersWriteOverIsMended(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	f.change(func() { f.blind = true })
-	if err := brisk(t, f).Announce(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := brisk(t, f).RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
 		t.Fatal(err)
 	}
 	f.change(func() { f.configs["mapping "+cart] = "other" }) // written by who had read none
@@ -154,7 +154,7 @@ func TestAMappingThatWasChangedSinceItWasReadIsReadAgain(t *testing.T) {
 			return false
 		}
 	})
-	if err := brisk(t, f).Announce(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := brisk(t, f).RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", cart); got != "other,shop" || writes != 2 {
@@ -166,14 +166,14 @@ func TestConfigurationsThatAServerHasForgottenAreWrittenAgain(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	a := shop("10.0.0.1", cart)
-	if err := brisk(t, f).Announce(t.Context(), a); err != nil {
+	if err := brisk(t, f).RegisterInstance(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	f.change(func() {
 		clear(f.configs)
 		clear(f.services)
 	})
-	f.awaitConfig("metadata", a.Revision, "shop", func(text string) bool { return text == string(a.Provided) })
+	f.awaitConfig("metadata", a.Revision, "shop", func(text string) bool { return text == string(a.MetadataInfo) })
 	f.awaitConfig("the mapping", "mapping", cart, func(text string) bool { return text == "shop" })
 }
 
@@ -181,11 +181,11 @@ func TestMetadataOfTheLastRevisionsStay(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	s := brisk(t, f)
-	var all []*registry.Announcement
+	var all []*registry.InstanceRegistration
 	for i := range 12 {
 		a := shop("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
 		all = append(all, a)
-		if err := s.Announce(t.Context(), a); err != nil {
+		if err := s.RegisterInstance(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -193,10 +193,10 @@ func TestMetadataOfTheLastRevisionsStay(t *testing.T) {
 	f.awaitConfig("the oldest", all[0].Revision, "shop", gone)
 	f.awaitConfig("the next", all[1].Revision, "shop", gone)
 	f.awaitConfig("the third", all[2].Revision, "shop", gone)
-	if slices.ContainsFunc(all[3:], func(a *registry.Announcement) bool { return f.config(a.Revision, "shop") == "" }) {
+	if slices.ContainsFunc(all[3:], func(a *registry.InstanceRegistration) bool { return f.config(a.Revision, "shop") == "" }) {
 		t.Error("metadata of the last revisions are gone")
 	}
-	if err := s.Announce(t.Context(), all[0]); err != nil {
+	if err := s.RegisterInstance(t.Context(), all[0]); err != nil {
 		t.Fatal(err)
 	}
 	if f.config(all[0].Revision, "shop") == "" {
@@ -212,15 +212,15 @@ func TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway(t *testing.T) {
 	const odd = "com.example.Ä"
 	a := shop("10.0.0.1", cart, odd)
 	for range 2 { // the second finds everything there
-		var unlisted *registry.UnlistedError
-		if err := s.Registry.Announce(t.Context(), a); !errors.As(err, &unlisted) || !slices.Equal(unlisted.Interfaces, []string{odd}) {
+		var unlisted *registry.UnmappedError
+		if err := s.Registry.RegisterInstance(t.Context(), a); !errors.As(err, &unlisted) || !slices.Equal(unlisted.Interfaces, []string{odd}) {
 			t.Fatalf("got %v, want that %s is not listed", err, odd)
 		}
 	}
 	if got := f.config("mapping", cart); got != "shop" {
 		t.Errorf("the mapping of the other is %q", got)
 	}
-	if got := f.config(a.Revision, "shop"); got != string(a.Provided) || !strings.Contains(got, odd) {
+	if got := f.config(a.Revision, "shop"); got != string(a.MetadataInfo) || !strings.Contains(got, odd) {
 		t.Errorf("the metadata are %q", got)
 	}
 	f.change(func() {
@@ -228,7 +228,7 @@ func TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway(t *testing.T) {
 			t.Error("the instance is not there")
 		}
 	})
-	if err := s.Announce(t.Context(), shop("10.0.0.1", cart)); err != nil {
+	if err := s.RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
 		t.Errorf("without it: %v", err)
 	}
 }
@@ -237,7 +237,7 @@ func TestApplicationsThatNacosDoesNotTakeAreRefused(t *testing.T) {
 	t.Parallel()
 	a := shop("10.0.0.1", cart)
 	a.Instance.Application = "schön"
-	if err := brisk(t, newFake(t)).Announce(t.Context(), a); err == nil || !strings.Contains(err.Error(), "names in Nacos") {
+	if err := brisk(t, newFake(t)).RegisterInstance(t.Context(), a); err == nil || !strings.Contains(err.Error(), "names in Nacos") {
 		t.Errorf("got %v", err)
 	}
 }
@@ -249,13 +249,13 @@ func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 	const inner, written = "com.example.Outer$User", "com.example.Outer___User"
 	f.change(func() { f.configs["dubbo "+written+"::.configurators"] = "configs: []" })
 	s := brisk(t, f)
-	if err := s.Announce(t.Context(), shop("10.0.0.1", inner)); err != nil {
+	if err := s.RegisterInstance(t.Context(), shop("10.0.0.1", inner)); err != nil {
 		t.Fatal(err)
 	}
 	if got := f.config("mapping", written); got != "shop" {
 		t.Errorf("the mapping is %q", got)
 	}
-	s.Publish(registrytest.Provider(t, inner, "10.0.0.2:20880"))
+	s.MustRegister(registrytest.Provider(t, inner, "10.0.0.2:20880"))
 	f.change(func() {
 		if len(f.services["providers:"+written+"::"]) != 1 {
 			t.Errorf("the services are %v", slices.Collect(maps.Keys(f.services)))
@@ -264,7 +264,7 @@ func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
 		f.put("providers:"+written+"::", "10.0.0.4", "20880", map[string]string{"protocol": "dubbo", "path": written, "interface": written})
 	})
-	v := brisk(t, f).Follow(registry.Service{Interface: inner}).Await("all", func(v registry.View) bool { return len(v.Providers) == 2 && len(v.Instances) == 1 })
+	v := brisk(t, f).NewSubscriber(registry.Service{Interface: inner}).Await("all", func(v registry.Snapshot) bool { return len(v.Providers) == 2 && len(v.Instances) == 1 })
 	if !registrytest.At("10.0.0.2:20880", "10.0.0.3:20880")(v) || v.Instances[0].Application != "shop" {
 		t.Errorf("the providers are %v, the instances %v", v.Providers, v.Instances)
 	}

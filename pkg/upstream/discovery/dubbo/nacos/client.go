@@ -79,14 +79,14 @@ func (c *client) server() string {
 	return u.Host
 }
 
-// refusal is an answer that is not 200.
-type refusal struct {
+// statusError is an answer that is not 200.
+type statusError struct {
 	status int
 	text   string // the beginning of the body
 }
 
 // Error says what the server said.
-func (r *refusal) Error() string {
+func (r *statusError) Error() string {
 	if r.text == "" {
 		return fmt.Sprintf("status %d", r.status)
 	}
@@ -96,7 +96,7 @@ func (r *refusal) Error() string {
 // isAway reports whether an error says that no server could be asked, and not that one
 // has refused, or has answered what is no answer.
 func isAway(err error) bool {
-	var r *refusal
+	var r *statusError
 	if errors.As(err, &r) {
 		return r.status == http.StatusBadGateway || r.status == http.StatusServiceUnavailable || r.status == http.StatusGatewayTimeout
 	}
@@ -129,7 +129,7 @@ func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 		if token, err = c.authorized(ctx, at); err == nil {
 			body, err = c.ask(ctx, at, q, token)
 		}
-		var r *refusal
+		var r *statusError
 		if err == nil || ctx.Err() != nil {
 			return body, err
 		}
@@ -182,7 +182,7 @@ func (c *client) ask(ctx context.Context, at int, q request, token string) ([]by
 		return nil, fmt.Errorf("%s %s: %w", q.method, q.path, err)
 	case hr.StatusCode != http.StatusOK:
 		const most = 200
-		return nil, &refusal{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
+		return nil, &statusError{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
 	case len(body) > mostBody:
 		return nil, &answerError{fmt.Errorf("%s %s: the answer has more than %d bytes", q.method, q.path, mostBody)}
 	}

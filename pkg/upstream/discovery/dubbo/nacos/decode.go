@@ -208,7 +208,7 @@ const (
 
 // appendAsked appends the question whether a document is another than the one of a sum;
 // "": than none.
-func appendAsked(dst []byte, d document, sum, namespace string) []byte {
+func appendAsked(dst []byte, d configKey, sum, namespace string) []byte {
 	words := []string{d.id, d.group, sum}
 	if namespace != "" {
 		words = append(words, namespace)
@@ -217,12 +217,12 @@ func appendAsked(dst []byte, d document, sum, namespace string) []byte {
 }
 
 // parseChanged reads which documents are others.
-func parseChanged(body []byte) ([]document, error) {
+func parseChanged(body []byte) ([]configKey, error) {
 	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
 	if err != nil {
 		return nil, fmt.Errorf("a list of configurations: %w", err)
 	}
-	var changed []document
+	var changed []configKey
 	for line := range strings.SplitSeq(text, lineEnd) {
 		if line == "" {
 			continue
@@ -231,7 +231,7 @@ func parseChanged(body []byte) ([]document, error) {
 		if len(words) < 2 {
 			return nil, fmt.Errorf("a list of configurations has %.100q", line)
 		}
-		changed = append(changed, document{words[0], words[1]})
+		changed = append(changed, configKey{words[0], words[1]})
 	}
 	return changed, nil
 }

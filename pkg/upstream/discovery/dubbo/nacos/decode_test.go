@@ -92,14 +92,14 @@ func TestWhichNamesMayHoldAService(t *testing.T) {
 func TestRoots(t *testing.T) {
 	for _, tt := range []struct {
 		root string
-		want place
+		want location
 	}{
-		{"", place{"", "DEFAULT_GROUP"}},
-		{"public/g", place{"", "g"}},
-		{"/g", place{"", "g"}},
-		{"n", place{"n", "DEFAULT_GROUP"}},
-		{"n/", place{"n", "DEFAULT_GROUP"}},
-		{"n/g", place{"n", "g"}},
+		{"", location{"", "DEFAULT_GROUP"}},
+		{"public/g", location{"", "g"}},
+		{"/g", location{"", "g"}},
+		{"n", location{"n", "DEFAULT_GROUP"}},
+		{"n/", location{"n", "DEFAULT_GROUP"}},
+		{"n/g", location{"n", "g"}},
 	} {
 		if got, err := parseRoot(tt.root); got != tt.want || err != nil {
 			t.Errorf("parseRoot(%q) = %v, %v; want %v", tt.root, got, err, tt.want)

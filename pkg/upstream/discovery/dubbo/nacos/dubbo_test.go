@@ -30,7 +30,7 @@ func dubbosOwn(t *testing.T, s *server.Server) {
 }
 
 func understandEachOther(t *testing.T, theirs *server.Peer, ours *registrytest.Session, iface string) {
-	follow := ours.Follow(registry.Service{Interface: iface, Version: "1.0.0", Group: "g"})
+	follow := ours.NewSubscriber(registry.Service{Interface: iface, Version: "1.0.0", Group: "g"})
 	follow.Await("nobody", registrytest.Empty)
 
 	text := "dubbo://10.0.0.1:20880/" + iface + "?anyhost=true&application=a&group=g&interface=" + iface +
@@ -42,7 +42,7 @@ func understandEachOther(t *testing.T, theirs *server.Peer, ours *registrytest.S
 	}
 
 	mine := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
-	ours.Publish(mine)
+	ours.MustRegister(mine)
 	// Dubbo 2.7 reads the list and listens for changes after that: it never learns of one
 	// between the two.
 	follow.Await("both providers", registrytest.At("10.0.0.1:20880", "10.0.0.2:20881"))

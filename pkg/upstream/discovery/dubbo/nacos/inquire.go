@@ -21,7 +21,7 @@ func (r *Registry) Metadata(ctx context.Context, application, name string) ([]by
 	return text, nil
 }
 
-func (r *Registry) inquire(ctx context.Context, d document) ([]byte, error) {
+func (r *Registry) inquire(ctx context.Context, d configKey) ([]byte, error) {
 	if !d.isValid() {
 		return nil, fmt.Errorf("%q and %q are no names in Nacos", d.id, d.group)
 	}
@@ -33,7 +33,7 @@ func (r *Registry) inquire(ctx context.Context, d document) ([]byte, error) {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		r.contact(err)
+		r.noteResult(err)
 		switch {
 		case err == nil && (!there || len(text) == 0):
 			return nil, registry.ErrNoMetadata
@@ -51,6 +51,6 @@ func (r *Registry) inquire(ctx context.Context, d document) ([]byte, error) {
 
 // isNone reports whether an error says that there is no such thing.
 func isNone(err error) bool {
-	var r *refusal
+	var r *statusError
 	return errors.As(err, &r) && r.status == http.StatusNotFound
 }

@@ -20,16 +20,16 @@ const (
 	mappingGroup = "mapping"
 )
 
-// place is where in a Nacos everything is.
-type place struct {
+// location is where in a Nacos everything is.
+type location struct {
 	namespace string // "": public
 	group     string
 }
 
 // parseRoot reads "namespace/group". A part that is empty, or left out, is the usual one.
-func parseRoot(root string) (place, error) {
+func parseRoot(root string) (location, error) {
 	namespace, group, _ := strings.Cut(root, "/")
-	p := place{namespace, group}
+	p := location{namespace, group}
 	if p.namespace == defaultNamespace {
 		p.namespace = ""
 	}
@@ -38,7 +38,7 @@ func parseRoot(root string) (place, error) {
 	}
 	for _, name := range []string{p.namespace, p.group} {
 		if !isName(name) {
-			return place{}, fmt.Errorf("the root %q: %q is no name: letters, digits and _-.: are allowed", root, name)
+			return location{}, fmt.Errorf("the root %q: %q is no name: letters, digits and _-.: are allowed", root, name)
 		}
 	}
 	return p, nil
@@ -141,29 +141,29 @@ func mayHold(name string, asked registry.Service) bool {
 	})})
 }
 
-// document is the name of a configuration, as Nacos has it.
-type document struct{ id, group string }
+// configKey is the name of a configuration, as Nacos has it.
+type configKey struct{ id, group string }
 
 // mappingOf returns the document that says which applications provide an interface; false:
 // it cannot be in Nacos.
-func mappingOf(iface string) (d document, ok bool) {
-	d = document{configName(iface), mappingGroup}
+func mappingOf(iface string) (d configKey, ok bool) {
+	d = configKey{configName(iface), mappingGroup}
 	return d, d.isValid()
 }
 
 // revision is one of an application.
 type revision struct{ application, name string }
 
-func revisionOf(a *registry.Announcement) revision {
+func revisionOf(a *registry.InstanceRegistration) revision {
 	return revision{a.Instance.Application, a.Revision}
 }
 
 // metadata returns the document that says what it provides.
-func (r revision) metadata() document {
-	return document{configName(r.application), configName(r.name)}
+func (r revision) metadata() configKey {
+	return configKey{configName(r.application), configName(r.name)}
 }
 
-func (d document) isValid() bool {
+func (d configKey) isValid() bool {
 	return d.id != "" && d.group != "" && isName(d.id) && isName(d.group)
 }
 
@@ -191,7 +191,7 @@ const (
 
 // rule is a rule that counts for a service if its document is there.
 type rule struct {
-	document
+	configKey
 	key, scope, protocol, category string
 }
 
@@ -204,9 +204,9 @@ func rulesFor(s registry.Service, applications []string) []rule {
 			return // Nacos has none of that name
 		}
 		rules = append(rules,
-			rule{document{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
-			rule{document{id + ".condition-router", ruleGroup}, key, scope, "condition", registry.Routers},
-			rule{document{id + ".tag-router", ruleGroup}, key, scope, "tag", registry.Routers},
+			rule{configKey{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
+			rule{configKey{id + ".condition-router", ruleGroup}, key, scope, "condition", registry.Routers},
+			rule{configKey{id + ".tag-router", ruleGroup}, key, scope, "tag", registry.Routers},
 		)
 	}
 	add(s.Interface+separator+s.Version+separator+s.Group, scopeService)

@@ -42,8 +42,8 @@ func TestTheNextServerIsAskedWhenOneIsAway(t *testing.T) {
 			first, second := newFake(t), newFake(t)
 			second.services, second.mu = first.services, first.mu // a cluster
 			p := open(t, registry.Options{Address: first.address() + "," + second.address()})
-			p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-			f := p.Follow(greeter())
+			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			f := p.NewSubscriber(greeter())
 			f.Await("the provider", registrytest.At("10.0.0.1:1"))
 			tt.breakIt(first)
 			second.change(func() {
@@ -61,13 +61,13 @@ func TestWhatTheServerForgetsIsRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	server := newFake(t)
 	p := open(t, registry.Options{Address: server.address(), SessionTimeout: 3 * time.Second})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.Publish(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Other", "10.0.0.1:1"))
 	server.change(func() { clear(server.services) })
 	p.Await("another session", func(s registry.State) bool { return s.Connected && s.Sessions == 2 })
-	f := p.Follow(greeter())
+	f := p.NewSubscriber(greeter())
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
-	p.Follow(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
+	p.NewSubscriber(registry.Service{Interface: "com.example.Other"}).Await("the provider", registrytest.At("10.0.0.1:1"))
 	if s := p.State(); s.Sessions != 2 {
 		t.Errorf("%d sessions: what was forgotten at once is one loss", s.Sessions)
 	}
@@ -97,8 +97,8 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 			t.Parallel()
 			server := newFake(t)
 			p := open(t, registry.Options{Address: server.address()})
-			p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-			f := p.Follow(greeter())
+			p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+			f := p.NewSubscriber(greeter())
 			f.Await("the provider", registrytest.At("10.0.0.1:1"))
 			server.answering(tt.path, tt.status, tt.text)
 			method := http.MethodGet
@@ -106,7 +106,7 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 				method = http.MethodPost
 			}
 			server.await(method+" "+tt.path, 3)
-			f.Silent("while the server answers nonsense", registrytest.Any)
+			f.Never("while the server answers nonsense", registrytest.Any)
 			server.change(func() {
 				server.interrupt = nil
 				server.put(greeterList, "10.0.0.2", "1", map[string]string{"protocol": "dubbo", "interface": "com.example.Greeter"})
@@ -119,7 +119,7 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 // await waits until something was asked n times more.
 func (f *fake) await(what string, n int) {
 	f.t.Helper()
-	limit, look := time.After(registrytest.Patience), time.NewTicker(10*time.Millisecond)
+	limit, look := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)
 	defer look.Stop()
 	for before := f.asked(what); f.asked(what) < before+n; {
 		select {
@@ -135,10 +135,10 @@ func TestATokenThatIsRefusedIsReplaced(t *testing.T) {
 	server := newFake(t)
 	server.token = "first"
 	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "p"})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	server.change(func() { server.token = "second" })
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
-	p.Follow(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
+	p.NewSubscriber(greeter()).Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	server.change(func() {
 		if server.logins != 2 {
 			t.Errorf("%d logins, want 2: a token is shared", server.logins)
@@ -154,7 +154,7 @@ func TestAPasswordThatIsRefusedIsTold(t *testing.T) {
 	server := newFake(t)
 	server.token = "t"
 	p := open(t, registry.Options{Address: server.address(), Username: "u", Password: "secret"})
-	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
 	defer cancel()
 	err := p.Register(ctx, registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	if err == nil || !strings.Contains(err.Error(), "unknown user!") || strings.Contains(err.Error(), "secret") {
@@ -182,14 +182,14 @@ func TestWishesWaitForAServerThatIsAway(t *testing.T) {
 	if err := <-done; err != nil {
 		t.Fatal(err)
 	}
-	p.Follow(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
+	p.NewSubscriber(greeter()).Await("also whom nobody waits for", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 func TestCloseDoesNotWaitForAServerThatIsFrozen(t *testing.T) {
 	t.Parallel()
 	server := newFake(t)
 	p := open(t, registry.Options{Address: server.address()})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
 	release := make(chan struct{})
 	t.Cleanup(func() { close(release) })
 	server.change(func() {
@@ -207,10 +207,10 @@ func TestWhatOperatorsChangeCounts(t *testing.T) {
 	t.Parallel()
 	server := newFake(t)
 	p := open(t, registry.Options{Address: server.address()})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
-	f := p.Follow(greeter())
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1", "weight=50"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.3:1"))
+	f := p.NewSubscriber(greeter())
 	f.Await("all", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 	server.change(func() {
 		all := server.services[greeterList]
@@ -254,8 +254,8 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	server := newFake(t)
 	before := goleak.IgnoreCurrent()
 	p := open(t, registry.Options{Address: server.address()})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	p.Follow(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	p.NewSubscriber(greeter()).Await("the provider", registrytest.At("10.0.0.1:1"))
 	p.End()
 	server.change(func() {
 		if n := len(server.services[greeterList]); n != 0 {

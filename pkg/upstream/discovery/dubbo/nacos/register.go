@@ -32,13 +32,13 @@ type entry struct {
 	service string // in Nacos
 	host    string
 	port    uint16
-	past    *revision // whose metadata are to be removed, and nothing else; nil: an instance
+	retired *revision // whose metadata are to be removed, and nothing else; nil: an instance
 
-	said     *announced   // of the instance of an application; nil: it is of the URL
-	url      registry.URL // what is wanted
-	text     string       // url as text; "": it is to be gone
-	have     string       // what the server said it has, as text; "": nothing, as far as is known
-	begun    bool         // the server may have something
+	said     *instanceState // of the instance of an application; nil: it is of the URL
+	url      registry.URL   // what is wanted
+	text     string         // url as text; "": it is to be gone
+	have     string         // what the server said it has, as text; "": nothing, as far as is known
+	begun    bool           // the server may have something
 	working  bool
 	at       time.Time // when there is something to be done
 	failures int       // in a row
@@ -143,9 +143,9 @@ func (e *entry) answer(err error) {
 // settled reports whether the server has it so, as far as is known.
 func (e *entry) settled() bool { return e.text == e.have && (e.text != "" || !e.begun) }
 
-// keeper makes wishes true, and sends heartbeats, until Close; then it takes everything
+// registrationLoop makes wishes true, and sends heartbeats, until Close; then it takes everything
 // back.
-func (r *Registry) keeper() {
+func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
 	places := make(chan struct{}, mostWorkers)
 	clock := time.NewTimer(0)
@@ -161,7 +161,7 @@ func (r *Registry) keeper() {
 				break
 			}
 			workers.Go(func() {
-				r.attend(r.life, e)
+				r.reconcile(r.life, e)
 				<-places
 				poke(r.keep)
 			})
@@ -170,7 +170,7 @@ func (r *Registry) keeper() {
 		select {
 		case <-r.work.Done():
 			workers.Wait()
-			r.farewell()
+			r.unregisterAll()
 			return
 		case <-r.keep:
 		case <-clock.C:
@@ -199,11 +199,11 @@ func (r *Registry) due() (due []*entry, next time.Duration) {
 	return due, next
 }
 
-// hasten has all entries looked after at once: the server may have forgotten them.
-func (r *Registry) hasten() {
+// recheckAll has all entries looked after at once: the server may have forgotten them.
+func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
-		if e.past == nil {
+		if e.retired == nil {
 			e.at = time.Now()
 		}
 	}
@@ -211,9 +211,9 @@ func (r *Registry) hasten() {
 	poke(r.keep)
 }
 
-// attend does what an entry needs: one request.
-func (r *Registry) attend(ctx context.Context, e *entry) {
-	if e.past != nil {
+// reconcile does what an entry needs: one request.
+func (r *Registry) reconcile(ctx context.Context, e *entry) {
+	if e.retired != nil {
 		r.forget(ctx, e)
 		return
 	}
@@ -250,11 +250,11 @@ func (r *Registry) attend(ctx context.Context, e *entry) {
 		_, err = r.client.call(ctx, request{method: http.MethodPost, path: instancePath, form: form})
 	}
 	if !gone {
-		r.contact(err)
+		r.noteResult(err)
 		if err != nil && !isAway(err) {
-			r.complain("the server refuses an instance of "+e.service, err)
+			r.logOnce("the server refuses an instance of "+e.service, err)
 		} else if err == nil {
-			r.complain("the server refuses an instance of "+e.service, nil)
+			r.logOnce("the server refuses an instance of "+e.service, nil)
 		}
 	}
 	if !known {
@@ -350,7 +350,7 @@ func (r *Registry) forgotten(e *entry) {
 	if lost {
 		r.forgot = time.Now()
 		for _, other := range r.entries {
-			if other != e && other.past == nil {
+			if other != e && other.retired == nil {
 				other.at = r.forgot
 			}
 		}
@@ -359,7 +359,7 @@ func (r *Registry) forgotten(e *entry) {
 	if !lost {
 		return
 	}
-	r.standing.Change(func(s *registry.State) {
+	r.standing.Update(func(s *registry.State) {
 		s.Sessions++
 		s.LastError = "the server has forgotten what was registered"
 	})
@@ -382,8 +382,8 @@ func (r *Registry) sessionIn(u registry.URL) time.Duration {
 	return r.options.SessionTimeout
 }
 
-// farewell takes back all that was registered, if there is a server that answers.
-func (r *Registry) farewell() {
+// unregisterAll takes back all that was registered, if there is a server that answers.
+func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var left []*entry
 	for _, e := range r.entries {

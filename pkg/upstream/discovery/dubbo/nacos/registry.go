@@ -49,10 +49,10 @@ var ErrClosed = errors.New("the registry is closed")
 type Registry struct {
 	// immutable
 	options  registry.Options
-	place    place
+	place    location
 	client   *client
 	log      *slog.Logger
-	standing *registry.Standing
+	standing *registry.StateTracker
 	life     context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
 	hurry    context.CancelFunc // ends life
 	work     context.Context    //nolint:containedctx // until Close: then what was registered is taken back
@@ -69,7 +69,7 @@ type Registry struct {
 	forgot        time.Time                  // guarded by mu; when the server was found to have forgotten instances
 }
 
-// New opens a session. It is a registry.New: the address is
+// New opens a session. It is a registry.OpenFunc: the address is
 // "host:port,host:port/context", Root "namespace/group", SessionTimeout 15 s unless given.
 func New(options registry.Options) (registry.Registry, error) {
 	return open(options)
@@ -110,7 +110,7 @@ func open(options registry.Options) (*Registry, error) {
 		said:          map[string]string{},
 	}
 	var running sync.WaitGroup
-	running.Go(r.keeper)
+	running.Go(r.registrationLoop)
 	running.Go(func() { newWatcher(r).run(work) })
 	go func() {
 		running.Wait()
@@ -143,19 +143,19 @@ func (r *Registry) Close(ctx context.Context) {
 // State says how it stands with the session.
 func (r *Registry) State() registry.State { return r.standing.State() }
 
-// contact takes in how a request went. A server that has answered is there, whatever it
+// noteResult takes in how a request went. A server that has answered is there, whatever it
 // said; after it was away there is another session, and all wishes are looked after.
-func (r *Registry) contact(err error) {
+func (r *Registry) noteResult(err error) {
 	if err != nil && r.life.Err() != nil {
 		return // it was Close
 	}
 	if err != nil && !isAway(err) {
-		r.standing.Change(func(s *registry.State) { s.LastError = err.Error() })
+		r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
 		return
 	}
 	back := false
 	server := r.client.server()
-	r.standing.Change(func(s *registry.State) {
+	r.standing.Update(func(s *registry.State) {
 		switch {
 		case err != nil && s.Connected:
 			*s = registry.State{Since: time.Now(), Sessions: s.Sessions, LastError: err.Error()}
@@ -171,14 +171,14 @@ func (r *Registry) contact(err error) {
 		}
 	})
 	if back {
-		r.hasten()
+		r.recheckAll()
 		poke(r.look)
 	}
 }
 
-// complain logs what is wrong with a matter, once until it is something else; a nil err
+// logOnce logs what is wrong with a matter, once until it is something else; a nil err
 // says that nothing is any more.
-func (r *Registry) complain(matter string, err error) {
+func (r *Registry) logOnce(matter string, err error) {
 	r.mu.Lock()
 	before := r.said[matter]
 	if err == nil {

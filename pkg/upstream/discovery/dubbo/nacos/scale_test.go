@@ -19,5 +19,5 @@ func manyServices(t *testing.T, s *server.Server) {
 		t.Skip("it takes half a minute")
 	}
 	p := open(t, registry.Options{Address: s.Address(), Root: "public/many"})
-	p.CrowdGrows(p.Crowd(1000, 2000))
+	p.CrowdGrows(p.Bulk(1000, 2000))
 }

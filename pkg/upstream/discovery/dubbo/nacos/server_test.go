@@ -57,31 +57,31 @@ func publish(t *testing.T, s *server.Server, id, group, content string) {
 func TestARestartOfTheServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	p := open(t, registry.Options{Address: s.Address(), SessionTimeout: 3 * time.Second})
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
-	f := p.Follow(greeter())
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.1:1"))
+	f := p.NewSubscriber(greeter())
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
 
 	s.Kill()
 	p.Await("away", away)
-	f.Silent("of a server that is away", registrytest.Any)
+	f.Never("of a server that is away", registrytest.Any)
 	s.Restart()
 	before := time.Now()
 	p.Await("another session", func(st registry.State) bool { return st.Connected && st.Sessions > 1 })
-	open(t, registry.Options{Address: s.Address()}).Follow(greeter()).Await("the provider again", registrytest.At("10.0.0.1:1"))
+	open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter()).Await("the provider again", registrytest.At("10.0.0.1:1"))
 	t.Logf("registered again, and found by others, %v after the server served", time.Since(before))
 
 	s.Pause()
 	p.Await("away", away)
 	s.Resume()
 	p.Await("connected", registrytest.Connected)
-	p.Publish(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
+	p.MustRegister(registrytest.Provider(t, "com.example.Greeter", "10.0.0.2:1"))
 	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 // processThatDies is not heard of any more: its providers are no longer called after its
 // session.
 func processThatDies(t *testing.T, s *server.Server) {
-	f := open(t, registry.Options{Address: s.Address()}).Follow(greeter())
+	f := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
 	post(t, s, "/ns/instance", url.Values{
 		"serviceName": {greeterList}, "ip": {"10.0.0.9"}, "port": {"1"}, "ephemeral": {"true"},
 		"metadata": {`{"protocol":"dubbo","interface":"com.example.Greeter","preserved.heart.beat.interval":"500","preserved.heart.beat.timeout":"1000","preserved.ip.delete.timeout":"600000"}`},
@@ -114,18 +114,18 @@ func processThatDies(t *testing.T, s *server.Server) {
 // keeps them in Nacos.
 func configurations(t *testing.T, s *server.Server) {
 	p := open(t, registry.Options{Address: s.Address()})
-	f := p.Follow(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
+	f := p.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
 	f.Await("nothing", registrytest.Empty)
 
 	const document = "configVersion: v2.7\nenabled: true\nconfigs: []\n# ü\n"
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", document)
-	v := f.Await("a rule", func(v registry.View) bool { return len(v.Configurators) == 1 })
+	v := f.Await("a rule", func(v registry.Snapshot) bool { return len(v.Configurators) == 1 })
 	if u := v.Configurators[0]; u.Protocol != "override" || u.Get("yaml") != document || u.Get("scope") != "service" ||
 		u.Get("config") != "com.example.Greeter:1.0.0:.configurators" {
 		t.Errorf("the rule is %s", u)
 	}
 	publish(t, s, "com.example.Greeter:1.0.0:.configurators", "dubbo", "enabled: false")
-	f.Await("the rule changed", func(v registry.View) bool {
+	f.Await("the rule changed", func(v registry.Snapshot) bool {
 		return len(v.Configurators) == 1 && strings.Contains(v.Configurators[0].Get("yaml"), "false")
 	})
 
@@ -135,7 +135,7 @@ func configurations(t *testing.T, s *server.Server) {
 		"metadata": {`{"dubbo.metadata.revision":"abc","dubbo.metadata.storage-type":"remote"}`},
 	})
 	publish(t, s, "app-a.tag-router", "dubbo", "tags: []")
-	v = f.Await("an instance and a rule of its application", func(v registry.View) bool { return len(v.Instances) == 1 && len(v.Routers) == 1 })
+	v = f.Await("an instance and a rule of its application", func(v registry.Snapshot) bool { return len(v.Instances) == 1 && len(v.Routers) == 1 })
 	if i := v.Instances[0]; i.Application != "app-a" || i.Host != "10.0.0.5" || i.Port != 20880 || i.Weight != 1 || !i.Healthy || !i.Enabled ||
 		i.Metadata["dubbo.metadata.revision"] != "abc" {
 		t.Errorf("the instance is %+v", i)
@@ -146,7 +146,7 @@ func configurations(t *testing.T, s *server.Server) {
 
 	publish(t, s, "app-a", "abc", `{"app":"app-a"}`)
 	// Nacos answers with a configuration a moment after it has taken it.
-	limit, look := time.After(registrytest.Patience), time.NewTicker(50*time.Millisecond)
+	limit, look := time.After(registrytest.Timeout), time.NewTicker(50*time.Millisecond)
 	defer look.Stop()
 	for {
 		text, err := p.Metadata(t.Context(), "app-a", "abc")

@@ -5,8 +5,8 @@ import (
 )
 
 // Subscribe follows a service: see registry.Registry. stop must not be called by notify.
-func (r *Registry) Subscribe(s registry.Service, notify func(registry.View)) (stop func()) {
-	sub := &subscription{Delivery: registry.NewDelivery(notify), service: s}
+func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
 	r.mu.Lock()
 	r.subscriptions[sub] = struct{}{}
 	r.mu.Unlock()
@@ -21,7 +21,7 @@ func (r *Registry) Subscribe(s registry.Service, notify func(registry.View)) (st
 
 // subscription is one who is told of a service.
 type subscription struct {
-	*registry.Delivery
+	*registry.Notifier
 
 	service registry.Service
 	marks   string // what the last view was made of; "": none; owned by the watcher

@@ -31,11 +31,11 @@ const (
 // given.
 type watcher struct {
 	r         *Registry
-	names     map[string]bool     // of services that are there
-	byKind    map[string][]string // names by interface, as listName writes it
-	lists     map[string]*list    // by name: what is read
-	documents map[document]*paper // what is read
-	versions  uint64              // of lists and papers, so far
+	names     map[string]bool            // of services that are there
+	byKind    map[string][]string        // names by interface, as listName writes it
+	lists     map[string]*list           // by name: what is read
+	documents map[configKey]*configEntry // what is read
+	versions  uint64                     // of lists and papers, so far
 }
 
 // list is a service as the server has it.
@@ -47,9 +47,9 @@ type list struct {
 	instances []instance
 }
 
-// paper is a configuration.
-type paper struct {
-	document
+// configEntry is a configuration.
+type configEntry struct {
+	configKey
 	version uint64 // another when something is new; 0: not read yet
 	there   bool
 	text    string
@@ -57,7 +57,7 @@ type paper struct {
 }
 
 func newWatcher(r *Registry) *watcher {
-	return &watcher{r: r, lists: map[string]*list{}, documents: map[document]*paper{}}
+	return &watcher{r: r, lists: map[string]*list{}, documents: map[configKey]*configEntry{}}
 }
 
 // run looks again and again, until ctx ends.
@@ -78,11 +78,11 @@ func (w *watcher) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		w.r.contact(err)
+		w.r.noteResult(err)
 		if err != nil && !isAway(err) {
-			w.r.complain("what is registered cannot be read", err)
+			w.r.logOnce("what is registered cannot be read", err)
 		} else if err == nil {
-			w.r.complain("what is registered cannot be read", nil)
+			w.r.logOnce("what is registered cannot be read", nil)
 			w.tell(subscriptions)
 		}
 		if all {
@@ -192,8 +192,8 @@ func (w *watcher) again(ctx context.Context) error {
 
 // needed forgets what counts for nobody any more, and returns what counts and was never
 // read.
-func (w *watcher) needed(subscriptions []*subscription) (lists []*list, documents []*paper) {
-	names, ids := map[string]bool{}, map[document]bool{}
+func (w *watcher) needed(subscriptions []*subscription) (lists []*list, documents []*configEntry) {
+	names, ids := map[string]bool{}, map[configKey]bool{}
 	callers := w.r.callers()
 	for _, sub := range subscriptions {
 		for _, name := range w.listsOf(sub.service) {
@@ -202,9 +202,9 @@ func (w *watcher) needed(subscriptions []*subscription) (lists []*list, document
 				lists = append(lists, w.lists[name])
 			}
 		}
-		need := func(d document) {
+		need := func(d configKey) {
 			if ids[d] = true; w.documents[d] == nil {
-				w.documents[d] = &paper{document: d}
+				w.documents[d] = &configEntry{configKey: d}
 				documents = append(documents, w.documents[d])
 			}
 		}
@@ -212,11 +212,11 @@ func (w *watcher) needed(subscriptions []*subscription) (lists []*list, document
 			need(d)
 		}
 		for _, rule := range rulesFor(sub.service, w.concerned(sub.service, callers)) {
-			need(rule.document)
+			need(rule.configKey)
 		}
 	}
 	maps.DeleteFunc(w.lists, func(name string, _ *list) bool { return !names[name] })
-	maps.DeleteFunc(w.documents, func(d document, _ *paper) bool { return !ids[d] })
+	maps.DeleteFunc(w.documents, func(d configKey, _ *configEntry) bool { return !ids[d] })
 	return lists, documents
 }
 
@@ -292,7 +292,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 		matter := "the service " + l.name + " cannot be read"
 		if err != nil {
 			if !isAway(err) && ctx.Err() == nil {
-				w.r.complain(matter, err)
+				w.r.logOnce(matter, err)
 			}
 			return err
 		}
@@ -300,11 +300,11 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 			return nil
 		}
 		all, err := parseHosts(raw)
-		w.r.complain("an entry of the service "+l.name+" is left out", err)
+		w.r.logOnce("an entry of the service "+l.name+" is left out", err)
 		if err != nil && all == nil && l.version != 0 {
 			return nil // all of it is garbage
 		}
-		w.r.complain(matter, nil)
+		w.r.logOnce(matter, nil)
 		mu.Lock()
 		l.version = w.next()
 		mu.Unlock()
@@ -322,19 +322,19 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 }
 
 // readDocuments reads those of documents that are others than they are known.
-func (w *watcher) readDocuments(ctx context.Context, documents []*paper) error {
+func (w *watcher) readDocuments(ctx context.Context, documents []*configEntry) error {
 	for some := range slices.Chunk(documents, documentsPerAsk) {
 		var asked []byte
-		papers := map[document]*paper{}
+		papers := map[configKey]*configEntry{}
 		for _, p := range some {
-			asked = appendAsked(asked, p.document, p.sum, w.r.place.namespace)
-			papers[p.document] = p
+			asked = appendAsked(asked, p.configKey, p.sum, w.r.place.namespace)
+			papers[p.configKey] = p
 		}
 		changed, err := w.r.changed(ctx, asked)
 		if err != nil {
 			return err
 		}
-		var others []*paper
+		var others []*configEntry
 		for _, d := range changed {
 			if p := papers[d]; p != nil {
 				others = append(others, p)
@@ -354,7 +354,7 @@ func (w *watcher) readDocuments(ctx context.Context, documents []*paper) error {
 }
 
 // changed returns which of the configurations that are asked about (appendAsked) are others.
-func (r *Registry) changed(ctx context.Context, asked []byte) ([]document, error) {
+func (r *Registry) changed(ctx context.Context, asked []byte) ([]configKey, error) {
 	body, err := r.client.call(ctx, request{
 		method: http.MethodPost, path: configPath + "/listener",
 		form: url.Values{"Listening-Configs": {string(asked)}},
@@ -377,13 +377,13 @@ func (w *watcher) next() uint64 {
 }
 
 // fetch reads documents. One that cannot be read stays as it was.
-func (w *watcher) fetch(ctx context.Context, papers []*paper) error {
+func (w *watcher) fetch(ctx context.Context, papers []*configEntry) error {
 	var mu sync.Mutex
-	return each(ctx, papers, func(ctx context.Context, p *paper) error {
-		text, there, err := w.r.document(ctx, p.document)
+	return each(ctx, papers, func(ctx context.Context, p *configEntry) error {
+		text, there, err := w.r.document(ctx, p.configKey)
 		if err != nil {
 			if !isAway(err) && ctx.Err() == nil {
-				w.r.complain("the configuration "+p.id+" cannot be read", err)
+				w.r.logOnce("the configuration "+p.id+" cannot be read", err)
 			}
 			return err
 		}
@@ -399,7 +399,7 @@ func (w *watcher) fetch(ctx context.Context, papers []*paper) error {
 }
 
 // document reads a configuration.
-func (r *Registry) document(ctx context.Context, d document) (text []byte, there bool, err error) {
+func (r *Registry) document(ctx context.Context, d configKey) (text []byte, there bool, err error) {
 	text, err = r.client.call(ctx, request{method: http.MethodGet, path: configPath, form: r.documentForm(d)})
 	if isNone(err) {
 		return nil, false, nil
@@ -418,7 +418,7 @@ func (w *watcher) tell(subscriptions []*subscription) {
 			continue
 		}
 		sub.marks = marks
-		sub.Offer(w.view(sub.service, rules))
+		sub.Notify(w.view(sub.service, rules))
 	}
 }
 
@@ -440,7 +440,7 @@ func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complet
 		}
 	}
 	for _, r := range rules {
-		d := w.documents[r.document]
+		d := w.documents[r.configKey]
 		if d == nil || d.version == 0 {
 			return "", false
 		}
@@ -452,7 +452,7 @@ func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complet
 }
 
 // view returns all that is known of a service.
-func (w *watcher) view(s registry.Service, rules []rule) (v registry.View) {
+func (w *watcher) view(s registry.Service, rules []rule) (v registry.Snapshot) {
 	seen := map[string]bool{}
 	for _, name := range w.listsOf(s) {
 		category, _, ok := splitName(name)
@@ -479,7 +479,7 @@ func (w *watcher) view(s registry.Service, rules []rule) (v registry.View) {
 		}
 	}
 	for _, r := range rules {
-		d := w.documents[r.document]
+		d := w.documents[r.configKey]
 		switch {
 		case !d.there:
 		case r.category == registry.Configurators:

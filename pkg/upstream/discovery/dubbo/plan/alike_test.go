@@ -12,7 +12,7 @@ import (
 )
 
 // addresses returns where a call goes, without weights and timeout.
-func addresses(t *testing.T, o *plan.Outcome, fields ...string) string {
+func addresses(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	text, _, _ := strings.Cut(served(t, o, fields...), " in")
 	var hosts []string
@@ -62,7 +62,7 @@ func TestRulesAndWeightsCountAmongThoseThatACallMeans(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			l := lists(t, tt.providers...)
 			l[0].View.Routers = tt.rules
-			o := plan.Make(plan.Wish{Service: tt.service}, l, noon())
+			o := plan.Compute(plan.Reference{Service: tt.service}, l, noon())
 			call := strings.Split(tt.call, "/")
 			if got := addresses(t, o, "method=get", "group="+call[0], "version="+call[1], "dubbo.tag="+call[2]); got != tt.want {
 				t.Errorf("it goes to %q, want %q", got, tt.want)
@@ -86,12 +86,12 @@ func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 		for range random.IntN(3) {
 			l[0].View.Routers = append(l[0].View.Routers, condition(pick("", "method=get ", "method=put ")+"=> host="+pick("10.0.0.1", "10.0.0.1,10.0.0.2", "10.0.0.3"), "force="+pick("true", "false")))
 		}
-		open := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+		open := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 		called := map[string]bool{}
 		for _, r := range open.Routes {
 			called[r.Forward.Cluster] = true
 		}
-		for _, c := range open.Apart {
+		for _, c := range open.VariantClusters {
 			if !called[c.Name] {
 				t.Fatalf("%q, %v: nobody is called of the cluster %s", exports, l[0].View.Routers, c.Name)
 			}
@@ -101,7 +101,7 @@ func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 			if s.Group == "" || s.Version == "" || p.Unused == "it is disabled" {
 				continue
 			}
-			exact := plan.Make(plan.Wish{Service: s, Tagged: open.Tagged}, l, noon())
+			exact := plan.Compute(plan.Reference{Service: s, Tagged: open.Tagged}, l, noon())
 			for _, method := range []string{"get", "put", "set"} {
 				for _, tag := range []string{"", "gray"} {
 					call := []string{"method=" + method, "group=" + s.Group, "version=" + s.Version, "dubbo.tag=" + tag}
@@ -119,11 +119,11 @@ func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 func TestRulesMoveNoCallsOfAGroupToOtherClusters(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
 		"dubbo://10.0.0.2:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=g&version=2", "dubbo://10.0.0.2:1/x?group=h&version=1")
-	w := plan.Wish{Service: registry.Service{Interface: "x"}}
-	before := plan.Make(w, l, noon())
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
+	before := plan.Compute(w, l, noon())
 	for _, rule := range []string{"method=get => host=10.0.0.1", "=> version=2", "=> group=h", "method=get => version=2"} {
 		l[0].View.Routers = []registry.URL{condition(rule, "force=true")}
-		after := plan.Make(w, l, noon())
+		after := plan.Compute(w, l, noon())
 		for _, call := range []string{"/", "g/", "g/1", "g/2", "h/", "h/1"} {
 			group, version, _ := strings.Cut(call, "/")
 			fields := []string{"method=get", "group=" + group, "version=" + version}
@@ -133,7 +133,7 @@ func TestRulesMoveNoCallsOfAGroupToOtherClusters(t *testing.T) {
 			}
 		}
 	}
-	for _, c := range append([]*config.Cluster{before.Cluster}, before.Apart...) {
+	for _, c := range append([]*config.Cluster{before.Cluster}, before.VariantClusters...) {
 		if len(c.Hosts) != 2 {
 			t.Errorf("%s has %d hosts, want 2", c.Name, len(c.Hosts))
 		}

@@ -15,14 +15,14 @@ import (
 // served says where a call goes, as "1*100 2*50 in 1s": the last part of each address, its
 // weight, and how long the call may take; "nowhere": it has no route. An address is in a
 // cluster once.
-func served(t *testing.T, o *plan.Outcome, fields ...string) string {
+func served(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matched(t, o, fields...)
 	if r == nil {
 		return "nowhere"
 	}
 	f := r.Config.Forward
-	all := append([]*config.Cluster{o.Cluster}, o.Apart...)
+	all := append([]*config.Cluster{o.Cluster}, o.VariantClusters...)
 	at := slices.IndexFunc(all, func(c *config.Cluster) bool { return c.Name == f.Cluster })
 	if at < 0 {
 		t.Fatalf("there is no cluster %q", f.Cluster)
@@ -82,7 +82,7 @@ func TestWhatAHostProvidesBesideOthersIsCalled(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Make(plan.Wish{Service: tt.service}, lists(t, tt.providers...), noon())
+			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, tt.providers...), noon())
 			group, version, _ := strings.Cut(tt.call, "/")
 			if got := served(t, o, "method=get", "group="+group, "version="+version); got != tt.want {
 				t.Errorf("it goes to %s, want %s", got, tt.want)
@@ -92,15 +92,15 @@ func TestWhatAHostProvidesBesideOthersIsCalled(t *testing.T) {
 }
 
 func TestHostsThatProvideOneEachNeedNoClustersApart(t *testing.T) {
-	w := plan.Wish{Service: registry.Service{Interface: "x"}}
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
 	alone := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
-	if o := plan.Make(w, lists(t, alone[:3]...), noon()); len(o.Apart) != 0 {
-		t.Errorf("there are clusters apart: %v", namesOf(o.Apart))
+	if o := plan.Compute(w, lists(t, alone[:3]...), noon()); len(o.VariantClusters) != 0 {
+		t.Errorf("there are clusters apart: %v", namesOf(o.VariantClusters))
 	}
 	// The host of the group counts as the one of its first version.
 	want := []string{"x?group=g&version=2"}
-	if o := plan.Make(w, lists(t, alone...), noon()); !slices.Equal(namesOf(o.Apart), want) {
-		t.Errorf("the clusters apart are %v, want %v", namesOf(o.Apart), want)
+	if o := plan.Compute(w, lists(t, alone...), noon()); !slices.Equal(namesOf(o.VariantClusters), want) {
+		t.Errorf("the clusters apart are %v, want %v", namesOf(o.VariantClusters), want)
 	}
 }
 
@@ -113,7 +113,7 @@ func namesOf(clusters []*config.Cluster) (names []string) {
 
 // TestAMethodOfAVersionHasItsSettings is of a method that only a wider lane says something of.
 func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
 		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
 		"dubbo://10.0.0.1:1/x?version=2&timeout=2000",
 		"dubbo://10.0.0.2:1/x?version=3&timeout=3000",
@@ -130,7 +130,7 @@ func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
 func TestRulesMeanOneOfSeveralThatAHostProvides(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
 	l[0].View.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 	for call, want := range map[string]string{
 		"get 1": "", "get 2": "1", "get ": "1",
 		"put 1": "1 2", "put 2": "1 2", "put ": "1 2",
@@ -153,10 +153,10 @@ func TestRulesMoveNoCallsToOtherClusters(t *testing.T) {
 		}
 	}
 	l := lists(t, exports...)
-	w := plan.Wish{Service: registry.Service{Interface: "x"}}
-	before := plan.Make(w, l, noon())
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
+	before := plan.Compute(w, l, noon())
 	l[0].View.Routers = []registry.URL{condition("method=get => host=10.0.0.1", "force=true")}
-	after := plan.Make(w, l, noon())
+	after := plan.Compute(w, l, noon())
 	for _, call := range []string{"/", "/0.0.0", "b/1", "g/1", "g/2", "g/", "h/1"} {
 		group, version, _ := strings.Cut(call, "/")
 		one, two := matched(t, before, "method=get", "group="+group, "version="+version), matched(t, after, "method=get", "group="+group, "version="+version)
@@ -178,7 +178,7 @@ func TestRulesMoveNoCallsToOtherClusters(t *testing.T) {
 func TestAnOverrideOfAVersionIsOfThatAlone(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2")
 	l[0].View.Configurators = urls(t, "override://0.0.0.0/x?category=configurators&version=2&weight=7&timeout=70")
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 	if got, want := served(t, o, "method=get", "version=1"), "1*100 in 1m0s"; got != want {
 		t.Errorf("the first goes to %s, want %s", got, want)
 	}
@@ -189,7 +189,7 @@ func TestAnOverrideOfAVersionIsOfThatAlone(t *testing.T) {
 
 func TestNewVersionsBesideOthersGrowWarm(t *testing.T) {
 	born := fmt.Sprint(noon().Add(-5 * time.Minute).UnixMilli())
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+born), noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2&timestamp="+born), noon())
 	if got, want := served(t, o, "method=get", "version=2"), "1*50 in 1m0s"; got != want {
 		t.Errorf("it goes to %s, want %s", got, want)
 	}
@@ -209,7 +209,7 @@ func TestTooManyVersionsAreTold(t *testing.T) {
 		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
 	}
 	want := "g/com.example.Y is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 find no route"
-	if o := plan.Make(plan.Wish{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(o.Unrouted, "; "+want) {
+	if o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(o.Unrouted, "; "+want) {
 		t.Errorf("in a group: got %q, want %q beside those of no group", o.Unrouted, want)
 	}
 	tests := []struct {
@@ -229,7 +229,7 @@ func TestTooManyVersionsAreTold(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Make(plan.Wish{Service: tt.service}, lists(t, many[:tt.count]...), noon())
+			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, many[:tt.count]...), noon())
 			if o.Unrouted != tt.want {
 				t.Errorf("got  %q\nwant %q", o.Unrouted, tt.want)
 			}

@@ -60,7 +60,7 @@ func BenchmarkChoosingAHost(b *testing.B) {
 			}
 			l := lists(b, providers...)
 			l[0].View.Routers = bench.rules
-			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 			table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
 			if err != nil {
 				b.Fatal(err)
@@ -78,7 +78,7 @@ func BenchmarkChoosingAHost(b *testing.B) {
 			change.Retire()
 			x := called("method=getName", "user=eve", "dubbo.tag="+bench.tag)
 			f := table.Match(x).Config.Forward
-			via := &upstream.Via{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: upstream.NewLabels(f.Metadata)}
+			via := &upstream.ClusterPicker{Cluster: set.Get(f.Cluster), Protocol: config.Dubbo, Labels: upstream.NewLabels(f.Metadata)}
 			b.ReportAllocs()
 			for b.Loop() {
 				x.Record.Attempts = x.Record.Attempts[:0]

@@ -11,10 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// audience is the providers that may get the calls of a lane before rules and weights apply.
+// candidates is the providers that may get the calls of a lane before rules and weights apply.
 // Rules fall back to them, and weights are shared among them: a Dubbo consumer knows no other
 // providers.
-type audience struct {
+type candidates struct {
 	members []int // of the providers
 	urls    []registry.URL
 
@@ -26,7 +26,7 @@ type audience struct {
 // hostChain is the rules and weights of an audience. It implements config.HostChain: its
 // candidates are the members.
 type hostChain struct {
-	rules  *rules.Chain
+	rules  *rules.RouterChain
 	heavy  config.HostSet // who has a weight
 	places map[string]span
 }
@@ -43,13 +43,13 @@ const labelAddress = "weft.address"
 
 // choose makes the chains of audiences, and finds out who is not called, whatever is
 // called.
-func (p *providers) choose(w Wish, routers []registry.URL, audiences []audience, n *notes) {
+func (p *providers) choose(w Reference, routers []registry.URL, audiences []candidates, n *warnings) {
 	all := rules.ReadRouters(routers, n.add)
 	own := rules.TagOf(w.Parameters)
 	p.tagged = w.Tagged || own.Name != "" || all.HaveTags(p.usable())
 	for i := range audiences {
 		a := &audiences[i]
-		a.chain = &hostChain{rules: all.Chain(w.Consumer, own, p.tagged, a.urls), heavy: config.NewHostSet(len(a.members)), places: map[string]span{}}
+		a.chain = &hostChain{rules: all.ChainFor(w.Consumer, own, p.tagged, a.urls), heavy: config.NewHostSet(len(a.members)), places: map[string]span{}}
 		for at, member := range a.members {
 			if p.all[member].Weight > 0 {
 				a.chain.heavy.Add(at)
@@ -63,11 +63,11 @@ func (p *providers) choose(w Wish, routers []registry.URL, audiences []audience,
 		}
 		p.findOutcomes(a)
 	}
-	p.mark(audiences)
+	p.markUnused(audiences)
 }
 
 // findOutcomes finds out which sets of an audience the chain can return.
-func (p *providers) findOutcomes(a *audience) {
+func (p *providers) findOutcomes(a *candidates) {
 	sets, ok := a.chain.rules.Outcomes(mostOutcomes)
 	if !ok {
 		a.outcomes = [][]int{a.members}
@@ -88,8 +88,8 @@ func (p *providers) findOutcomes(a *audience) {
 	a.settled = len(a.outcomes) == 1
 }
 
-// mark notes who gets no calls, though an audience has it.
-func (p *providers) mark(audiences []audience) {
+// markUnused notes who gets no calls, though an audience has it.
+func (p *providers) markUnused(audiences []candidates) {
 	called := make([]bool, len(p.all))
 	for _, a := range audiences {
 		for _, allowed := range a.outcomes {
@@ -112,7 +112,7 @@ func (p *providers) mark(audiences []audience) {
 }
 
 // routersOf returns the routers of all registries; what two of them say counts once.
-func routersOf(lists []List) (all []registry.URL) {
+func routersOf(lists []RegistrySnapshot) (all []registry.URL) {
 	if len(lists) == 1 {
 		return lists[0].View.Routers
 	}
@@ -180,8 +180,8 @@ func labelKey(labels map[string]string) string {
 
 // rulesOf returns the rules of a cluster; nil: whatever is called, calls of each of its lanes
 // may go to all hosts that have the lane's labels.
-func (p *providers) rulesOf(cluster string, lanes []lane) config.HostRules {
-	all := &hostRules{chains: map[string]*hostChain{}, nobody: &hostChain{rules: (&rules.Routers{}).Chain(registry.URL{}, rules.Tag{}, false, nil)}}
+func (p *providers) rulesOf(cluster string, lanes []routeTarget) config.HostRules {
+	all := &hostRules{chains: map[string]*hostChain{}, nobody: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
 	needed := false
 	for i := range lanes {
 		l := &lanes[i]
@@ -190,7 +190,7 @@ func (p *providers) rulesOf(cluster string, lanes []lane) config.HostRules {
 		}
 		a := l.audience
 		all.chains[labelKey(l.labels)] = a.chain
-		needed = needed || !a.settled || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.narrows(l, a.outcomes[0])
+		needed = needed || !a.settled || len(a.members) > 0 && len(a.outcomes[0]) == 0 || p.excludesAll(l, a.outcomes[0])
 	}
 	if !needed {
 		return nil

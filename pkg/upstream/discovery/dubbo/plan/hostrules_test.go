@@ -15,7 +15,7 @@ import (
 )
 
 // matched returns the route of a call of x with fields; nil: it has none.
-func matched(t *testing.T, o *plan.Outcome, fields ...string) *router.Route {
+func matched(t *testing.T, o *plan.Result, fields ...string) *router.Route {
 	t.Helper()
 	table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
 	if err != nil {
@@ -61,7 +61,7 @@ func hostsFor(c *config.Cluster, labels map[string]string, x *protocol.Exchange)
 
 // labelled returns the last part of the addresses of the hosts that a call with labels may
 // go to: "1 2".
-func labelled(o *plan.Outcome, labels map[string]string, x *protocol.Exchange) string {
+func labelled(o *plan.Result, labels map[string]string, x *protocol.Exchange) string {
 	var parts []string
 	for _, h := range hostsFor(o.Cluster, labels, x) {
 		parts = append(parts, strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"))
@@ -70,7 +70,7 @@ func labelled(o *plan.Outcome, labels map[string]string, x *protocol.Exchange) s
 }
 
 // reached returns the last part of the addresses that a call may go to: "1 2".
-func reached(t *testing.T, o *plan.Outcome, fields ...string) string {
+func reached(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matched(t, o, fields...)
 	if r == nil {
@@ -143,7 +143,7 @@ func TestWhereCallsGoByRules(t *testing.T) {
 			l := lists(t, tt.providers...)
 			l[0].View.Routers = tt.rules
 			consumer := urls(t, "consumer://10.9.9.9/x?application=shop")[0]
-			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, l, noon())
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Consumer: consumer, Parameters: tt.parameters}, l, noon())
 			for call, want := range tt.calls {
 				if got := reached(t, o, strings.Fields(call)...); got != want {
 					t.Errorf("%s goes to %q, want %q", call, got, want)
@@ -164,10 +164,10 @@ func TestWhereCallsGoByRules(t *testing.T) {
 }
 
 func TestAForcedTagGoesNowhereAfterTheLastThatHadItIsGone(t *testing.T) {
-	w := plan.Wish{Service: registry.Service{Interface: "x"}}
-	o := plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
+	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?dubbo.tag=gray"), noon())
 	w.Tagged = o.Tagged
-	o = plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x"), noon())
+	o = plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x"), noon())
 	if got := reached(t, o, "dubbo.tag=gray", "dubbo.force.tag=true"); got != "" {
 		t.Errorf("it goes to %q", got)
 	}
@@ -182,7 +182,7 @@ func TestEachOfManyRulesCounts(t *testing.T) {
 	for i := range denied {
 		l[0].View.Routers = append(l[0].View.Routers, condition(fmt.Sprintf("attachments[user]=u%d =>", i)))
 	}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 	for i := range denied {
 		if got := reached(t, o, fmt.Sprintf("user=u%d", i)); got != "" {
 			t.Errorf("a call of u%d, which is denied, goes to %s", i, got)
@@ -202,7 +202,7 @@ func TestEachOfManyTagsCounts(t *testing.T) {
 	for i := range tags {
 		providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?dubbo.tag=t%[1]d", i+2))
 	}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, providers...), noon())
 	for i := range tags {
 		if got, want := reached(t, o, fmt.Sprintf("dubbo.tag=t%d", i+2)), fmt.Sprint(i+2); got != want {
 			t.Errorf("a call with the tag t%d goes to %q, want %q", i+2, got, want)
@@ -222,7 +222,7 @@ func TestMoreRulesThanCountRefuseCalls(t *testing.T) {
 	}
 	for name, routers := range map[string][]registry.URL{"many conditions": l[0].View.Routers, "a long one": {condition(long)}} {
 		l[0].View.Routers = routers
-		o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, l, noon())
+		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, l, noon())
 		if got := reached(t, o, "method=get"); got != "" {
 			t.Errorf("%s: a call goes to %s", name, got)
 		}
@@ -242,7 +242,7 @@ func TestGroupsMethodsAndRulesTogetherMakeRoutesForAll(t *testing.T) {
 	}
 	l := lists(t, providers...)
 	l[0].View.Routers = []registry.URL{condition("method=a => host=10.0.0.1")}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, l, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}, l, noon())
 	if n := len(o.Routes); n > 4096 || n < 64 {
 		t.Errorf("there are %d routes", n)
 	}
@@ -256,7 +256,7 @@ func TestOverridesChangeHowCallsAreMade(t *testing.T) {
 	l[0].View.Configurators = urls(t,
 		"override://10.0.0.1:1/x?weight=20", "override://10.0.0.2:1/x?disabled=true",
 		"override://0.0.0.0/x?timeout=50&retries=3&loadbalance=roundrobin&cluster=failover")
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, l, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"timeout": "9", "cluster": "failfast"}}, l, noon())
 	if got, want := described(o), "10.0.0.1:1*20; 10.0.0.3:1*100; 10.0.0.2:1: it is disabled"; got != want {
 		t.Errorf("got  %s\nwant %s", got, want)
 	}

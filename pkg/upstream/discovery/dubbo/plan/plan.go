@@ -20,8 +20,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Wish is what was asked for here.
-type Wish struct {
+// Reference is what was asked for here.
+type Reference struct {
 	Service registry.Service
 	// Parameters are the consumer's. Where both have one, they count for more than those
 	// of a provider, as in Dubbo; a method's count for more than a service's.
@@ -33,20 +33,20 @@ type Wish struct {
 	Tagged bool
 }
 
-// List is what a registry says of the service.
-type List struct {
+// RegistrySnapshot is what a registry says of the service.
+type RegistrySnapshot struct {
 	Registry string
-	View     registry.View
+	View     registry.Snapshot
 }
 
-// Outcome is what becomes of a service. It is not changed.
-type Outcome struct {
+// Result is what becomes of a service. It is not changed.
+type Result struct {
 	Cluster *config.Cluster
-	// Apart are the clusters for calls of one group or version that hosts provide among
+	// VariantClusters are the clusters for calls of one group or version that hosts provide among
 	// others: a host of Cluster counts as one of those.
-	Apart     []*config.Cluster
-	Routes    []*config.Route
-	Providers []Provider // everything that was named, by address
+	VariantClusters []*config.Cluster
+	Routes          []*config.Route
+	Providers       []Provider // everything that was named, by address
 
 	LoadBalance string        // in Dubbo's word
 	Timeout     time.Duration // for a call, retries included; 0: none
@@ -84,20 +84,20 @@ const (
 	pingTimeout    = 90 * time.Second
 )
 
-// Make returns what becomes of a service at the time now, of which the registries say
+// Compute returns what becomes of a service at the time now, of which the registries say
 // what is in lists. What several of them name of an address counts once for each group and
 // version, as the first says.
-func Make(w Wish, lists []List, now time.Time) *Outcome {
-	n := &notes{}
-	lacks := &notes{}
+func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
+	n := &warnings{}
+	lacks := &warnings{}
 	p := gather(w, lists, n)
 	p.readWeights(n)
-	lanes := p.share(w, routersOf(lists), n, lacks)
+	lanes := p.computeTargets(w, routersOf(lists), n, lacks)
 	p.weigh(now)
 	used := p.used()
 	with := readSettings(w, p.members(used), n)
-	p.settle(w, lanes, with, n)
-	o := &Outcome{
+	p.assignClusters(w, lanes, with, n)
+	o := &Result{
 		Routes:      routes(w.Service, lanes),
 		Providers:   p.all,
 		LoadBalance: with.loadBalance,
@@ -115,7 +115,7 @@ func Make(w Wish, lists []List, now time.Time) *Outcome {
 	delete(byCluster, name)
 	for _, one := range lanes {
 		if routes := byCluster[one.cluster]; routes != nil {
-			o.Apart = append(o.Apart, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes, p.rulesOf(one.cluster, lanes)))
+			o.VariantClusters = append(o.VariantClusters, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes, p.rulesOf(one.cluster, lanes)))
 			delete(byCluster, one.cluster) // others with other conditions lead there, too
 		}
 	}
@@ -163,13 +163,13 @@ func breakers() config.Breakers {
 	return b
 }
 
-// notes are warnings, each once.
-type notes struct{ texts []string }
+// warnings are warnings, each once.
+type warnings struct{ texts []string }
 
 // mostNotes bounds them: each of many providers may have a mistake of its own.
 const mostNotes = 16
 
-func (n *notes) add(text string) {
+func (n *warnings) add(text string) {
 	const most = 300 // of bytes: it may quote whatever a registry has
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
@@ -179,7 +179,7 @@ func (n *notes) add(text string) {
 	}
 }
 
-func (n *notes) sorted() []string {
+func (n *warnings) sorted() []string {
 	slices.Sort(n.texts)
 	return n.texts
 }

@@ -33,13 +33,13 @@ func urls(t testing.TB, texts ...string) (all []registry.URL) {
 	return all
 }
 
-func lists(t testing.TB, texts ...string) []plan.List {
+func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
 	t.Helper()
-	return []plan.List{{Registry: "r", View: registry.View{Providers: urls(t, texts...)}}}
+	return []plan.RegistrySnapshot{{Registry: "r", View: registry.Snapshot{Providers: urls(t, texts...)}}}
 }
 
 // described returns the hosts of an outcome, and why others are none.
-func described(o *plan.Outcome) string {
+func described(o *plan.Result) string {
 	var parts []string
 	for _, h := range o.Cluster.Hosts {
 		parts = append(parts, fmt.Sprintf("%s*%d", h.Address, h.Weight))
@@ -95,7 +95,7 @@ func TestWhichProvidersGetHowMuch(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
 			if got := described(o); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -108,7 +108,7 @@ func TestAWeightGrowsInStepsUntilItIsWhole(t *testing.T) {
 	provider := lists(t, "dubbo://10.0.0.1:1/x?timestamp="+strconv.FormatInt(began.UnixMilli(), 10))
 	now, weight, steps := began, uint32(0), 0
 	for ; ; steps++ {
-		o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, provider, now)
+		o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, provider, now)
 		if w := o.Cluster.Hosts[0].Weight; w <= weight {
 			t.Fatalf("%v after it began the weight is %d, was %d before", now.Sub(began), w, weight)
 		}
@@ -127,11 +127,11 @@ func TestAWeightGrowsInStepsUntilItIsWhole(t *testing.T) {
 }
 
 func TestRegistriesAddUp(t *testing.T) {
-	both := []plan.List{
-		{Registry: "a", View: registry.View{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
-		{Registry: "b", View: registry.View{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
+	both := []plan.RegistrySnapshot{
+		{Registry: "a", View: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=1")}},
+		{Registry: "b", View: registry.Snapshot{Providers: urls(t, "dubbo://10.0.0.1:1/x?weight=2", "dubbo://10.0.0.2:1/x?weight=3")}},
 	}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, both, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, both, noon())
 	if got, want := described(o), "10.0.0.1:1*1; 10.0.0.2:1*3"; got != want {
 		t.Errorf("got %s, want %s", got, want)
 	}
@@ -143,7 +143,7 @@ func TestRegistriesAddUp(t *testing.T) {
 // TestEveryCallMayBeRetried: when a provider dies, all calls in flight on it are retried, as
 // the service's retries say. Envoy's limit of 3 retries in flight would lose the others.
 func TestEveryCallMayBeRetried(t *testing.T) {
-	c := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
+	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
 	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
 		if b := c.Limits(p); b.MaxRetries < b.MaxRequests {
 			t.Errorf("priority %v: %d retries in flight, want as many as requests: %d", p, b.MaxRetries, b.MaxRequests)
@@ -152,17 +152,17 @@ func TestEveryCallMayBeRetried(t *testing.T) {
 }
 
 func TestNamesAreResolved(t *testing.T) {
-	w := plan.Wish{Service: registry.Service{Interface: "x"}}
+	w := plan.Reference{Service: registry.Service{Interface: "x"}}
 	for text, want := range map[string]config.ClusterType{"10.0.0.1": config.ClusterStatic, "provider.local": config.ClusterStrictDNS} {
-		if got := plan.Make(w, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
+		if got := plan.Compute(w, lists(t, "dubbo://"+text+":1/x"), noon()).Cluster.Type; got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
 }
 
 func TestLabels(t *testing.T) {
-	w := plan.Wish{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
-	o := plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
+	w := plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}}
+	o := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1&application=a&region=r&dubbo.tag=gray&pid=1"), noon())
 	want := map[string]string{"group": "g", "version": "1", "application": "a", "region": "r", "tag": "gray", "weft.address": "10.0.0.1:1"}
 	if diff := cmp.Diff(want, o.Cluster.Hosts[0].Metadata); diff != "" {
 		t.Error(diff)
@@ -210,7 +210,7 @@ func TestSettings(t *testing.T) {
 			for i, query := range tt.providers {
 				providers = append(providers, fmt.Sprintf("dubbo://10.0.0.%d:1/x?%s", i+1, query))
 			}
-			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "*", Version: "*"}, Parameters: consumer.Parameters.Map()}, lists(t, providers...), noon())
 			if got := settled(o); got != tt.want {
 				t.Errorf("got  %s\nwant %s", got, tt.want)
 			}
@@ -222,7 +222,7 @@ func TestSettings(t *testing.T) {
 }
 
 // settled returns the policy and the routes of an outcome in words.
-func settled(o *plan.Outcome) string {
+func settled(o *plan.Result) string {
 	var text strings.Builder
 	text.WriteString(string(o.Cluster.Policy))
 	var by []string
@@ -259,7 +259,7 @@ func TestMethodsMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
 		}
 		many = append(many, text.String())
 	}
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, many...), noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, many...), noon())
 	if len(o.Routes) > 600 {
 		t.Errorf("there are %d routes", len(o.Routes))
 	}
@@ -290,7 +290,7 @@ func TestCallsFindTheirService(t *testing.T) {
 	slices.SortFunc(services, plan.Compare)
 	var routes [][]*config.Route
 	for _, s := range services {
-		routes = append(routes, plan.Make(plan.Wish{Service: s}, lists(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
+		routes = append(routes, plan.Compute(plan.Reference{Service: s}, lists(t, "dubbo://10.0.0.1:1/y?timeout=5&slow.timeout=90"), noon()).Routes)
 	}
 	table, err := router.Compile(plan.Table(routes))
 	if err != nil {
@@ -357,7 +357,7 @@ func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Make(plan.Wish{Service: tt.service}, lists(t, providers...), noon())
+			o := plan.Compute(plan.Reference{Service: tt.service}, lists(t, providers...), noon())
 			forward := forwarded(t, o, tt.group, tt.version)
 			if forward == nil {
 				t.Fatal("there is no route")
@@ -371,7 +371,7 @@ func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
 
 // forwarded returns where a call of a group and a version goes; nil: nowhere. The cluster
 // has the subset.
-func forwarded(t *testing.T, o *plan.Outcome, group, version string) *config.Forward {
+func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forward {
 	t.Helper()
 	r := matched(t, o, "method=get", "group="+group, "version="+version)
 	if r == nil {
@@ -415,7 +415,7 @@ func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
+			o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, tt.providers...), noon())
 			got := ""
 			if forward := forwarded(t, o, tt.group, tt.version); forward != nil {
 				if got = labelled(o, forward.Metadata, called()); got == "" {
@@ -430,7 +430,7 @@ func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 }
 
 func TestRoutesOfATableHaveNamesOfTheirOwn(t *testing.T) {
-	o := plan.Make(plan.Wish{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
+	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Group: "a,b"}, Parameters: map[string]string{"m.timeout": "1"}}, nil, noon())
 	seen := map[string]bool{}
 	for _, r := range o.Routes {
 		if seen[r.Name] {
@@ -444,9 +444,9 @@ func TestRoutesOfATableHaveNamesOfTheirOwn(t *testing.T) {
 }
 
 func TestTheSameIsPlannedAlike(t *testing.T) {
-	w := plan.Wish{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
-	a := plan.Make(w, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
-	b := plan.Make(w, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
+	w := plan.Reference{Service: registry.Service{Interface: "x"}, Parameters: map[string]string{"loadbalance": "roundrobin"}}
+	a := plan.Compute(w, lists(t, "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2", "dubbo://10.0.0.2:1/x?weight=3"), noon())
+	b := plan.Compute(w, lists(t, "dubbo://10.0.0.2:1/x?weight=3", "dubbo://10.0.0.1:1/x?a.timeout=1&b.retries=2"), noon())
 	if diff := cmp.Diff(a, b); diff != "" {
 		t.Error(diff)
 	}

@@ -55,10 +55,10 @@ type providers struct {
 }
 
 // gather returns what lists name.
-func gather(w Wish, lists []List, n *notes) *providers {
+func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 	p := &providers{}
 	for _, list := range lists {
-		overrides := rules.ReadOverrides(list.View.Configurators, n.add)
+		overrides := rules.ReadConfigurators(list.View.Configurators, n.add)
 		p.all = slices.Grow(p.all, len(list.View.Providers)) // most are accepted, and stay for long
 		for _, u := range list.View.Providers {
 			if w.Service.Accepts(u) && u.Category() == registry.Providers {
@@ -104,7 +104,7 @@ func (p *providers) dropDoubles() {
 
 // appendKinds appends the first of each kind.
 func appendKinds(to, all []Provider) []Provider {
-	seen := make(map[kind]bool, len(all))
+	seen := make(map[variant]bool, len(all))
 	for _, one := range all {
 		if k := kindOf(one.URL); !seen[k] {
 			seen[k] = true
@@ -121,15 +121,15 @@ func (p *providers) endOf(from int) (to int) {
 	return to
 }
 
-// kind is the group and the version of a provider: at one address there may be several.
-type kind struct{ group, version string }
+// variant is the group and the version of a provider: at one address there may be several.
+type variant struct{ group, version string }
 
-func kindOf(u registry.URL) kind {
-	return kind{nameOf(u, registry.ParameterGroup), nameOf(u, registry.ParameterVersion)}
+func kindOf(u registry.URL) variant {
+	return variant{nameOf(u, registry.ParameterGroup), nameOf(u, registry.ParameterVersion)}
 }
 
 // get returns the group, or the version.
-func (k kind) get(field string) string {
+func (k variant) get(field string) string {
 	if field == fieldVersion {
 		return k.version
 	}
@@ -137,7 +137,7 @@ func (k kind) get(field string) string {
 }
 
 // has reports whether a provider of the kind has all of the labels.
-func (k kind) has(labels map[string]string) bool {
+func (k variant) has(labels map[string]string) bool {
 	for field, value := range labels {
 		if k.get(field) != value {
 			return false
@@ -146,7 +146,7 @@ func (k kind) has(labels map[string]string) bool {
 	return true
 }
 
-func compareKinds(a, b kind) int {
+func compareKinds(a, b variant) int {
 	return cmp.Or(cmp.Compare(a.group, b.group), cmp.Compare(a.version, b.version))
 }
 
@@ -217,7 +217,7 @@ func isName(host string) bool {
 }
 
 // readWeights finds out what each provider gets that has run for long.
-func (p *providers) readWeights(n *notes) {
+func (p *providers) readWeights(n *warnings) {
 	for i := range p.all {
 		one := &p.all[i]
 		one.Weight = usualWeight
@@ -240,7 +240,7 @@ func (p *providers) weigh(now time.Time) {
 		if one.Unused != "" {
 			continue
 		}
-		part, next := warmth(one, now)
+		part, next := warmupSteps(one, now)
 		if !next.IsZero() && (p.next.IsZero() || next.Before(p.next)) {
 			p.next = next
 		}
@@ -248,9 +248,9 @@ func (p *providers) weigh(now time.Time) {
 	}
 }
 
-// warmth returns how much of its weight a provider gets that has been running since its
+// warmupSteps returns how much of its weight a provider gets that has been running since its
 // timestamp, in parts of warmSteps, and when that becomes more; zero: it gets all.
-func warmth(p *Provider, now time.Time) (part int, next time.Time) {
+func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
 	u := p.URL
 	began, err := strconv.ParseInt(u.Get(keyTimestamp), 10, 64)
 	if err != nil || began <= 0 {

@@ -71,7 +71,7 @@ func Table(services [][]*config.Route) *config.RouteTable {
 
 // routes returns the routes of a service: of each lane those of methods that differ, then
 // that of all.
-func routes(s registry.Service, lanes []lane) (all []*config.Route) {
+func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
 	for i, to := range lanes {
 		add := func(method string, c calls, more ...config.HeaderMatch) {
 			r := &config.Route{Name: nameOfRoute(s, i, method), Forward: &config.Forward{

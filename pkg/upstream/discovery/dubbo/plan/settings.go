@@ -78,7 +78,7 @@ func (c calls) retry() *config.RetryPolicy {
 // readSettings returns the settings that a consumer and providers that get calls say.
 // Where providers differ, the longest timeout and the fewest retries count, and the
 // balancing of most of them.
-func readSettings(w Wish, providers []*Provider, n *notes) settings {
+func readSettings(w Reference, providers []*Provider, n *warnings) settings {
 	r := &settingsReader{providers: providers, notes: n}
 	if len(r.providers) == 0 {
 		r.providers = []*Provider{{Consumer: w.Parameters}} // so that what the consumer says counts
@@ -95,7 +95,7 @@ func readSettings(w Wish, providers []*Provider, n *notes) settings {
 
 type settingsReader struct {
 	providers []*Provider // one at least
-	notes     *notes
+	notes     *warnings
 }
 
 // lookup returns what is said of a key, for one provider: of a method if that is not "",

@@ -11,30 +11,30 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// way is how a call of a service may look, all of it, and the labels of the hosts that it
+// routeMatch is how a call of a service may look, all of it, and the labels of the hosts that it
 // goes to; none: to any.
-type way struct {
+type routeMatch struct {
 	conditions []config.HeaderMatch
 	labels     map[string]string
 }
 
-// lane is a way, and who gets the calls.
-type lane struct {
-	way // whose labels are those of hosts of the cluster
+// routeTarget is a way, and who gets the calls.
+type routeTarget struct {
+	routeMatch // whose labels are those of hosts of the cluster
 
-	audience *audience
+	audience *candidates
 	number   int // of the audience
 
 	// Said by settle.
-	cluster  string
-	apart    bool // the cluster has no other hosts
-	settings settings
+	cluster   string
+	dedicated bool // the cluster has no other hosts
+	settings  settings
 }
 
-// share returns the lanes to the providers, the narrower before the wider. lacks are noted of
+// computeTargets returns the lanes to the providers, the narrower before the wider. lacks are noted of
 // what has no lane.
-func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) []lane {
-	of := map[kind][]int{}
+func (p *providers) computeTargets(w Reference, routers []registry.URL, n, lacks *warnings) []routeTarget {
+	of := map[variant][]int{}
 	for i := range p.all {
 		if !p.out[i] {
 			k := kindOf(p.all[i].URL)
@@ -47,13 +47,13 @@ func (p *providers) share(w Wish, routers []registry.URL, n, lacks *notes) []lan
 }
 
 // lanes returns the lanes of ways; of is who provides each kind.
-func (p *providers) lanes(found []way, of map[kind][]int) (all []lane, audiences []audience) {
+func (p *providers) lanes(found []routeMatch, of map[variant][]int) (all []routeTarget, audiences []candidates) {
 	for i, one := range found {
-		to := lane{way: one, number: len(audiences)}
+		to := routeTarget{routeMatch: one, number: len(audiences)}
 		if i > 0 && maps.Equal(one.labels, found[i-1].labels) { // of who names no version, in both spellings
 			to.number--
 		} else {
-			var a audience
+			var a candidates
 			for k, members := range of {
 				if k.has(one.labels) {
 					a.members = append(a.members, members...)
@@ -73,9 +73,9 @@ func (p *providers) lanes(found []way, of map[kind][]int) (all []lane, audiences
 	return all, audiences
 }
 
-// settle finds out which cluster each lane leads to, and how; with are the settings of
+// assignClusters finds out which cluster each lane leads to, and how; with are the settings of
 // everybody who gets calls.
-func (p *providers) settle(w Wish, lanes []lane, with settings, n *notes) {
+func (p *providers) assignClusters(w Reference, lanes []routeTarget, with settings, n *warnings) {
 	name := w.Service.String()
 	for i := range lanes {
 		to := &lanes[i]
@@ -86,7 +86,7 @@ func (p *providers) settle(w Wish, lanes []lane, with settings, n *notes) {
 		called := slices.DeleteFunc(slices.Clone(to.audience.members), func(i int) bool { return p.all[i].Unused != "" })
 		to.settings = readSettings(w, p.members(called), n)
 		if p.isApart(to.audience.members) {
-			to.cluster, to.labels, to.apart = nameApart(name, to.labels), nil, true
+			to.cluster, to.labels, to.dedicated = variantClusterName(name, to.labels), nil, true
 		} else { // by what a host is chosen is of the cluster
 			to.settings.policy, to.settings.hash = with.policy, with.hash
 		}
@@ -109,9 +109,9 @@ func (p *providers) isApart(members []int) bool {
 	return false
 }
 
-// narrows reports whether the cluster of a lane has hosts with the lane's labels, at whose
+// excludesAll reports whether the cluster of a lane has hosts with the lane's labels, at whose
 // addresses nobody is left.
-func (p *providers) narrows(l *lane, left []int) bool {
+func (p *providers) excludesAll(l *routeTarget, left []int) bool {
 	members := l.audience.members
 	if len(left) == len(members) {
 		return false
@@ -122,7 +122,7 @@ func (p *providers) narrows(l *lane, left []int) bool {
 		for ; at < len(members) && members[at] < end; at++ {
 			isHost = isHost || p.all[members[at]].Unused == ""
 		}
-		if !l.apart { // others at the address make it a host as well
+		if !l.dedicated { // others at the address make it a host as well
 			isHost = slices.ContainsFunc(p.all[host:end], func(one Provider) bool { return one.Unused == "" })
 		}
 		isLeft := false
@@ -136,8 +136,8 @@ func (p *providers) narrows(l *lane, left []int) bool {
 	return false
 }
 
-// nameApart returns the name of the cluster for calls of those that have labels.
-func nameApart(service string, labels map[string]string) string {
+// variantClusterName returns the name of the cluster for calls of those that have labels.
+func variantClusterName(service string, labels map[string]string) string {
 	all := url.Values{}
 	for key, value := range labels {
 		all.Set(key, value)
@@ -147,15 +147,15 @@ func nameApart(service string, labels map[string]string) string {
 
 // ways returns how a call of a service may look that is provided in kinds, the narrower
 // before the wider.
-func ways(s registry.Service, kinds []kind, lacks *notes) (all []way) {
+func ways(s registry.Service, kinds []variant, lacks *warnings) (all []routeMatch) {
 	for _, group := range groups(s.Group, namesOf(s, kinds, fieldGroup, lacks)) {
-		some := slices.DeleteFunc(slices.Clone(kinds), func(k kind) bool { return !k.has(group.labels) })
+		some := slices.DeleteFunc(slices.Clone(kinds), func(k variant) bool { return !k.has(group.labels) })
 		in := s
 		if name := group.labels[fieldGroup]; name != "" {
 			in.Group = name
 		}
 		for _, version := range versions(s.Version, namesOf(in, some, fieldVersion, lacks)) {
-			w := way{conditions: []config.HeaderMatch{{Name: fieldService, Value: s.Interface}}}
+			w := routeMatch{conditions: []config.HeaderMatch{{Name: fieldService, Value: s.Interface}}}
 			w.conditions = slices.Concat(w.conditions, version.conditions, group.conditions)
 			if len(group.labels)+len(version.labels) > 0 {
 				w.labels = map[string]string{}
@@ -178,7 +178,7 @@ type names struct {
 }
 
 // namesOf returns what kinds say of a field: of too many names the first.
-func namesOf(s registry.Service, kinds []kind, field string, lacks *notes) (n names) {
+func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings) (n names) {
 	found := map[string]struct{}{}
 	for _, k := range kinds {
 		if name := k.get(field); name != "" {
@@ -196,7 +196,7 @@ func namesOf(s registry.Service, kinds []kind, field string, lacks *notes) (n na
 }
 
 // lack notes that names of a field have no routes of their own, if they would have any.
-func lack(s registry.Service, field string, all []string, lacks *notes) {
+func lack(s registry.Service, field string, all []string, lacks *warnings) {
 	asked, effect := s.Group, "find no route"
 	if field == fieldVersion {
 		asked = registry.PlainVersion(s.Version)
@@ -227,7 +227,7 @@ func nameOf(u registry.URL, key string) string {
 
 // unnamed returns the ways of a caller that has not said which one he means: a call that
 // names one goes to who has it, any other to who has none, or to all if everybody has one.
-func (n names) unnamed(field string, none ...config.HeaderMatch) (all []way) {
+func (n names) unnamed(field string, none ...config.HeaderMatch) (all []routeMatch) {
 	for _, one := range n.all {
 		all = append(all, to(field, one))
 	}
@@ -236,47 +236,47 @@ func (n names) unnamed(field string, none ...config.HeaderMatch) (all []way) {
 		labels = map[string]string{field: ""}
 	}
 	for _, condition := range none {
-		all = append(all, way{[]config.HeaderMatch{condition}, labels})
+		all = append(all, routeMatch{[]config.HeaderMatch{condition}, labels})
 	}
 	return all
 }
 
 // any returns the ways of a caller that takes any: a call that names one, or
 // none as in the conditions, goes to who has that, if somebody has; any other to all.
-func (n names) any(field string, none ...config.HeaderMatch) []way {
+func (n names) any(field string, none ...config.HeaderMatch) []routeMatch {
 	switch {
 	case len(n.all) == 0:
-		return []way{{}}
+		return []routeMatch{{}}
 	case !n.none:
 		none = nil
 	}
-	return append(n.unnamed(field, none...), way{})
+	return append(n.unnamed(field, none...), routeMatch{})
 }
 
 // to is a call that names a group, or version, and goes to the hosts that have it.
-func to(field, name string) way {
-	return way{[]config.HeaderMatch{{Name: field, Value: name}}, map[string]string{field: name}}
+func to(field, name string) routeMatch {
+	return routeMatch{[]config.HeaderMatch{{Name: field, Value: name}}, map[string]string{field: name}}
 }
 
 // groups returns the ways of which one must be. A caller that takes several groups names
 // one of them, and gets a provider of that, or all of them.
-func groups(group string, known names) (all []way) {
+func groups(group string, known names) (all []routeMatch) {
 	switch {
 	case group == "":
 		return known.unnamed(fieldGroup, empty(fieldGroup))
 	case group == anything:
 		return known.any(fieldGroup, empty(fieldGroup))
 	case !strings.Contains(group, ","):
-		return []way{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
+		return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
 	}
-	all = []way{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
+	all = []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldGroup, Value: group}}}}
 	for one := range strings.SplitSeq(group, ",") {
 		all = append(all, to(fieldGroup, one))
 	}
 	return all
 }
 
-func versions(version string, known names) (all []way) {
+func versions(version string, known names) (all []routeMatch) {
 	noVersion := config.HeaderMatch{Name: fieldVersion, Value: registry.NoVersion}
 	switch version {
 	case anything:
@@ -284,7 +284,7 @@ func versions(version string, known names) (all []way) {
 	case "", registry.NoVersion:
 		return known.unnamed(fieldVersion, noVersion, empty(fieldVersion))
 	}
-	return []way{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
+	return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
 }
 
 // empty is met by a call that does not have the field, or an empty one.

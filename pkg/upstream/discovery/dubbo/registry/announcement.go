@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// Announcement is what a process says of itself as Dubbo 3 does: that it is an instance of
+// InstanceRegistration is what a process says of itself as Dubbo 3 does: that it is an instance of
 // an application, and what the application's revision provides, which all its instances
 // share that provide the same. It is not changed.
-type Announcement struct {
+type InstanceRegistration struct {
 	// Instance is the process. What counts are Application, Host, Port and Metadata, which
 	// names the revision.
 	Instance Instance
 	Revision string
-	// Provided is what the revision provides, as JSON
+	// MetadataInfo is what the revision provides, as JSON
 	// (org.apache.dubbo.metadata.MetadataInfo).
-	Provided []byte
+	MetadataInfo []byte
 	// Interfaces are what consumers look the application up by, each once.
 	Interfaces []string
 }
@@ -31,34 +31,34 @@ func (i *Instance) Address() string { return URL{Host: i.Host, Port: i.Port}.Add
 // host:port, IPv6 without brackets.
 func (i *Instance) Name() string { return i.Host + ":" + strconv.Itoa(int(i.Port)) }
 
-// Announcer is a registry in which applications make themselves known.
-type Announcer interface {
-	// Announce makes an instance known until Retract or Close: first what its revision
+// InstanceRegistry is a registry in which applications make themselves known.
+type InstanceRegistry interface {
+	// RegisterInstance makes an instance known until Retract or Close: first what its revision
 	// provides, then which application has its interfaces, then the instance. It returns
 	// once the registry has it all, at once if it has it already. What was announced before
 	// of the application at that address is replaced; what its revision provided stays for
 	// a while, and is removed if no instance has that revision then. An error says why the
 	// registry has it not yet: ctx ended, or the registry refused. The wish stays, and is
-	// tried again, until Retract. An UnlistedError says that the registry has all that it
+	// tried again, until Retract. An UnmappedError says that the registry has all that it
 	// can have.
-	Announce(ctx context.Context, a *Announcement) error
-	// Retract takes back what was announced of an application at an address, whatever else
+	RegisterInstance(ctx context.Context, a *InstanceRegistration) error
+	// UnregisterInstance takes back what was announced of an application at an address, whatever else
 	// i says. The wish is gone at once; an error says why the registry may still have the
 	// instance, which it forgets with the session then. That the application has its
 	// interfaces stays known: others may be instances of it.
-	Retract(ctx context.Context, i Instance) error
+	UnregisterInstance(ctx context.Context, i Instance) error
 }
 
-// UnlistedError is of an instance that a registry has, and of interfaces that it cannot have
+// UnmappedError is of an instance that a registry has, and of interfaces that it cannot have
 // as names: consumers do not find the application by them.
-type UnlistedError struct {
+type UnmappedError struct {
 	Application string
 	Interfaces  []string
 	Err         error // why
 }
 
 // Error says which interfaces, of many the first.
-func (e *UnlistedError) Error() string {
+func (e *UnmappedError) Error() string {
 	const most = 8
 	names := strings.Join(e.Interfaces[:min(most, len(e.Interfaces))], ", ")
 	if more := len(e.Interfaces) - most; more > 0 {
@@ -68,7 +68,7 @@ func (e *UnlistedError) Error() string {
 }
 
 // Unwrap returns why.
-func (e *UnlistedError) Unwrap() error { return e.Err }
+func (e *UnmappedError) Unwrap() error { return e.Err }
 
 // separator is between the applications that provide an interface.
 const separator = ","
@@ -117,7 +117,7 @@ func WithApplication(mapping, application string) (with string, changed bool) {
 }
 
 // Check says what is wrong with an announcement that no registry could hold; nil: nothing.
-func (a *Announcement) Check() error {
+func (a *InstanceRegistration) Check() error {
 	i := &a.Instance
 	switch {
 	case i.Application == "" || strings.Contains(i.Application, separator):

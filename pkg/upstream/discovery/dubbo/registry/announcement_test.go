@@ -25,19 +25,19 @@ func TestAnApplicationIsAddedToAMappingOnce(t *testing.T) {
 }
 
 func TestAnnouncementsThatNoRegistryCouldHoldAreRefused(t *testing.T) {
-	good := registry.Announcement{Instance: registry.Instance{Application: "a", Host: "::1", Port: 1}, Revision: "r"}
+	good := registry.InstanceRegistration{Instance: registry.Instance{Application: "a", Host: "::1", Port: 1}, Revision: "r"}
 	if err := good.Check(); err != nil {
 		t.Fatal(err)
 	}
 	if got := good.Instance.Name() + " " + good.Instance.Address(); got != "::1:1 [::1]:1" {
 		t.Errorf("the instance is called %q", got)
 	}
-	for name, spoil := range map[string]func(*registry.Announcement){
-		"no name":     func(a *registry.Announcement) { a.Instance.Application = "" },
-		"two names":   func(a *registry.Announcement) { a.Instance.Application = "a,b" },
-		"no host":     func(a *registry.Announcement) { a.Instance.Host = "" },
-		"no port":     func(a *registry.Announcement) { a.Instance.Port = 0 },
-		"no revision": func(a *registry.Announcement) { a.Revision = "" },
+	for name, spoil := range map[string]func(*registry.InstanceRegistration){
+		"no name":     func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
+		"two names":   func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
+		"no host":     func(a *registry.InstanceRegistration) { a.Instance.Host = "" },
+		"no port":     func(a *registry.InstanceRegistration) { a.Instance.Port = 0 },
+		"no revision": func(a *registry.InstanceRegistration) { a.Revision = "" },
 	} {
 		bad := good
 		spoil(&bad)

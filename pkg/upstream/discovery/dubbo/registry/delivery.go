@@ -2,29 +2,29 @@ package registry
 
 import "sync"
 
-// Delivery tells a subscriber of views as Registry.Subscribe promises: one after the
+// Notifier tells a subscriber of views as Registry.Subscribe promises: one after the
 // other, on a goroutine that is there while there is something to tell. A view that is
 // old before its turn is left out. Safe for concurrent use.
-type Delivery struct {
-	notify func(View) // immutable
+type Notifier struct {
+	notify func(Snapshot) // immutable
 
 	mu      sync.Mutex
 	idle    sync.Cond // L is mu: running is false
-	pending *View     // guarded by mu; nil: all was told
+	pending *Snapshot // guarded by mu; nil: all was told
 	running bool      // guarded by mu; a goroutine tells
 	ended   bool      // guarded by mu
 }
 
 // NewDelivery returns a Delivery to notify.
-func NewDelivery(notify func(View)) *Delivery {
-	d := &Delivery{notify: notify}
+func NewDelivery(notify func(Snapshot)) *Notifier {
+	d := &Notifier{notify: notify}
 	d.idle.L = &d.mu
 	return d
 }
 
-// Offer has the subscriber told of a view, unless a newer one comes before. It does not
+// Notify has the subscriber told of a view, unless a newer one comes before. It does not
 // wait for that.
-func (d *Delivery) Offer(v View) {
+func (d *Notifier) Notify(v Snapshot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.ended {
@@ -38,13 +38,13 @@ func (d *Delivery) Offer(v View) {
 }
 
 // tell tells until there is nothing more.
-func (d *Delivery) tell() {
+func (d *Notifier) tell() {
 	for v := d.next(); v != nil; v = d.next() {
 		d.notify(*v)
 	}
 }
 
-func (d *Delivery) next() *View {
+func (d *Notifier) next() *Snapshot {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	v := d.pending
@@ -59,7 +59,7 @@ func (d *Delivery) next() *View {
 
 // End returns once the subscriber is not being told, and will not be told again. It must
 // not be called by notify.
-func (d *Delivery) End() {
+func (d *Notifier) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.ended = true

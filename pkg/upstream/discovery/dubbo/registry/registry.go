@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// New opens a session with a registry. It returns at once: connecting goes on behind,
+// OpenFunc opens a session with a registry. It returns at once: connecting goes on behind,
 // for as long as the Registry is open. An error is one of the options, and says which.
-type New func(Options) (Registry, error)
+type OpenFunc func(Options) (Registry, error)
 
 // Options say which registry is meant, and who asks.
 type Options struct {
@@ -39,7 +39,7 @@ type Options struct {
 // that is lost is replaced by another, and everything is registered and watched again:
 // who uses a Registry says once what he wants. Its methods may be called at once.
 type Registry interface {
-	Announcer
+	InstanceRegistry
 
 	// Register makes a URL known, under its category, until Unregister or Close. It
 	// returns once the registry has it, at once if it has it already. An error says why it
@@ -57,7 +57,7 @@ type Registry interface {
 	// all that is known, is made when there is something new, and one after the other.
 	// It is not called before the registry has answered for the first time, nor while
 	// the registry is away: silence means that nothing is known to have changed.
-	Subscribe(s Service, notify func(View)) (stop func())
+	Subscribe(s Service, notify func(Snapshot)) (stop func())
 	// Metadata returns what an application published of a revision of its services, as
 	// JSON (org.apache.dubbo.metadata.MetadataInfo); ErrNoMetadata if there is none.
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
@@ -71,14 +71,14 @@ type Registry interface {
 // ErrNoMetadata is returned for a revision that nothing was published of.
 var ErrNoMetadata = errors.New("the registry has no metadata of that revision")
 
-// View is all that a registry says of a service at one time. It is not changed.
-type View struct {
+// Snapshot is all that a registry says of a service at one time. It is not changed.
+type Snapshot struct {
 	Providers     []URL // enabled or not
 	Configurators []URL // override://
 	Routers       []URL // condition://, tag:// and others
-	// Orderly: whoever is missing has taken himself back, so that even an empty list means
+	// Authoritative: whoever is missing has taken himself back, so that even an empty list means
 	// what it says. It is false where a registry cannot tell that from a loss.
-	Orderly bool
+	Authoritative bool
 	// Instances are of the applications that are said to provide the service
 	// (Dubbo 3); whether they do is in their metadata.
 	Instances []Instance

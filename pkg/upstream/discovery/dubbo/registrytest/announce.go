@@ -12,8 +12,8 @@ import (
 )
 
 // announcements are the promises of registry.Announcer.
-func announcements() []promise {
-	return []promise{
+func announcements() []contractTest {
+	return []contractTest{
 		{"an instance is found by its interfaces, with what it provides", instanceFound},
 		{"announcing twice is announcing once", instanceTwice},
 		{"an instance that is taken back is gone", instanceTakenBack},
@@ -25,37 +25,37 @@ func announcements() []promise {
 }
 
 // announcement returns what an instance of an application says that provides interfaces.
-func announcement(name, host string, interfaces ...string) *registry.Announcement {
-	var offers []*application.Offer
+func announcement(name, host string, interfaces ...string) *registry.InstanceRegistration {
+	var offers []*application.ServiceInfo
 	for _, one := range interfaces {
-		offers = append(offers, &application.Offer{
+		offers = append(offers, &application.ServiceInfo{
 			Service: registry.Service{Interface: one}, Protocol: "dubbo", Path: one,
 			Parameters: map[string]string{"interface": one, "note": "ü, 1+2 & \"3\""},
 		})
 	}
-	return application.Announce(application.Process{Application: name, Host: host, Port: 20880, Since: time.UnixMilli(1)}, offers)
+	return application.NewInstanceRegistration(application.LocalInstance{Application: name, Host: host, Port: 20880, Since: time.UnixMilli(1)}, offers)
 }
 
-func (b *bench) announce(r *Session, a *registry.Announcement) {
+func (b *env) announce(r *Session, a *registry.InstanceRegistration) {
 	b.Helper()
 	ctx, cancel := b.context()
 	defer cancel()
-	if err := r.Announce(ctx, a); err != nil {
+	if err := r.RegisterInstance(ctx, a); err != nil {
 		b.Fatalf("Announce(%+v): %v", a.Instance, err)
 	}
 }
 
-func (b *bench) retract(r *Session, a *registry.Announcement) {
+func (b *env) retract(r *Session, a *registry.InstanceRegistration) {
 	b.Helper()
 	ctx, cancel := b.context()
 	defer cancel()
-	if err := r.Retract(ctx, registry.Instance{Application: a.Instance.Application, Host: a.Instance.Host, Port: a.Instance.Port}); err != nil {
+	if err := r.UnregisterInstance(ctx, registry.Instance{Application: a.Instance.Application, Host: a.Instance.Host, Port: a.Instance.Port}); err != nil {
 		b.Fatalf("Retract(%+v): %v", a.Instance, err)
 	}
 }
 
 // instances waits until exactly these are there, as they were announced.
-func (f *follower) instances(want ...*registry.Announcement) {
+func (f *follower) instances(want ...*registry.InstanceRegistration) {
 	f.b.Helper()
 	describe := func(i registry.Instance) string {
 		return fmt.Sprintf("%s %s:%d %v %v", i.Application, i.Host, i.Port, i.Healthy && i.Enabled, application.Revision(i))
@@ -65,7 +65,7 @@ func (f *follower) instances(want ...*registry.Announcement) {
 		wanted = append(wanted, describe(a.Instance))
 	}
 	slices.Sort(wanted)
-	f.until("instances "+strings.Join(wanted, ", "), func(v registry.View) bool {
+	f.until("instances "+strings.Join(wanted, ", "), func(v registry.Snapshot) bool {
 		var found []string
 		for _, i := range v.Instances {
 			found = append(found, describe(i))
@@ -75,7 +75,7 @@ func (f *follower) instances(want ...*registry.Announcement) {
 	})
 }
 
-func instanceFound(b *bench) {
+func instanceFound(b *env) {
 	a := announcement("shop", "10.0.0.1", iface, "com.example.Order")
 	b.announce(b.open(), a)
 	watching := b.open()
@@ -94,7 +94,7 @@ func instanceFound(b *bench) {
 	}
 }
 
-func instanceTwice(b *bench) {
+func instanceTwice(b *env) {
 	r, a := b.open(), announcement("shop", "10.0.0.1", iface)
 	b.announce(r, a)
 	b.announce(r, a)
@@ -104,7 +104,7 @@ func instanceTwice(b *bench) {
 	f.instances()
 }
 
-func instanceTakenBack(b *bench) {
+func instanceTakenBack(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	one, two := announcement("shop", "10.0.0.1", iface), announcement("shop", "10.0.0.2", iface)
@@ -120,12 +120,12 @@ func instanceTakenBack(b *bench) {
 	f.instances(one)
 }
 
-func instanceReplaced(b *bench) {
+func instanceReplaced(b *env) {
 	r := b.open()
 	a := announcement("shop", "10.0.0.1", iface)
 	b.announce(r, a)
 	seen, gaps := false, 0
-	stop := b.open().Subscribe(greeter(), func(v registry.View) {
+	stop := b.open().Subscribe(greeter(), func(v registry.Snapshot) {
 		if seen = seen || len(v.Instances) > 0; seen && len(v.Instances) == 0 {
 			gaps++
 		}
@@ -144,8 +144,8 @@ func instanceReplaced(b *bench) {
 	}
 }
 
-func instancesOfSeveral(b *bench) {
-	var all []*registry.Announcement
+func instancesOfSeveral(b *env) {
+	var all []*registry.InstanceRegistration
 	f := b.follow(b.open(), greeter())
 	for i := range 3 {
 		a := announcement(fmt.Sprintf("shop%d", i), "10.0.0.1", iface)
@@ -155,7 +155,7 @@ func instancesOfSeveral(b *bench) {
 	f.instances(all...)
 }
 
-func instanceClosed(b *bench) {
+func instanceClosed(b *env) {
 	r, stays := b.open(), b.open()
 	f := b.follow(b.open(), greeter())
 	one, two := announcement("shop", "10.0.0.1", iface), announcement("shop", "10.0.0.2", iface)
@@ -166,23 +166,23 @@ func instanceClosed(b *bench) {
 	f.instances(two)
 	ctx, cancel := b.context()
 	defer cancel()
-	if err := r.Announce(ctx, one); err == nil {
+	if err := r.RegisterInstance(ctx, one); err == nil {
 		b.Error("Announce after Close is no error")
 	}
 }
 
-func instanceRefused(b *bench) {
+func instanceRefused(b *env) {
 	r := b.open()
 	ctx, cancel := b.context()
 	defer cancel()
-	for _, spoil := range []func(*registry.Announcement){
-		func(a *registry.Announcement) { a.Instance.Application = "" },
-		func(a *registry.Announcement) { a.Instance.Application = "a,b" },
-		func(a *registry.Announcement) { a.Revision = "" },
+	for _, spoil := range []func(*registry.InstanceRegistration){
+		func(a *registry.InstanceRegistration) { a.Instance.Application = "" },
+		func(a *registry.InstanceRegistration) { a.Instance.Application = "a,b" },
+		func(a *registry.InstanceRegistration) { a.Revision = "" },
 	} {
 		a := announcement("shop", "10.0.0.1", iface)
 		spoil(a)
-		if err := r.Announce(ctx, a); err == nil || errors.Is(err, ctx.Err()) {
+		if err := r.RegisterInstance(ctx, a); err == nil || errors.Is(err, ctx.Err()) {
 			b.Errorf("Announce(%+v): %v", a.Instance, err)
 		}
 	}

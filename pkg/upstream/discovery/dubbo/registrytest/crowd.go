@@ -14,15 +14,15 @@ const CrowdAddress = "10.0.0.1:20880"
 // CrowdService returns the i-th interface of a Crowd.
 func CrowdService(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
 
-// Crowd has a session follow as many services as followed says, and publish a provider of
+// Bulk has a session follow as many services as followed says, and publish a provider of
 // the first of them, all at once. It returns the followers, in order, when each has been
 // told.
-func (s *Session) Crowd(published, followed int) []*Follower {
+func (s *Session) Bulk(published, followed int) []*Subscriber {
 	s.t.Helper()
 	begin := time.Now()
-	followers := make([]*Follower, followed)
+	followers := make([]*Subscriber, followed)
 	for i := range followers {
-		followers[i] = s.Follow(registry.Service{Interface: CrowdService(i)})
+		followers[i] = s.NewSubscriber(registry.Service{Interface: CrowdService(i)})
 	}
 	var all sync.WaitGroup
 	for i := range published {
@@ -49,11 +49,11 @@ func (s *Session) Crowd(published, followed int) []*Follower {
 
 // CrowdGrows publishes one provider more, of one of the services, and returns when its
 // follower is told.
-func (s *Session) CrowdGrows(followers []*Follower) {
+func (s *Session) CrowdGrows(followers []*Subscriber) {
 	s.t.Helper()
 	const one, more = 7, "10.0.0.9:1"
 	begin := time.Now()
-	s.Publish(Provider(s.t, CrowdService(one), more))
+	s.MustRegister(Provider(s.t, CrowdService(one), more))
 	followers[one].Await("both", At(CrowdAddress, more))
 	s.t.Logf("one change is registered and told after %v", time.Since(begin))
 }

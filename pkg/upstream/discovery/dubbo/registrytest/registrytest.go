@@ -17,32 +17,32 @@ import (
 
 // Fixture is a registry to be tested.
 type Fixture struct {
-	Open registry.New
+	Open registry.OpenFunc
 	// Options are of sessions that see one another, and nothing of other tests.
 	Options func(t *testing.T) registry.Options
-	// Orderly: views tell whether those who are missing have taken themselves back.
-	Orderly bool
+	// Authoritative: views tell whether those who are missing have taken themselves back.
+	Authoritative bool
 }
 
 // Run tests the registry, each promise in a test of its own, at the same time as others.
 func Run(t *testing.T, f Fixture) {
-	for _, one := range slices.Concat(promises(), announcements()) {
+	for _, one := range slices.Concat(contractTests(), announcements()) {
 		t.Run(one.name, func(t *testing.T) {
 			t.Parallel()
-			b := &bench{Fixture: f, T: t}
+			b := &env{Fixture: f, T: t}
 			b.options = f.Options(t)
 			one.test(b)
 		})
 	}
 }
 
-type promise struct {
+type contractTest struct {
 	name string
-	test func(*bench)
+	test func(*env)
 }
 
-func promises() []promise {
-	return []promise{
+func contractTests() []contractTest {
+	return []contractTest{
 		{"what is registered is found as it was written", found},
 		{"who subscribes first sees who registers later", foundLater},
 		{"a service that nobody provides is answered, too", foundNobody},
@@ -63,59 +63,59 @@ func promises() []promise {
 	}
 }
 
-// bench is what a promise is tested with.
-type bench struct {
+// env is what a promise is tested with.
+type env struct {
 	*testing.T
 	Fixture
 	options registry.Options
 }
 
 // open opens a session, which is closed when the test ends.
-func (b *bench) open() *Session {
+func (b *env) open() *Session {
 	b.Helper()
 	return Open(b, b.Open, b.options)
 }
 
-func (b *bench) context() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), Patience)
+func (b *env) context() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.Background(), Timeout)
 }
 
-func (b *bench) url(text string) registry.URL {
+func (b *env) url(text string) registry.URL {
 	b.Helper()
 	return Parse(b, text)
 }
 
-func (b *bench) register(r *Session, text string) {
+func (b *env) register(r *Session, text string) {
 	b.Helper()
-	r.Publish(b.url(text))
+	r.MustRegister(b.url(text))
 }
 
-func (b *bench) unregister(r *Session, text string) {
+func (b *env) unregister(r *Session, text string) {
 	b.Helper()
-	r.Withdraw(b.url(text))
+	r.MustUnregister(b.url(text))
 }
 
 // follower is one who watches a service.
 type follower struct {
-	b    *bench
+	b    *env
 	stop func()
 
 	mu      sync.Mutex
-	within  bool          // guarded by mu; notify runs
-	views   int           // guarded by mu
-	last    registry.View // guarded by mu
-	least   int           // guarded by mu; providers of a view, since reset; -1: no view yet
-	changed chan struct{} // guarded by mu; closed by the next view
+	within  bool              // guarded by mu; notify runs
+	views   int               // guarded by mu
+	last    registry.Snapshot // guarded by mu
+	least   int               // guarded by mu; providers of a view, since reset; -1: no view yet
+	changed chan struct{}     // guarded by mu; closed by the next view
 }
 
-func (b *bench) follow(r *Session, s registry.Service) *follower {
+func (b *env) follow(r *Session, s registry.Service) *follower {
 	f := &follower{b: b, least: -1, changed: make(chan struct{})}
 	f.stop = r.Subscribe(s, f.notify)
 	b.Cleanup(f.stop)
 	return f
 }
 
-func (f *follower) notify(v registry.View) {
+func (f *follower) notify(v registry.Snapshot) {
 	f.mu.Lock()
 	if f.within {
 		f.b.Error("notify is called while it runs")
@@ -135,9 +135,9 @@ func (f *follower) notify(v registry.View) {
 }
 
 // until waits for a view that is as wanted.
-func (f *follower) until(what string, wanted func(registry.View) bool) registry.View {
+func (f *follower) until(what string, wanted func(registry.Snapshot) bool) registry.Snapshot {
 	f.b.Helper()
-	patience := time.NewTimer(Patience)
+	patience := time.NewTimer(Timeout)
 	defer patience.Stop()
 	for {
 		f.mu.Lock()
@@ -149,19 +149,19 @@ func (f *follower) until(what string, wanted func(registry.View) bool) registry.
 		select {
 		case <-changed:
 		case <-patience.C:
-			f.b.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Patience, known, v)
+			f.b.Fatalf("%s: not within %v; known: %v, the last view: %v", what, Timeout, known, v)
 		}
 	}
 }
 
 // providers waits until exactly these are there.
-func (f *follower) providers(want ...string) registry.View {
+func (f *follower) providers(want ...string) registry.Snapshot {
 	f.b.Helper()
 	for i, text := range want {
 		want[i] = f.b.url(text).String()
 	}
 	slices.Sort(want)
-	return f.until("providers "+strings.Join(want, ", "), func(v registry.View) bool {
+	return f.until("providers "+strings.Join(want, ", "), func(v registry.Snapshot) bool {
 		return slices.Equal(texts(v.Providers), want)
 	})
 }
@@ -183,7 +183,7 @@ const (
 
 func greeter() registry.Service { return registry.Service{Interface: iface} }
 
-func found(b *bench) {
+func found(b *env) {
 	odd := "dubbo://[2001:db8::1]:1/" + iface + "?interface=" + iface + "&note=" + "1%262+3%25 ü/:?=>"
 	r := b.open()
 	b.register(r, first)
@@ -191,7 +191,7 @@ func found(b *bench) {
 	b.follow(b.open(), greeter()).providers(first, odd)
 }
 
-func foundLater(b *bench) {
+func foundLater(b *env) {
 	f := b.follow(b.open(), greeter())
 	f.providers()
 	r := b.open()
@@ -201,11 +201,11 @@ func foundLater(b *bench) {
 	f.providers(first, other)
 }
 
-func foundNobody(b *bench) {
+func foundNobody(b *env) {
 	b.follow(b.open(), registry.Service{Interface: "com.example.Nobody", Group: "g", Version: "1"}).providers()
 }
 
-func twice(b *bench) {
+func twice(b *env) {
 	r := b.open()
 	b.register(r, first)
 	b.register(r, first)
@@ -215,7 +215,7 @@ func twice(b *bench) {
 	f.providers()
 }
 
-func takenBack(b *bench) {
+func takenBack(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	b.register(r, first)
@@ -224,16 +224,16 @@ func takenBack(b *bench) {
 	b.unregister(r, first)
 	f.providers(other)
 	b.unregister(r, other)
-	if v := f.providers(); b.Orderly && !v.Orderly {
+	if v := f.providers(); b.Authoritative && !v.Authoritative {
 		b.Error("the list that was emptied in order is not said to be")
 	}
 	b.register(r, first)
 	f.providers(first)
 }
 
-func takenBackNothing(b *bench) { b.unregister(b.open(), first) }
+func takenBackNothing(b *env) { b.unregister(b.open(), first) }
 
-func replaced(b *bench) {
+func replaced(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	b.register(r, first)
@@ -252,7 +252,7 @@ func replaced(b *bench) {
 	}
 }
 
-func closed(b *bench) {
+func closed(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	b.register(r, first)
@@ -262,7 +262,7 @@ func closed(b *bench) {
 	f.providers()
 }
 
-func apart(b *bench) {
+func apart(b *env) {
 	r := b.open()
 	in := func(group, version string) string {
 		text := first
@@ -296,7 +296,7 @@ func apart(b *bench) {
 	for _, tt := range tests {
 		s := registry.Service{Interface: iface, Group: tt.group, Version: tt.version}
 		want := slices.Sorted(slices.Values(tt.want))
-		b.follow(watching, s).until("the providers of "+s.String(), func(v registry.View) bool {
+		b.follow(watching, s).until("the providers of "+s.String(), func(v registry.Snapshot) bool {
 			var got []string
 			for _, u := range v.Providers {
 				if s.Accepts(u) {
@@ -312,7 +312,7 @@ func apart(b *bench) {
 	}
 }
 
-func consumers(b *bench) {
+func consumers(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	b.register(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
@@ -321,7 +321,7 @@ func consumers(b *bench) {
 	b.unregister(r, "consumer://10.0.0.9/"+iface+"?category=consumers&interface="+iface)
 }
 
-func rules(b *bench) {
+func rules(b *env) {
 	override := "override://0.0.0.0/" + iface + "?category=configurators&dynamic=false&enabled=true&interface=" + iface + "&timeout=5"
 	condition := "condition://0.0.0.0/" + iface + "?category=routers&dynamic=false&interface=" + iface + "&rule=host = 10.0.0.9 => host = 10.0.0.1"
 	r := b.open()
@@ -329,19 +329,19 @@ func rules(b *bench) {
 	b.register(r, first)
 	b.register(r, override)
 	b.register(r, condition)
-	f.until("all three", func(v registry.View) bool {
+	f.until("all three", func(v registry.Snapshot) bool {
 		return slices.Equal(texts(v.Providers), []string{b.url(first).String()}) &&
 			slices.Equal(texts(v.Configurators), []string{b.url(override).String()}) &&
 			slices.Equal(texts(v.Routers), []string{b.url(condition).String()})
 	})
 	b.unregister(r, override)
 	b.unregister(r, condition)
-	f.until("the provider alone", func(v registry.View) bool {
+	f.until("the provider alone", func(v registry.Snapshot) bool {
 		return len(v.Providers) == 1 && len(v.Configurators) == 0 && len(v.Routers) == 0
 	})
 }
 
-func stopped(b *bench) {
+func stopped(b *env) {
 	watching, r := b.open(), b.open()
 	f := b.follow(watching, greeter())
 	witness := b.follow(watching, greeter())
@@ -359,7 +359,7 @@ func stopped(b *bench) {
 	}
 }
 
-func oneStops(b *bench) {
+func oneStops(b *env) {
 	watching, r := b.open(), b.open()
 	one, two := b.follow(watching, greeter()), b.follow(watching, greeter())
 	b.register(r, first)
@@ -372,7 +372,7 @@ func oneStops(b *bench) {
 	b.follow(watching, greeter()).providers(first, other)
 }
 
-func many(b *bench) {
+func many(b *env) {
 	const services = 100
 	r, watching := b.open(), b.open()
 	name := func(i int) string { return fmt.Sprintf("com.example.S%d", i) }
@@ -398,7 +398,7 @@ func many(b *bench) {
 	}
 }
 
-func noMetadata(b *bench) {
+func noMetadata(b *env) {
 	ctx, cancel := b.context()
 	defer cancel()
 	if text, err := b.open().Metadata(ctx, "nobody", "0123456789abcdef"); !errors.Is(err, registry.ErrNoMetadata) {
@@ -406,7 +406,7 @@ func noMetadata(b *bench) {
 	}
 }
 
-func connected(b *bench) {
+func connected(b *env) {
 	before := time.Now()
 	r := b.open()
 	b.register(r, first)
@@ -416,7 +416,7 @@ func connected(b *bench) {
 	}
 }
 
-func afterClose(b *bench) {
+func afterClose(b *env) {
 	r := b.open()
 	b.register(r, first)
 	r.End()

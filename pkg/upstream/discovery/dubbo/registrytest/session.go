@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Patience is how long anything may take here, on a machine that has others to serve.
-const Patience = 60 * time.Second
+// Timeout is how long anything may take here, on a machine that has others to serve.
+const Timeout = 60 * time.Second
 
 // Session is a registry as a test uses it, whose methods fail the test where a registry
 // returns an error. They are for the goroutine of the test.
@@ -29,7 +29,7 @@ type Session struct {
 
 // Open opens a session until the end of the test. It sets the option Changed and, if there
 // is none, Log.
-func Open(t testing.TB, open registry.New, options registry.Options) *Session {
+func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Session {
 	t.Helper()
 	s := &Session{t: t, more: make(chan struct{}, 1)}
 	if options.Log == nil {
@@ -83,7 +83,7 @@ func (s *Session) catchUp() {
 // before it through those that came since, each of which is looked at once.
 func (s *Session) Await(what string, is func(registry.State) bool) registry.State {
 	s.t.Helper()
-	limit := time.NewTimer(Patience)
+	limit := time.NewTimer(Timeout)
 	defer limit.Stop()
 	for {
 		if state, ok := s.reached(is); ok {
@@ -100,8 +100,8 @@ func (s *Session) Await(what string, is func(registry.State) bool) registry.Stat
 // Connected is a condition for Await.
 func Connected(s registry.State) bool { return s.Connected }
 
-// Publish registers a URL.
-func (s *Session) Publish(u registry.URL) {
+// MustRegister registers a URL.
+func (s *Session) MustRegister(u registry.URL) {
 	s.t.Helper()
 	ctx, cancel := s.soon()
 	defer cancel()
@@ -111,8 +111,8 @@ func (s *Session) Publish(u registry.URL) {
 	s.catchUp()
 }
 
-// Withdraw takes back a URL.
-func (s *Session) Withdraw(u registry.URL) {
+// MustUnregister takes back a URL.
+func (s *Session) MustUnregister(u registry.URL) {
 	s.t.Helper()
 	ctx, cancel := s.soon()
 	defer cancel()
@@ -130,31 +130,31 @@ func (s *Session) End() {
 }
 
 func (s *Session) soon() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.Background(), Patience)
+	return context.WithTimeout(context.Background(), Timeout)
 }
 
-// Follower is told of a service. Its methods are for the goroutine of the test.
-type Follower struct {
+// Subscriber is told of a service. Its methods are for the goroutine of the test.
+type Subscriber struct {
 	// Stop ends the subscription. It may be called more than once.
 	Stop func()
 
 	t     testing.TB
-	views chan registry.View
-	last  *registry.View // of those that were looked at; nil: none
+	views chan registry.Snapshot
+	last  *registry.Snapshot // of those that were looked at; nil: none
 }
 
-// Follow subscribes until the end of the test, or Stop.
-func (s *Session) Follow(service registry.Service) *Follower {
-	f := &Follower{t: s.t, views: make(chan registry.View, 10_000)}
-	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.View) { f.views <- v }))
+// NewSubscriber subscribes until the end of the test, or Stop.
+func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
+	f := &Subscriber{t: s.t, views: make(chan registry.Snapshot, 10_000)}
+	f.Stop = sync.OnceFunc(s.Subscribe(service, func(v registry.Snapshot) { f.views <- v }))
 	s.t.Cleanup(f.Stop)
 	return f
 }
 
 // Await waits for a view, which was not looked at yet, and returns it.
-func (f *Follower) Await(what string, is func(registry.View) bool) registry.View {
+func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registry.Snapshot {
 	f.t.Helper()
-	limit := time.NewTimer(Patience)
+	limit := time.NewTimer(Timeout)
 	defer limit.Stop()
 	for {
 		select {
@@ -171,7 +171,7 @@ func (f *Follower) Await(what string, is func(registry.View) bool) registry.View
 
 // Holds waits until the latest view is so, which may have been looked at: a registry says
 // nothing if what it lost was there again when it came to look.
-func (f *Follower) Holds(what string, is func(registry.View) bool) {
+func (f *Subscriber) Holds(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
 	for len(f.views) > 0 {
 		v := <-f.views
@@ -182,8 +182,8 @@ func (f *Follower) Holds(what string, is func(registry.View) bool) {
 	}
 }
 
-// Silent fails the test for each view that is so, of those that were not looked at yet.
-func (f *Follower) Silent(what string, is func(registry.View) bool) {
+// Never fails the test for each view that is so, of those that were not looked at yet.
+func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
 	for len(f.views) > 0 {
 		v := <-f.views
@@ -195,15 +195,15 @@ func (f *Follower) Silent(what string, is func(registry.View) bool) {
 }
 
 // Any is a condition: there is a view.
-func Any(registry.View) bool { return true }
+func Any(registry.Snapshot) bool { return true }
 
 // Empty is a condition: nobody provides the service.
-func Empty(v registry.View) bool { return len(v.Providers) == 0 }
+func Empty(v registry.Snapshot) bool { return len(v.Providers) == 0 }
 
 // At returns a condition: the providers are at these addresses.
-func At(addresses ...string) func(registry.View) bool {
+func At(addresses ...string) func(registry.Snapshot) bool {
 	want := slices.Sorted(slices.Values(addresses))
-	return func(v registry.View) bool {
+	return func(v registry.Snapshot) bool {
 		var found []string
 		for _, u := range v.Providers {
 			found = append(found, u.Address())

@@ -11,9 +11,9 @@ import (
 // fieldMethod is the field that has the name of the method; see pkg/protocol/xprotocol.
 const fieldMethod = "method"
 
-// Chain decides which of some providers a call of one consumer may go to: first by tags,
+// RouterChain decides which of some providers a call of one consumer may go to: first by tags,
 // then by each condition in turn. It is not changed, and safe for concurrent use.
-type Chain struct {
+type RouterChain struct {
 	all     config.HostSet // what a call begins with if tags do not count
 	size    int
 	tags    *tagSets // nil: tags do not count
@@ -31,7 +31,7 @@ type step struct {
 
 // request is a condition on a call.
 type request struct {
-	pair
+	keyMatch
 
 	attachment string // "": an argument is compared
 	argument   int
@@ -42,19 +42,19 @@ type request struct {
 func (r *request) holds(call config.Call) bool {
 	if r.attachment != "" {
 		text, there := call.Attachment(r.attachment)
-		return r.pair.holds(text, there, nil)
+		return r.keyMatch.holds(text, there, nil)
 	}
 	text, there := call.Argument(r.argument)
 	if !there {
 		return len(r.is) == 0
 	}
-	return r.pair.holds(text, true, nil)
+	return r.keyMatch.holds(text, true, nil)
 }
 
-// Chain returns the rules for calls of a consumer, whose own tag is given, to providers.
+// ChainFor returns the rules for calls of a consumer, whose own tag is given, to providers.
 // Tags count if there are or were some.
-func (r *Routers) Chain(consumer registry.URL, own Tag, tagged bool, providers []registry.URL) *Chain {
-	c := &Chain{size: len(providers), all: config.NewHostSet(len(providers)), refused: r.refused}
+func (r *Routers) ChainFor(consumer registry.URL, own Tag, tagged bool, providers []registry.URL) *RouterChain {
+	c := &RouterChain{size: len(providers), all: config.NewHostSet(len(providers)), refused: r.refused}
 	for i := range providers {
 		c.all.Add(i)
 	}
@@ -70,7 +70,7 @@ func (r *Routers) Chain(consumer registry.URL, own Tag, tagged bool, providers [
 }
 
 // isFor reports whether the condition is for the calls of a consumer.
-func (c *condition) isFor(consumer registry.URL) bool {
+func (c *conditionRule) isFor(consumer registry.URL) bool {
 	for i := range c.when {
 		text, there := value(consumer, c.when[i].key)
 		if !c.when[i].holds(text, there, nil) {
@@ -80,7 +80,7 @@ func (c *condition) isFor(consumer registry.URL) bool {
 	return true
 }
 
-func (c *condition) step(providers []registry.URL, consumer registry.URL) step {
+func (c *conditionRule) step(providers []registry.URL, consumer registry.URL) step {
 	s := step{requests: c.requests, strict: c.denies || c.force, goes: config.NewHostSet(len(providers)), stay: config.NewHostSet(len(providers))}
 	mine := c.application == "" || c.application == consumer.Get(keyApplication)
 	for i, u := range providers {
@@ -95,7 +95,7 @@ func (c *condition) step(providers []registry.URL, consumer registry.URL) step {
 	return s
 }
 
-func (c *condition) goesTo(u registry.URL, consumer *registry.URL) bool {
+func (c *conditionRule) goesTo(u registry.URL, consumer *registry.URL) bool {
 	for i := range c.then {
 		text, there := value(u, c.then[i].key)
 		if !c.then[i].holds(text, there, consumer) {
@@ -106,10 +106,10 @@ func (c *condition) goesTo(u registry.URL, consumer *registry.URL) bool {
 }
 
 // Len returns the number of providers.
-func (c *Chain) Len() int { return c.size }
+func (c *RouterChain) Len() int { return c.size }
 
 // Select makes allowed the providers that a call may go to.
-func (c *Chain) Select(call config.Call, allowed config.HostSet) {
+func (c *RouterChain) Select(call config.Call, allowed config.HostSet) {
 	switch {
 	case c.refused:
 		clear(allowed)
@@ -143,7 +143,7 @@ func (s *step) apply(allowed config.HostSet) {
 
 // Outcomes returns all sets that Select can come to, each once, for the caller to change;
 // false if there are more than most, or may be.
-func (c *Chain) Outcomes(most int) (all []config.HostSet, ok bool) {
+func (c *RouterChain) Outcomes(most int) (all []config.HostSet, ok bool) {
 	u := union{seen: map[string]bool{}}
 	c.begin(&u, most)
 	for i := range c.steps {
@@ -155,7 +155,7 @@ func (c *Chain) Outcomes(most int) (all []config.HostSet, ok bool) {
 }
 
 // begin adds the sets that a call can begin with.
-func (c *Chain) begin(u *union, most int) {
+func (c *RouterChain) begin(u *union, most int) {
 	switch {
 	case c.refused:
 		u.add(config.NewHostSet(c.size))

@@ -15,25 +15,25 @@ import (
 
 // Routers are the rules that say which providers a call may go to. They are not changed.
 type Routers struct {
-	conditions []condition
+	conditions []conditionRule
 	tags       []tagRule
 	refused    bool // a rule exceeds a bound: no call is let through
 }
 
-// condition is "when => then".
-type condition struct {
-	order       int       // of its kind: documents of services, then of applications, then URLs
-	priority    int       // within
-	application string    // whose providers, or consumers, it is about; "": everybody's
-	when        []pair    // of the consumer; none: always
-	requests    []request // of when, what the request has to be
-	then        []pair    // of the provider
-	denies      bool      // no provider gets the requests
-	force       bool      // no provider gets them if none fits
+// conditionRule is "when => then".
+type conditionRule struct {
+	order       int        // of its kind: documents of services, then of applications, then URLs
+	priority    int        // within
+	application string     // whose providers, or consumers, it is about; "": everybody's
+	when        []keyMatch // of the consumer; none: always
+	requests    []request  // of when, what the request has to be
+	then        []keyMatch // of the provider
+	denies      bool       // no provider gets the requests
+	force       bool       // no provider gets them if none fits
 }
 
-// pair is what is said of one key.
-type pair struct {
+// keyMatch is what is said of one key.
+type keyMatch struct {
 	key     string
 	is, not []pattern
 }
@@ -98,7 +98,7 @@ func isDollar(name, text string, consumer *registry.URL) bool {
 
 // holds compares as Dubbo 3 does: what must not be counts before what must be, and of what
 // is not there neither holds.
-func (p *pair) holds(text string, there bool, consumer *registry.URL) bool {
+func (p *keyMatch) holds(text string, there bool, consumer *registry.URL) bool {
 	if !there {
 		return false
 	}
@@ -141,7 +141,7 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 			warn.about(u, fmt.Sprintf("routers of the kind %q are not built: it has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
 		}
 	}
-	slices.SortStableFunc(r.conditions, func(a, b condition) int {
+	slices.SortStableFunc(r.conditions, func(a, b conditionRule) int {
 		return cmp.Or(cmp.Compare(a.order, b.order), cmp.Compare(a.priority, b.priority))
 	})
 	return r
@@ -163,7 +163,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	if isDocumentOff(root) {
 		return
 	}
-	var all []condition
+	var all []conditionRule
 	for one := range root.Get("conditions").All() {
 		if one.Kind() != document.String {
 			warn.about(u, one.Path()+": a condition is "+one.Found()+", not a text: the rule has no effect")
@@ -186,7 +186,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 
 // add takes in the conditions of a rule. Rules may deny calls: when there are more than
 // Weft evaluates, no call is let through.
-func (r *Routers) add(u registry.URL, warn Warn, all ...condition) {
+func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
 	r.conditions = append(r.conditions, all...)
 	if len(r.conditions) > MostConditions {
 		r.refuse(u, warn, fmt.Sprintf("there are more than %d conditions", MostConditions))
@@ -215,7 +215,7 @@ var (
 )
 
 // readCondition reads "when => then".
-func readCondition(text string) (c condition, err error) {
+func readCondition(text string) (c conditionRule, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "consumer.", ""), "provider.", "")
 	when, then, found := strings.Cut(text, "=>")
 	if !found {
@@ -249,8 +249,8 @@ func readCondition(text string) (c condition, err error) {
 }
 
 // ofRequest returns the pair as a condition on requests, if it is one.
-func (p pair) ofRequest() (r request, ok bool, err error) {
-	r = request{pair: p}
+func (p keyMatch) ofRequest() (r request, ok bool, err error) {
+	r = request{keyMatch: p}
 	inBrackets := func(name string) (text string, ok bool) {
 		if text, ok = strings.CutPrefix(p.key, name+"["); ok {
 			text, ok = strings.CutSuffix(text, "]")
@@ -280,7 +280,7 @@ func (p pair) ofRequest() (r request, ok bool, err error) {
 const mostPairs = 1024
 
 // readPairs reads "a=1,2 & b!=3": each key once, what is said of it together.
-func readPairs(text string) (all []pair, err error) {
+func readPairs(text string) (all []keyMatch, err error) {
 	at := -1            // of the key that is spoken of
 	var into *[]pattern // where a value goes; nil: none was begun
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
@@ -303,9 +303,9 @@ func readPairs(text string) (all []pair, err error) {
 		}
 		switch {
 		case separator == "&" || separator == "" && at < 0:
-			if at = slices.IndexFunc(all, func(p pair) bool { return p.key == word }); at < 0 {
+			if at = slices.IndexFunc(all, func(p keyMatch) bool { return p.key == word }); at < 0 {
 				at = len(all)
-				all = append(all, pair{key: word})
+				all = append(all, keyMatch{key: word})
 			}
 			into = nil
 			continue

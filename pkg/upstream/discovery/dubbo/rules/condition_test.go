@@ -23,8 +23,8 @@ func providers(t testing.TB) (all []registry.URL) {
 	return all
 }
 
-// condition returns a rule of Dubbo 2.6, with more parameters.
-func condition(protocol, rule string, more ...string) registry.URL {
+// conditionRule returns a rule of Dubbo 2.6, with more parameters.
+func conditionRule(protocol, rule string, more ...string) registry.URL {
 	parameters := map[string]string{"rule": rule}
 	for _, parameter := range more {
 		key, value, _ := strings.Cut(parameter, "=")
@@ -51,7 +51,7 @@ func (c call) Argument(i int) (value string, ok bool) {
 }
 
 // chosen returns the indexes of the providers that a chain leaves for a call.
-func chosen(c *rules.Chain, of call) []int {
+func chosen(c *rules.RouterChain, of call) []int {
 	kept := config.NewHostSet(c.Len())
 	c.Select(of, kept)
 	all := []int{}
@@ -66,7 +66,7 @@ func chosen(c *rules.Chain, of call) []int {
 // left returns the numbers of the providers that are left for a call, from 1.
 func left(r *rules.Routers, all []registry.URL, request map[string]string) string {
 	var parts []string
-	for _, i := range chosen(r.Chain(consumer(), rules.Tag{}, false, all), request) {
+	for _, i := range chosen(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
 		parts = append(parts, fmt.Sprint(i+1))
 	}
 	return strings.Join(parts, " ")
@@ -127,7 +127,7 @@ func TestWhoIsLeftByConditions(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			for _, protocol := range []string{"condition", "route"} {
-				r := rules.ReadRouters([]registry.URL{condition(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
+				r := rules.ReadRouters([]registry.URL{conditionRule(protocol, tt.rule, tt.more...)}, func(text string) { t.Error(text) })
 				if got := left(r, providers(t), get); got != tt.want {
 					t.Errorf("%s: %q leaves %q, want %q", protocol, tt.rule, got, tt.want)
 				}
@@ -161,7 +161,7 @@ func TestWhoIsLeftByDocumentsOfConditions(t *testing.T) {
 
 func TestConditionsApplyByPriority(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
-		condition("condition", "=> host = 10.0.0.2", "priority=2"), condition("condition", "=> host = 10.0.0.1", "priority=1"),
+		conditionRule("condition", "=> host = 10.0.0.2", "priority=2"), conditionRule("condition", "=> host = 10.0.0.1", "priority=1"),
 	}, func(text string) { t.Error(text) })
 	if got := left(r, providers(t), nil); got != "1" { // nobody is left by the second, which is not forced
 		t.Errorf("%q is left, want 1", got)
@@ -174,15 +174,15 @@ func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 		rule registry.URL
 		want string
 	}{
-		{"empty", condition("condition", ""), "it is empty"},
-		{"a value without a key", condition("condition", "= 1 => host = 1"), `"=" stands before "1"`},
-		{"a list without a value", condition("condition", "host,10 => host = 1"), `"," stands before "10"`},
-		{"two separators", condition("condition", "host == 10 => host = 1"), `"==" stands before "10"`},
-		{"nothing follows", condition("condition", "host = => host = 1"), "nothing follows"},
-		{"nothing is said", condition("condition", "host => host = 1"), `nothing is said of "host"`},
-		{"no number", condition("condition", "arguments[a]=1 => host = 1"), "is no argument"},
-		{"no range", condition("condition", "=> port = 1~b"), `"1~b" is no range`},
-		{"a script", condition("route", "", "router=script"), `"script" are not built`},
+		{"empty", conditionRule("condition", ""), "it is empty"},
+		{"a value without a key", conditionRule("condition", "= 1 => host = 1"), `"=" stands before "1"`},
+		{"a list without a value", conditionRule("condition", "host,10 => host = 1"), `"," stands before "10"`},
+		{"two separators", conditionRule("condition", "host == 10 => host = 1"), `"==" stands before "10"`},
+		{"nothing follows", conditionRule("condition", "host = => host = 1"), "nothing follows"},
+		{"nothing is said", conditionRule("condition", "host => host = 1"), `nothing is said of "host"`},
+		{"no number", conditionRule("condition", "arguments[a]=1 => host = 1"), "is no argument"},
+		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is no range`},
+		{"a script", conditionRule("route", "", "router=script"), `"script" are not built`},
 		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "not a text"},
 		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "it cannot be read"},
 		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "it has no name"},
@@ -236,7 +236,7 @@ func TestWhoIsLeftByTags(t *testing.T) {
 			}
 			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
 			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
-			if got := fmt.Sprint(chosen(r.Chain(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
+			if got := fmt.Sprint(chosen(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
 				t.Errorf("%s are left, want %s", got, tt.want)
 			}
 		})
@@ -261,12 +261,12 @@ func TestTagsCountWhereSomebodyHasOneOrARuleSaysSo(t *testing.T) {
 // TestOutcomesAreAllThatCallsComeTo asks for what Select comes to with every combination.
 func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
-		condition("condition", "attachments[a] = 1 => host = 10.0.0.1"),
-		condition("condition", "attachments[b] = 1 => region = hangzhou", "force=true"),
-		condition("condition", "attachments[c] = 1 =>"),
+		conditionRule("condition", "attachments[a] = 1 => host = 10.0.0.1"),
+		conditionRule("condition", "attachments[b] = 1 => region = hangzhou", "force=true"),
+		conditionRule("condition", "attachments[c] = 1 =>"),
 		read(t, "tag", "application stock\nforce: true\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
 	}, func(text string) { t.Error(text) })
-	chain := r.Chain(consumer(), rules.Tag{}, true, providers(t))
+	chain := r.ChainFor(consumer(), rules.Tag{}, true, providers(t))
 	want := map[string]bool{}
 	for i := range 8 {
 		for _, tag := range []string{"", "blue", "gray", "other"} {
@@ -300,10 +300,10 @@ func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
 
 func TestAskingAChainAllocatesNothing(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
-		condition("condition", "attachments[user] = ann,b*,1~9 & method != set* => host = 10.0.0.1"),
+		conditionRule("condition", "attachments[user] = ann,b*,1~9 & method != set* => host = 10.0.0.1"),
 		read(t, "tag", "application stock\ntags: [{name: blue, addresses: ['10.0.0.2:20880']}]"),
 	}, func(text string) { t.Error(text) })
-	chain := r.Chain(consumer(), rules.Tag{}, true, providers(t))
+	chain := r.ChainFor(consumer(), rules.Tag{}, true, providers(t))
 	kept := config.NewHostSet(chain.Len())
 	x := &protocol.Exchange{}
 	for name, value := range map[string]string{"method": "getName", "user": "eve", "dubbo.tag": "blue"} {
@@ -318,11 +318,11 @@ func FuzzRouters(f *testing.F) {
 	f.Add("host = 10.9.9.9 & method=get* => host != 10.0.0.1,$host", "conditions: ['method=a => host=b']", "tags: [{name: blue, addresses: ['10.0.0.1-3:20880', '::1-f']}]")
 	f.Fuzz(func(t *testing.T, rule, conditions, tags string) {
 		r := rules.ReadRouters([]registry.URL{
-			condition("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
+			conditionRule("condition", rule), document("condition", "application", "stock", conditions), document("tag", "application", "stock", tags),
 		}, func(string) {})
 		all := providers(t)
 		left(r, all, map[string]string{"method": "get"})
-		chain := r.Chain(consumer(), rules.Tag{}, true, all)
+		chain := r.ChainFor(consumer(), rules.Tag{}, true, all)
 		for _, name := range []string{"", "blue", "gray", tags} {
 			of := call{"method": "get", "attachment dubbo.tag": name, "attachment dubbo.force.tag": "true"}
 			forced := chosen(chain, of)

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Overrides are the rules that change parameters, in the order in which they apply: those
+// Configurators are the rules that change parameters, in the order in which they apply: those
 // of 2.6, then those of applications, then those of services; each time by the host and
 // then by the priority, so that what says more about whom it means has the last word.
 // They are not changed.
-type Overrides []override
+type Configurators []configurator
 
-type override struct {
+type configurator struct {
 	stage    stage
 	priority int
 	host     string // whom it means: a consumer, or a provider; 0.0.0.0: all
@@ -57,14 +57,14 @@ func keptKeys() []string {
 	}
 }
 
-// ReadOverrides reads the configurators that a registry names.
-func ReadOverrides(urls []registry.URL, warn Warn) Overrides {
-	var all Overrides
+// ReadConfigurators reads the configurators that a registry names.
+func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
+	var all Configurators
 	for _, u := range urls {
 		switch {
 		case u.Protocol == "empty":
 			return nil
-		case len(all) >= MostRules:
+		case len(all) >= MaxRules:
 			warn.about(u, "there are too many rules")
 			continue
 		case u.Get(keyYAML) != "":
@@ -75,15 +75,15 @@ func ReadOverrides(urls []registry.URL, warn Warn) Overrides {
 			all = append(all, readOverrideURL(u)...)
 		}
 	}
-	slices.SortStableFunc(all, func(a, b override) int {
+	slices.SortStableFunc(all, func(a, b configurator) int {
 		return cmp.Or(cmp.Compare(a.stage, b.stage), cmp.Compare(a.host, b.host), cmp.Compare(a.priority, b.priority))
 	})
 	return all
 }
 
 // readOverrideURL reads a rule of Dubbo 2.6.
-func readOverrideURL(u registry.URL) []override {
-	o := override{
+func readOverrideURL(u registry.URL) []configurator {
+	o := configurator{
 		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
 		application: cmp.Or(u.Get(keyApplication), u.Username),
 		of:          u.Service(),
@@ -104,11 +104,11 @@ func readOverrideURL(u registry.URL) []override {
 	if len(o.set) == 0 {
 		return nil
 	}
-	return []override{o}
+	return []configurator{o}
 }
 
 // readOverrideDocument reads a document, which may be many rules.
-func readOverrideDocument(u registry.URL, warn Warn) (all []override) {
+func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	root, err := readDocument(u)
 	if err != nil {
 		warn.about(u, err.Error())
@@ -128,16 +128,16 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []override) {
 			warn.about(u, item.Path()+": "+problem)
 			continue
 		}
-		if all = append(all, more...); len(all) > MostRules {
+		if all = append(all, more...); len(all) > MaxRules {
 			warn.about(u, "it is too many rules")
-			return all[:MostRules]
+			return all[:MaxRules]
 		}
 	}
 	return all
 }
 
-func readOverrideItem(u registry.URL, item document.Node) (all []override, problem string) {
-	o := override{stage: ofService, side: item.Get("side").Text(), set: map[string]string{}, providers: texts(item.Get("providerAddresses"))}
+func readOverrideItem(u registry.URL, item document.Node) (all []configurator, problem string) {
+	o := configurator{stage: ofService, side: item.Get("side").Text(), set: map[string]string{}, providers: texts(item.Get("providerAddresses"))}
 	if o.side != consumerSide && o.side != providerSide {
 		return nil, "side is " + item.Get("side").Found() + ", not consumer or provider"
 	}
@@ -167,7 +167,7 @@ func readOverrideItem(u registry.URL, item document.Node) (all []override, probl
 	if len(addresses) == 0 {
 		addresses = []string{anyHost}
 	}
-	if len(addresses)*len(services)*len(applications) > MostRules {
+	if len(addresses)*len(services)*len(applications) > MaxRules {
 		return nil, "it is too many rules"
 	}
 	for _, address := range addresses {
@@ -238,7 +238,7 @@ func readTextMatches(n document.Node) (all []textMatch, problem string) {
 // Apply returns a provider as rules have it, and the parameters with which a consumer
 // calls it. The consumer's URL says who he is, parameters are what he asked for. What is
 // not changed is returned as it is.
-func (all Overrides) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
+func (all Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
 	asked := false
 	for i := range all {
 		o := &all[i]
@@ -271,7 +271,7 @@ func copied(parameters map[string]string) map[string]string {
 }
 
 // means reports whether a rule is about one side of a call from consumer to provider.
-func (o *override) means(provider, consumer registry.URL, side string) bool {
+func (o *configurator) means(provider, consumer registry.URL, side string) bool {
 	u, host := provider, provider.Host
 	get := func(key string) string { text, _ := value(provider, key); return text }
 	if side == consumerSide {
@@ -310,7 +310,7 @@ func (o *override) means(provider, consumer registry.URL, side string) bool {
 
 // isOf reports whether a provider has the group and version of a rule, where that has some: a
 // consumer may take several.
-func (o *override) isOf(provider registry.URL) bool {
+func (o *configurator) isOf(provider registry.URL) bool {
 	if o.of.Group == "" && o.of.Version == "" {
 		return true
 	}
@@ -321,7 +321,7 @@ func (o *override) isOf(provider registry.URL) bool {
 
 // isHost reports whether the host of a rule is that of a side. One of 2.6 with a port
 // means a provider, on either side; without one, a consumer or everybody.
-func (o *override) isHost(provider registry.URL, host, side string) bool {
+func (o *configurator) isHost(provider registry.URL, host, side string) bool {
 	everybody := o.host == anyHost || o.host == ""
 	if o.port != 0 && (o.stage == ofURLs || side == providerSide) {
 		return o.port == provider.Port && (everybody || o.host == provider.Host)

@@ -129,7 +129,7 @@ func TestWhatOverridesChange(t *testing.T) {
 				}
 			}
 			before, asked := parse(t, provider), map[string]string{"timeout": "100"}
-			after, parameters := rules.ReadOverrides(urls, warn).Apply(before, consumer(), asked)
+			after, parameters := rules.ReadConfigurators(urls, warn).Apply(before, consumer(), asked)
 			if got := changes(before.Parameters.Map(), after.Parameters.Map()); got != tt.want {
 				t.Errorf("the provider has %q, want %q", got, tt.want)
 			}
@@ -169,7 +169,7 @@ func TestOverridesThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			said := ""
-			all := rules.ReadOverrides([]registry.URL{read(t, "override", tt.rule)}, func(text string) { said += text })
+			all := rules.ReadConfigurators([]registry.URL{read(t, "override", tt.rule)}, func(text string) { said += text })
 			if len(all) != 0 || !strings.Contains(said, tt.want) {
 				t.Errorf("there are %d rules, and it is said %q; want none, and %q", len(all), said, tt.want)
 			}
@@ -185,7 +185,7 @@ func FuzzOverrides(f *testing.F) {
 			t.Skip()
 		}
 		provider := parse(t, "dubbo://10.0.0.1:20880/com.foo.Bar?application=stock&interface=com.foo.Bar&group=g")
-		after, _ := rules.ReadOverrides([]registry.URL{u, document("override", "application", "stock", yaml)}, func(string) {}).Apply(provider, consumer(), nil)
+		after, _ := rules.ReadConfigurators([]registry.URL{u, document("override", "application", "stock", yaml)}, func(string) {}).Apply(provider, consumer(), nil)
 		if after.Service() != provider.Service() || after.Address() != provider.Address() {
 			t.Errorf("it is %s now", after)
 		}

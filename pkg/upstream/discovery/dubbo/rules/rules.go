@@ -45,8 +45,8 @@ const (
 	anything = "*"
 )
 
-// MostRules bounds how many overrides count for a service.
-const MostRules = 256
+// MaxRules bounds how many overrides count for a service.
+const MaxRules = 256
 
 // Bounds of the routers of a service. They may deny calls: beyond these bounds every call is
 // refused.

@@ -40,33 +40,33 @@ const (
 
 // announced is what an entry has whose node is an instance. The loop owns it.
 type announced struct {
-	*registry.Announcement
+	*registry.InstanceRegistration
 
 	mapped  map[string]bool // interfaces that were found mapped; lent to the worker
 	doubted bool            // mapped counts no longer
 }
 
-// Announce makes an instance known: see registry.Announcer. One that cannot be a node is
+// RegisterInstance makes an instance known: see registry.Announcer. One that cannot be a node is
 // refused, and no wish.
-func (r *Registry) Announce(ctx context.Context, a *registry.Announcement) error {
+func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := checkAnnouncement(a); err != nil {
 		return err
 	}
 	return r.await(ctx, a.Instance.Application, func(answer chan error) { r.announce(a, answer) })
 }
 
-// Retract takes back what Announce said: see registry.Announcer.
-func (r *Registry) Retract(ctx context.Context, i registry.Instance) error {
+// UnregisterInstance takes back what Announce said: see registry.Announcer.
+func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return r.await(ctx, i.Application, func(answer chan error) {
 		path := r.layout.instance(&i)
 		if e := r.entries[path]; e != nil && e.wanted {
-			r.leaveRevision(e.said.Announcement)
+			r.leaveRevision(e.said.InstanceRegistration)
 		}
-		r.want(path, registry.URL{}, false, answer)
+		r.noteDesired(path, registry.URL{}, false, answer)
 	})
 }
 
-func checkAnnouncement(a *registry.Announcement) error {
+func checkAnnouncement(a *registry.InstanceRegistration) error {
 	if err := a.Check(); err != nil {
 		return err
 	}
@@ -75,54 +75,54 @@ func checkAnnouncement(a *registry.Announcement) error {
 			return fmt.Errorf("the instance of %q: %w", a.Instance.Application, err)
 		}
 	}
-	if n := len(a.Provided); n > mostProvided {
+	if n := len(a.MetadataInfo); n > mostProvided {
 		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
 	}
 	return nil
 }
 
 // announce notes what is announced and begins with it.
-func (r *Registry) announce(a *registry.Announcement, answer chan error) {
+func (r *Registry) announce(a *registry.InstanceRegistration, answer chan error) {
 	path := r.layout.instance(&a.Instance)
 	e := r.entries[path]
 	switch {
 	case e == nil:
 		i := &a.Instance
-		e = &entry{
+		e = &registration{
 			path: path, wanted: true,
 			url:  registry.URL{Protocol: "instance", Host: i.Host, Port: i.Port, Path: i.Application},
 			said: &announced{a, map[string]bool{}, false},
 		}
 		r.add(e)
-	case !e.wanted || !sameAnnouncement(e.said.Announcement, a):
+	case !e.wanted || !sameAnnouncement(e.said.InstanceRegistration, a):
 		if e.wanted && e.said.Revision != a.Revision {
-			r.leaveRevision(e.said.Announcement)
+			r.leaveRevision(e.said.InstanceRegistration)
 		}
-		e.said.Announcement = a
+		e.said.InstanceRegistration = a
 		e.turn(true)
 	}
-	r.pursue(e, answer)
+	r.reconcile(e, answer)
 }
 
 // sameAnnouncement reports whether two say the same of an instance: the revision stands
 // for what is provided.
-func sameAnnouncement(a, b *registry.Announcement) bool {
+func sameAnnouncement(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
 
 // work returns what makes the announcement true, which runs on a worker.
-func (s *announced) work(places layout) func(owned) error {
+func (s *announced) work(places layout) func(ephemeralNode) error {
 	if s.doubted {
 		s.mapped, s.doubted = map[string]bool{}, false
 	}
-	a, mapped := s.Announcement, s.mapped
-	return func(o owned) error { return o.announce(places, a, mapped) }
+	a, mapped := s.InstanceRegistration, s.mapped
+	return func(o ephemeralNode) error { return o.announce(places, a, mapped) }
 }
 
 // announce sees to it that consumers find the instance, whose node o is.
-func (o owned) announce(places layout, a *registry.Announcement, mapped map[string]bool) error {
+func (o ephemeralNode) announce(places layout, a *registry.InstanceRegistration, mapped map[string]bool) error {
 	provided := o
-	provided.path, provided.data = places.metadata(a.Instance.Application, a.Revision), a.Provided
+	provided.path, provided.data = places.metadata(a.Instance.Application, a.Revision), a.MetadataInfo
 	if err := provided.store(); err != nil {
 		return fmt.Errorf("the metadata of revision %s: %w", a.Revision, err)
 	}
@@ -145,12 +145,12 @@ func (o owned) announce(places layout, a *registry.Announcement, mapped map[stri
 }
 
 // store sees to it that a node is there that stays, with its data.
-func (o owned) store() error {
+func (o ephemeralNode) store() error {
 	for range mostTries {
 		text, stat, err := o.conn.Get(o.path)
 		switch {
 		case errors.Is(err, zk.ErrNoNode):
-			err = o.put()
+			err = o.createPersistent()
 		case err != nil || bytes.Equal(text, o.data):
 			return err
 		default:
@@ -165,12 +165,12 @@ func (o owned) store() error {
 
 // enlist sees to it that a mapping has an application. Nobody's is lost: what others have
 // written since it was read is read first.
-func (o owned) enlist(application string) error {
+func (o ephemeralNode) enlist(application string) error {
 	for range mostTries {
 		text, stat, err := o.conn.Get(o.path)
 		if errors.Is(err, zk.ErrNoNode) {
 			o.data = []byte(application)
-			err = o.put()
+			err = o.createPersistent()
 		} else if err == nil {
 			with, changed := registry.WithApplication(string(text), application)
 			if !changed {
@@ -192,13 +192,13 @@ func isOvertaken(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode)
 }
 
-// put creates a node that stays, and what is missing above it.
-func (o owned) put() error {
+// createPersistent creates a node that stays, and what is missing above it.
+func (o ephemeralNode) createPersistent() error {
 	_, err := o.conn.Create(o.path, o.data, 0, o.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	if err := o.folder(parent(o.path)); err != nil {
+	if err := o.createParents(parent(o.path)); err != nil {
 		return err
 	}
 	_, err = o.conn.Create(o.path, o.data, 0, o.acl)
@@ -227,7 +227,7 @@ type payload struct {
 }
 
 // instanceData returns what the node of an instance holds: the same each time.
-func instanceData(a *registry.Announcement) []byte {
+func instanceData(a *registry.InstanceRegistration) []byte {
 	i := &a.Instance
 	since, err := strconv.ParseInt(i.Metadata["timestamp"], 10, 64)
 	if err != nil {
@@ -252,10 +252,10 @@ type revision struct{ application, name string }
 
 // leaveRevision has the metadata of what was announced removed after a while, those of the
 // revision left first at once if there are many.
-func (r *Registry) leaveRevision(a *registry.Announcement) {
+func (r *Registry) leaveRevision(a *registry.InstanceRegistration) {
 	v := &revision{a.Instance.Application, a.Revision}
 	r.past = append(r.past, v)
-	r.after(keepRevision, func() { r.forgetRevision(v) })
+	r.afterFunc(keepRevision, func() { r.forgetRevision(v) })
 	if len(r.past) > mostPast {
 		r.forgetRevision(r.past[0])
 	}

@@ -20,27 +20,27 @@ import (
 )
 
 // announcement returns what an instance of shop says that provides interfaces.
-func announcement(host string, interfaces ...string) *registry.Announcement {
-	var offers []*application.Offer
+func announcement(host string, interfaces ...string) *registry.InstanceRegistration {
+	var offers []*application.ServiceInfo
 	for _, name := range interfaces {
-		offers = append(offers, &application.Offer{Service: registry.Service{Interface: name}, Protocol: "dubbo", Path: name})
+		offers = append(offers, &application.ServiceInfo{Service: registry.Service{Interface: name}, Protocol: "dubbo", Path: name})
 	}
-	return application.Announce(application.Process{Application: "shop", Host: host, Port: 20880, Since: time.UnixMilli(1690000000000)}, offers)
+	return application.NewInstanceRegistration(application.LocalInstance{Application: "shop", Host: host, Port: 20880, Since: time.UnixMilli(1690000000000)}, offers)
 }
 
-func (p *peer) announcer() registry.Announcer {
-	a, ok := p.Registry.(registry.Announcer)
+func (p *peer) announcer() registry.InstanceRegistry {
+	a, ok := p.Registry.(registry.InstanceRegistry)
 	if !ok {
 		panic("it announces nothing")
 	}
 	return a
 }
 
-func (p *peer) announce(t *testing.T, a *registry.Announcement) {
+func (p *peer) announce(t *testing.T, a *registry.InstanceRegistration) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), registrytest.Timeout)
 	defer cancel()
-	if err := p.announcer().Announce(ctx, a); err != nil {
+	if err := p.announcer().RegisterInstance(ctx, a); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -58,7 +58,7 @@ func (w witness) text(path string) string {
 // await waits until a node holds a text that is so.
 func (w witness) await(path, what string, is func(text string) bool) {
 	w.t.Helper()
-	limit := time.After(registrytest.Patience)
+	limit := time.After(registrytest.Timeout)
 	for {
 		_, _, came, err := w.ExistsW(path)
 		if err != nil {
@@ -102,7 +102,7 @@ func TestAnnouncements(t *testing.T) {
 
 func (s scene) instance(host string) string { return s.chroot + "/services/shop/" + host + ":20880" }
 
-func (s scene) provided(a *registry.Announcement) string {
+func (s scene) provided(a *registry.InstanceRegistration) string {
 	return s.chroot + "/dubbo/metadata/shop/" + a.Revision
 }
 
@@ -120,23 +120,23 @@ func announced(s scene) {
 	if err != nil || stat.EphemeralOwner == 0 {
 		s.Errorf("the instance outlives its session: %+v, %v", stat, err)
 	}
-	if got := s.judge.text(s.provided(a)); got != string(a.Provided) {
-		s.Errorf("the metadata are %s, want %s", got, a.Provided)
+	if got := s.judge.text(s.provided(a)); got != string(a.MetadataInfo) {
+		s.Errorf("the metadata are %s, want %s", got, a.MetadataInfo)
 	}
 	if got := s.judge.text(s.chroot + "/dubbo/mapping/" + user); got != "shop" {
 		s.Errorf("the mapping is %q", got)
 	}
-	if err := p.announcer().Retract(s.Context(), a.Instance); err != nil {
+	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
 		s.Fatal(err)
 	}
 	if got := s.judge.text(s.instance("10.0.0.1")); got != "" {
 		s.Errorf("the instance is still %s", got)
 	}
-	if err := p.announcer().Retract(s.Context(), a.Instance); err != nil {
+	if err := p.announcer().UnregisterInstance(s.Context(), a.Instance); err != nil {
 		s.Errorf("taking it back again: %v", err)
 	}
 	bad := announcement("10.0.0.1", "a/b")
-	if err := p.announcer().Announce(s.Context(), bad); err == nil {
+	if err := p.announcer().RegisterInstance(s.Context(), bad); err == nil {
 		s.Error("an interface that cannot be a node is taken")
 	}
 }
@@ -149,7 +149,7 @@ func enlisted(s scene) {
 		p := s.open()
 		a := announcement(fmt.Sprintf("10.0.0.%d", i), user)
 		a.Instance.Application = fmt.Sprintf("shop%d", i)
-		all.Go(func() { errs[i] = p.announcer().Announce(s.Context(), a) })
+		all.Go(func() { errs[i] = p.announcer().RegisterInstance(s.Context(), a) })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
@@ -164,12 +164,12 @@ func enlisted(s scene) {
 
 func renewed(s scene) {
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
+	f := p.NewSubscriber(registry.Service{Interface: user})
 	p.announce(s.T, announcement("10.0.0.1", user))
-	f.Await("the instance", func(v registry.View) bool { return len(v.Instances) == 1 })
+	f.Await("the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 1 })
 	next := announcement("10.0.0.1", user, "com.example.Order")
 	p.announce(s.T, next)
-	f.Silent("without the instance", func(v registry.View) bool { return len(v.Instances) == 0 })
+	f.Never("without the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 0 })
 	p.announce(s.T, next)
 	if got := s.judge.text(s.instance("10.0.0.1")); !strings.Contains(got, next.Revision) {
 		s.Errorf("the instance is %s, want revision %s", got, next.Revision)
@@ -192,7 +192,7 @@ func forgotten(s scene) {
 	if s.judge.text(s.provided(first)) == "" {
 		s.Error("the metadata of another instance are gone")
 	}
-	if err := other.announcer().Retract(s.Context(), announcement("10.0.0.2").Instance); err != nil {
+	if err := other.announcer().UnregisterInstance(s.Context(), announcement("10.0.0.2").Instance); err != nil {
 		s.Fatal(err)
 	}
 	zookeeper.ForgetRevisions(other.Registry)
@@ -201,7 +201,7 @@ func forgotten(s scene) {
 
 func bounded(s scene) {
 	p := s.open()
-	var all []*registry.Announcement
+	var all []*registry.InstanceRegistration
 	for i := range 20 {
 		a := announcement("10.0.0.1", fmt.Sprintf("com.example.S%d", i))
 		all = append(all, a)
@@ -226,23 +226,23 @@ func repaired(s scene) {
 	s.put("/dubbo/mapping/"+user, "other")
 	zookeeper.Sweep(p.Registry)
 	s.judge.await(s.instance("10.0.0.1"), "there", func(text string) bool { return text != "" })
-	s.judge.await(s.provided(a), "there", func(text string) bool { return text == string(a.Provided) })
+	s.judge.await(s.provided(a), "there", func(text string) bool { return text == string(a.MetadataInfo) })
 	s.judge.await(mapping, "complete", func(text string) bool { return text == "other,shop" })
 }
 
 func takenOverToo(s scene) {
 	before, after := s.open(), s.open()
-	f := after.Follow(registry.Service{Interface: user})
+	f := after.NewSubscriber(registry.Service{Interface: user})
 	a := announcement("10.0.0.1", user)
 	before.announce(s.T, a)
-	f.Await("the instance", func(v registry.View) bool { return len(v.Instances) == 1 })
+	f.Await("the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 1 })
 	after.announce(s.T, a)
 	before.End()
 	after.announce(s.T, a)
 	if s.judge.text(s.instance("10.0.0.1")) == "" {
 		s.Error("the instance has gone with the session before")
 	}
-	f.Silent("without the instance", func(v registry.View) bool { return len(v.Instances) == 0 })
+	f.Never("without the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 0 })
 }
 
 func TestAnInstanceIsAnnouncedAgainInAnotherSession(t *testing.T) {

@@ -34,7 +34,7 @@ func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
 			case n == 0:
 				w.expire()
 			case n < 3:
-				w.cut()
+				w.closeConn()
 			default:
 				who, address := c.a, fmt.Sprintf("10.0.1.%d:1", chance.IntN(10))
 				if chance.IntN(2) == 0 {
@@ -70,7 +70,7 @@ func TestServersAreReachedByTLS(t *testing.T) {
 	trust.AddCert(page.Certificate())
 
 	known := open(t, registry.Options{Address: w.address(), TLS: &tls.Config{RootCAs: trust, MinVersion: tls.VersionTLS12}})
-	known.Publish(registrytest.Provider(t, user, ofA))
+	known.MustRegister(registrytest.Provider(t, user, ofA))
 	watch(t, w.server).children("/dubbo/"+user+"/providers", 1)
 
 	stranger := open(t, registry.Options{Address: w.address(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}})

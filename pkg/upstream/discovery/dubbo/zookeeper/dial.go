@@ -17,10 +17,10 @@ const (
 	roundMost  = 5 * time.Second
 )
 
-// route is the way to the servers of one client: which is next, and how it is reached.
+// hostProvider is the way to the servers of one client: which is next, and how it is reached.
 // The library asks for the next server and dials it, one at a time; names are resolved
 // at each dial. It is the library's HostProvider and Dialer.
-type route struct {
+type hostProvider struct {
 	// immutable
 	tls      *tls.Config
 	patience time.Duration // for a connection, and again for its greeting
@@ -36,7 +36,7 @@ type route struct {
 }
 
 // Init takes the servers, in an order of chance.
-func (r *route) Init(servers []string) error {
+func (r *hostProvider) Init(servers []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.servers = servers
@@ -44,7 +44,7 @@ func (r *route) Init(servers []string) error {
 }
 
 // Len returns how many servers there are.
-func (r *route) Len() int {
+func (r *hostProvider) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.servers)
@@ -52,7 +52,7 @@ func (r *route) Len() int {
 
 // Next returns the server whose turn it is. It tells the library to look whether it
 // has been closed, where others tell it to wait: dial waits.
-func (r *route) Next() (server string, lookUp bool) {
+func (r *hostProvider) Next() (server string, lookUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	server = r.servers[r.turn%len(r.servers)]
@@ -61,14 +61,14 @@ func (r *route) Next() (server string, lookUp bool) {
 }
 
 // Connected hears that a server has greeted.
-func (r *route) Connected() {
+func (r *hostProvider) Connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempts = 0
 }
 
 // dialer returns the library's Dialer. Dialling ends with ctx.
-func (r *route) dialer(ctx context.Context) func(network, address string, _ time.Duration) (net.Conn, error) {
+func (r *hostProvider) dialer(ctx context.Context) func(network, address string, _ time.Duration) (net.Conn, error) {
 	return func(network, address string, _ time.Duration) (net.Conn, error) {
 		conn, err := r.dial(ctx, network, address)
 		if err != nil && ctx.Err() == nil {
@@ -78,8 +78,8 @@ func (r *route) dialer(ctx context.Context) func(network, address string, _ time
 	}
 }
 
-func (r *route) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	if err := r.rest(ctx); err != nil {
+func (r *hostProvider) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	if err := r.backOff(ctx); err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, r.patience)
@@ -93,7 +93,7 @@ func (r *route) dial(ctx context.Context, network, address string) (net.Conn, er
 			return nil, err
 		}
 	}
-	l := &link{Conn: conn, address: address, patience: r.patience, failed: r.failed}
+	l := &handshakeConn{Conn: conn, address: address, patience: r.patience, failed: r.failed}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = l
@@ -103,8 +103,8 @@ func (r *route) dial(ctx context.Context, network, address string) (net.Conn, er
 	return l, nil
 }
 
-// rest waits before an attempt, if all servers have been tried since one greeted.
-func (r *route) rest(ctx context.Context) error {
+// backOff waits before an attempt, if all servers have been tried since one greeted.
+func (r *hostProvider) backOff(ctx context.Context) error {
 	r.mu.Lock()
 	rounds := r.attempts / len(r.servers)
 	r.attempts++
@@ -125,7 +125,7 @@ func (r *route) rest(ctx context.Context) error {
 // jitter returns something between half of d and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-func (r *route) secure(ctx context.Context, plain net.Conn, address string) (net.Conn, error) {
+func (r *hostProvider) secure(ctx context.Context, plain net.Conn, address string) (net.Conn, error) {
 	settings := r.tls
 	if settings.ServerName == "" {
 		host, _, err := net.SplitHostPort(address)
@@ -143,8 +143,8 @@ func (r *route) secure(ctx context.Context, plain net.Conn, address string) (net
 	return conn, nil
 }
 
-// cut ends the connection at once.
-func (r *route) cut() {
+// closeConn ends the connection at once.
+func (r *hostProvider) closeConn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {

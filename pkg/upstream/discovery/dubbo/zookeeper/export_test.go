@@ -9,7 +9,7 @@ func Sweep(r registry.Registry) {
 	if !ok {
 		panic("it is no registry of this package")
 	}
-	own.mailbox.post(own.sweep)
+	own.mailbox.post(own.resync)
 }
 
 // ForgetRevisions has a registry remove metadata that nobody needs, without waiting for the

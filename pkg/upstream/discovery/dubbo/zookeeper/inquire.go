@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// inquiry is a question that is asked once there is a session. The loop owns it.
-type inquiry struct {
+// metadataRead is a question that is asked once there is a session. The loop owns it.
+type metadataRead struct {
 	path   string
 	asking bool
 	lost   int
@@ -31,7 +31,7 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 			return nil, fmt.Errorf("metadata of %q, revision %q: %w", application, revision, err)
 		}
 	}
-	q := &inquiry{path: r.layout.metadata(application, revision), answer: make(chan reply, 1)}
+	q := &metadataRead{path: r.layout.metadata(application, revision), answer: make(chan reply, 1)}
 	r.mailbox.post(func() {
 		r.inquiries[q] = struct{}{}
 		r.ask(q)
@@ -56,7 +56,7 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 }
 
 // ask asks a question, again if the connection is lost over it.
-func (r *Registry) ask(q *inquiry) {
+func (r *Registry) ask(q *metadataRead) {
 	if _, there := r.inquiries[q]; !there || q.asking || !r.session.ready {
 		return
 	}
@@ -68,7 +68,7 @@ func (r *Registry) ask(q *inquiry) {
 				q.asking = false
 				if isLost(err) && q.lost < patienceLost {
 					q.lost++
-					r.after(backoff(q.lost), func() { r.ask(q) })
+					r.afterFunc(backoff(q.lost), func() { r.ask(q) })
 					return
 				}
 				delete(r.inquiries, q)

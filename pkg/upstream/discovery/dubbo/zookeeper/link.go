@@ -12,11 +12,11 @@ import (
 )
 
 const (
-	// mostGreeting bounds a server's first message. What is longer is not ZooKeeper's.
-	mostGreeting = 4 << 10
-	// watchesWithin is how long what is asked for is held back for the library to set
+	// maxConnectResponse bounds a server's first message. What is longer is not ZooKeeper's.
+	maxConnectResponse = 4 << 10
+	// watchRestoreTimeout is how long what is asked for is held back for the library to set
 	// its watches again, which it does at once, or not at all if it has none.
-	watchesWithin = 250 * time.Millisecond
+	watchRestoreTimeout = 250 * time.Millisecond
 )
 
 // Of ZooKeeper's protocol: where a message has the session, or what it asks for, behind
@@ -33,7 +33,7 @@ const (
 	identify = 100
 )
 
-// link is the connection below the library. It does two things that the library should.
+// handshakeConn is the connection below the library. It does two things that the library should.
 //
 // It does not wait for ever for a greeting: the library waits ten times as long as for
 // anything else, during which a session ends though other servers would have kept it.
@@ -41,13 +41,13 @@ const (
 // In a session that is resumed it lets the library set its watches first. The library
 // tells the server with them which change it has seen last, and takes that from the
 // answers that come meanwhile: a watch would not tell of a change between.
-type link struct {
+type handshakeConn struct {
 	net.Conn
-	address  string
-	patience time.Duration
-	failed   func(error)
-	greeted  bool        // owned by the reader
-	open     atomic.Bool // nothing is held back, or ever will be
+	address   string
+	patience  time.Duration
+	failed    func(error)
+	connected bool        // owned by the reader
+	open      atomic.Bool // nothing is held back, or ever will be
 
 	mu     sync.Mutex // orders writes until open
 	opened bool       // guarded by mu; the first message has left
@@ -55,8 +55,8 @@ type link struct {
 }
 
 // SetReadDeadline is the connection's, but not past patience before the greeting.
-func (l *link) SetReadDeadline(t time.Time) error {
-	if !l.greeted && !t.IsZero() {
+func (l *handshakeConn) SetReadDeadline(t time.Time) error {
+	if !l.connected && !t.IsZero() {
 		if most := time.Now().Add(l.patience); t.After(most) {
 			t = most
 		}
@@ -65,13 +65,13 @@ func (l *link) SetReadDeadline(t time.Time) error {
 }
 
 // Read is the connection's; the first one reads the length of the greeting.
-func (l *link) Read(b []byte) (int, error) {
-	if l.greeted || len(b) != 4 {
+func (l *handshakeConn) Read(b []byte) (int, error) {
+	if l.connected || len(b) != 4 {
 		return l.Conn.Read(b)
 	}
 	n, err := io.ReadFull(l.Conn, b)
 	if err == nil {
-		if length := binary.BigEndian.Uint32(b); length > mostGreeting {
+		if length := binary.BigEndian.Uint32(b); length > maxConnectResponse {
 			err = fmt.Errorf("greets with %d bytes: it is not ZooKeeper", length)
 		}
 	}
@@ -79,16 +79,16 @@ func (l *link) Read(b []byte) (int, error) {
 		l.failed(fmt.Errorf("%s: %w", l.address, err))
 		return n, err
 	}
-	l.greeted = true
+	l.connected = true
 	if !l.open.Load() {
-		time.AfterFunc(watchesWithin, l.release)
+		time.AfterFunc(watchRestoreTimeout, l.release)
 	}
 	return n, nil
 }
 
 // Write is the connection's. What is asked for before the watches are set in a session
-// that is resumed is held back, for watchesWithin after the greeting at most.
-func (l *link) Write(b []byte) (int, error) {
+// that is resumed is held back, for watchRestoreTimeout after the greeting at most.
+func (l *handshakeConn) Write(b []byte) (int, error) {
 	if l.open.Load() {
 		return l.Conn.Write(b)
 	}
@@ -122,7 +122,7 @@ func (l *link) Write(b []byte) (int, error) {
 }
 
 // release writes what was held back: there are no watches.
-func (l *link) release() {
+func (l *handshakeConn) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.open.Load() {

@@ -31,7 +31,7 @@ func TestWatchesAreSetBeforeAnythingElseInASessionThatIsResumed(t *testing.T) {
 		session uint64
 		asked   []int32
 		at      []int32 // what the server gets at once
-		late    []int32 // and after watchesWithin
+		late    []int32 // and after watchRestoreTimeout
 	}{
 		{"a new session", 0, []int32{get, ping, get}, []int32{get, ping, get}, nil},
 		{"resumed, with watches", 7, []int32{identify, get, ping, setWatches, get}, []int32{identify, ping, setWatches, get, get}, nil},
@@ -59,7 +59,7 @@ func TestWatchesAreSetBeforeAnythingElseInASessionThatIsResumed(t *testing.T) {
 						asked <- int32(binary.BigEndian.Uint32(message[askedAt:]))
 					}
 				}()
-				l := &link{Conn: client, patience: time.Second, failed: func(err error) { t.Error(err) }}
+				l := &handshakeConn{Conn: client, patience: time.Second, failed: func(err error) { t.Error(err) }}
 				write := func(b []byte) {
 					if n, err := l.Write(b); n != len(b) || err != nil {
 						t.Errorf("Write = %d, %v; want %d", n, err, len(b))
@@ -82,7 +82,7 @@ func TestWatchesAreSetBeforeAnythingElseInASessionThatIsResumed(t *testing.T) {
 				if got := arrived(); !slices.Equal(got, tt.at) {
 					t.Errorf("the server got %d at once, want %d", got, tt.at)
 				}
-				time.Sleep(watchesWithin)
+				time.Sleep(watchRestoreTimeout)
 				if got := arrived(); !slices.Equal(got, tt.late) {
 					t.Errorf("later the server got %d, want %d", got, tt.late)
 				}
@@ -98,7 +98,7 @@ func TestAGreetingIsNotWaitedForForEver(t *testing.T) {
 		client, server := net.Pipe()
 		defer func() { _, _ = client.Close(), server.Close() }()
 		var told error
-		l := &link{Conn: client, patience: time.Second, failed: func(err error) { told = err }}
+		l := &handshakeConn{Conn: client, patience: time.Second, failed: func(err error) { told = err }}
 		begin := time.Now()
 		if err := l.SetReadDeadline(begin.Add(time.Hour)); err != nil {
 			t.Fatal(err)

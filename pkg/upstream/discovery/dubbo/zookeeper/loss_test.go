@@ -25,7 +25,7 @@ func brisk() server.Options { return server.Options{Tick: 200 * time.Millisecond
 // be cut off. Both follow the service.
 type couple struct {
 	a, b             *peer
-	seenByA, seenByB *registrytest.Follower
+	seenByA, seenByB *registrytest.Subscriber
 }
 
 const (
@@ -40,9 +40,9 @@ func pair(t *testing.T, session time.Duration, toA, toB string) *couple {
 		b: open(t, registry.Options{Address: toB, SessionTimeout: session}),
 	}
 	s := registry.Service{Interface: user}
-	c.seenByA, c.seenByB = c.a.Follow(s), c.b.Follow(s)
-	c.a.Publish(registrytest.Provider(t, user, ofA))
-	c.b.Publish(registrytest.Provider(t, user, ofB))
+	c.seenByA, c.seenByB = c.a.NewSubscriber(s), c.b.NewSubscriber(s)
+	c.a.MustRegister(registrytest.Provider(t, user, ofA))
+	c.b.MustRegister(registrytest.Provider(t, user, ofB))
 	c.seenByA.Await("both", registrytest.At(ofA, ofB))
 	c.seenByB.Await("both", registrytest.At(ofA, ofB))
 	return c
@@ -63,10 +63,10 @@ func TestASessionThatExpiresIsReplaced(t *testing.T) {
 	}
 	watch(t, w.server).children("/dubbo/"+user+"/providers", 2)
 	c.seenByA.Holds("both", registrytest.At(ofA, ofB))
-	c.seenByB.Silent("without the provider of the other", func(v registry.View) bool {
+	c.seenByB.Never("without the provider of the other", func(v registry.Snapshot) bool {
 		return !strings.Contains(v.Providers[0].Address(), ofA)
 	})
-	c.a.Withdraw(registrytest.Provider(t, user, ofA))
+	c.a.MustUnregister(registrytest.Provider(t, user, ofA))
 	c.seenByB.Await("its own, with watches of the new session", registrytest.At(ofB))
 }
 
@@ -76,22 +76,22 @@ func TestAConnectionThatIsCutCostsNothing(t *testing.T) {
 	c := pair(t, steady, w.server, w.address())
 	before := c.b.State().Session
 	for range 5 {
-		w.cut()
+		w.closeConn()
 		c.b.Await("away", away)
 		c.b.Await("connected", registrytest.Connected)
 	}
 	w.shut(true)
 	c.b.Await("away", away)
 	const added = "10.0.0.3:1"
-	c.a.Publish(registrytest.Provider(t, user, added))
+	c.a.MustRegister(registrytest.Provider(t, user, added))
 	c.seenByA.Await("three", registrytest.At(ofA, ofB, added))
-	c.seenByB.Silent("while it was cut off", registrytest.Any)
+	c.seenByB.Never("while it was cut off", registrytest.Any)
 	w.shut(false)
 	c.seenByB.Await("what came meanwhile", registrytest.At(ofA, ofB, added))
 	if got := c.b.State().Session; got != before {
 		t.Errorf("the session is %s, was %s", got, before)
 	}
-	c.seenByA.Silent("without the one that was cut off", func(v registry.View) bool { return len(v.Providers) < 2 })
+	c.seenByA.Never("without the one that was cut off", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 }
 
 func TestWishesOfWhenTheServerWasAwayComeTrue(t *testing.T) {
@@ -104,8 +104,8 @@ func TestWishesOfWhenTheServerWasAwayComeTrue(t *testing.T) {
 	const added = "10.0.0.3:1"
 	go func() { done <- c.b.Register(t.Context(), registrytest.Provider(t, user, added)) }()
 	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
-	late := c.b.Follow(registry.Service{Interface: "com.example.Other"})
-	late.Silent("while it was cut off", registrytest.Any)
+	late := c.b.NewSubscriber(registry.Service{Interface: "com.example.Other"})
+	late.Never("while it was cut off", registrytest.Any)
 	w.shut(false)
 	for range cap(done) {
 		if err := <-done; err != nil {
@@ -135,13 +135,13 @@ func TestAServerThatWasRestarted(t *testing.T) {
 			if tt.forget {
 				s.Forget()
 			}
-			c.seenByB.Silent("while there was no server", registrytest.Any)
+			c.seenByB.Never("while there was no server", registrytest.Any)
 			s.Restart()
 			c.a.Await("connected", registrytest.Connected)
 			c.b.Await("connected", registrytest.Connected)
 			watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 			const added = "10.0.0.3:1"
-			c.a.Publish(registrytest.Provider(t, user, added))
+			c.a.MustRegister(registrytest.Provider(t, user, added))
 			c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
 		})
 	}
@@ -157,7 +157,7 @@ func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
 	c.a.Await("away", away)
 	c.b.Await("away", away)
 	<-time.After(brief)
-	c.seenByB.Silent("while the server stood still", registrytest.Any)
+	c.seenByB.Never("while the server stood still", registrytest.Any)
 	s.Resume()
 	after := c.a.Await("connected", registrytest.Connected)
 	if after.Sessions == before {
@@ -166,7 +166,7 @@ func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
 	c.b.Await("connected", registrytest.Connected)
 	watch(t, s.Address()).children("/dubbo/"+user+"/providers", 2)
 	const added = "10.0.0.3:1"
-	c.a.Publish(registrytest.Provider(t, user, added))
+	c.a.MustRegister(registrytest.Provider(t, user, added))
 	c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
 }
 
@@ -181,7 +181,7 @@ func TestWhatIsOfASessionThatWasGivenUpIsTakenBack(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- c.b.Unregister(t.Context(), registrytest.Provider(t, user, ofB)) }()
 	<-time.After(2 * brief)
-	c.seenByA.Silent("while the other was cut off", registrytest.Any)
+	c.seenByA.Never("while the other was cut off", registrytest.Any)
 	w.shut(false)
 	if after := c.b.Await("connected", registrytest.Connected); after.Sessions == before {
 		t.Errorf("it is the session of before, which was given up: %+v", after)
@@ -199,9 +199,9 @@ func TestOneOfThreeServersIsKilled(t *testing.T) {
 	before := c.a.State().Session
 	e.Leader().Kill()
 	const added = "10.0.0.3:1"
-	c.a.Publish(registrytest.Provider(t, user, added))
+	c.a.MustRegister(registrytest.Provider(t, user, added))
 	c.seenByB.Await("all", registrytest.At(ofA, ofB, added))
-	c.seenByB.Silent("of less", func(v registry.View) bool { return len(v.Providers) < 2 })
+	c.seenByB.Never("of less", func(v registry.Snapshot) bool { return len(v.Providers) < 2 })
 	if got := c.a.State().Session; got != before {
 		t.Logf("the session is %s, was %s: the election took longer than it lasts", got, before)
 	}
@@ -221,7 +221,7 @@ func TestAFrozenServerIsLeftForAnother(t *testing.T) {
 	begin := time.Now()
 	c := pair(t, brief, e.Address(), e.Address())
 	t.Logf("two sessions after %v", time.Since(begin))
-	c.a.Withdraw(registrytest.Provider(t, user, ofA))
+	c.a.MustUnregister(registrytest.Provider(t, user, ofA))
 	c.seenByB.Await("the other", registrytest.At(ofB))
 }
 
@@ -238,7 +238,7 @@ func TestARequestThatTheServerRefusesToRead(t *testing.T) {
 		t.Error("taking it back says nothing, though the server cannot have been asked")
 	}
 	const added = "10.0.0.4:1"
-	c.a.Publish(registrytest.Provider(t, user, added))
+	c.a.MustRegister(registrytest.Provider(t, user, added))
 	c.seenByB.Await("what is small", registrytest.At(ofA, ofB, added))
 }
 

@@ -2,21 +2,21 @@ package zookeeper
 
 import "sync"
 
-// mailbox holds what the loop is to do next. Posting never waits, so that the library's
+// callbackQueue holds what the loop is to do next. Posting never waits, so that the library's
 // goroutines, timers and callers may.
-type mailbox struct {
+type callbackQueue struct {
 	wake chan struct{} // has one when there are letters; capacity 1
 
-	mu      sync.Mutex
-	letters []func() // guarded by mu
+	mu        sync.Mutex
+	callbacks []func() // guarded by mu
 }
 
-func newMailbox() *mailbox { return &mailbox{wake: make(chan struct{}, 1)} }
+func newMailbox() *callbackQueue { return &callbackQueue{wake: make(chan struct{}, 1)} }
 
 // post appends a letter: a function that the loop will call.
-func (m *mailbox) post(letter func()) {
+func (m *callbackQueue) post(letter func()) {
 	m.mu.Lock()
-	m.letters = append(m.letters, letter)
+	m.callbacks = append(m.callbacks, letter)
 	m.mu.Unlock()
 	select {
 	case m.wake <- struct{}{}:
@@ -25,10 +25,10 @@ func (m *mailbox) post(letter func()) {
 }
 
 // take returns the letters, in order, and keeps none.
-func (m *mailbox) take() []func() {
+func (m *callbackQueue) take() []func() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	letters := m.letters
-	m.letters = nil
+	letters := m.callbacks
+	m.callbacks = nil
 	return letters
 }

@@ -124,7 +124,7 @@ func (w witness) create(path, text string) bool {
 // children waits until the children of a folder are so many, and returns them.
 func (w witness) children(path string, n int) []string {
 	w.t.Helper()
-	limit := time.After(registrytest.Patience)
+	limit := time.After(registrytest.Timeout)
 	for {
 		exists, _, came, err := w.ExistsW(path)
 		if err != nil {

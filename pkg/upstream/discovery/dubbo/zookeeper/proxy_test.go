@@ -39,7 +39,7 @@ func tap(t testing.TB, server string) *wire {
 	w.all.Go(w.serve)
 	t.Cleanup(func() {
 		_ = l.Close() // serve ends
-		w.cut()
+		w.closeConn()
 		w.all.Wait()
 	})
 	return w
@@ -105,7 +105,7 @@ func (w *wire) shut(closed bool) {
 	w.closed = closed
 	w.mu.Unlock()
 	if closed {
-		w.cut()
+		w.closeConn()
 	}
 }
 
@@ -128,8 +128,8 @@ func (w *wire) listen(client io.Writer, server io.Reader) {
 	_, _ = io.Copy(client, server)
 }
 
-// cut ends all connections.
-func (w *wire) cut() {
+// closeConn ends all connections.
+func (w *wire) closeConn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, conn := range w.conns {
@@ -151,7 +151,7 @@ func (w *wire) expire() {
 	hello := slices.Concat(greeting[:4], make([]byte, 8), greeting[4:36])
 	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
 	var err error
-	for end := time.Now().Add(registrytest.Patience); time.Now().Before(end); {
+	for end := time.Now().Add(registrytest.Timeout); time.Now().Before(end); {
 		var answers [][]byte
 		if answers, err = w.call(hello); err == nil && binary.BigEndian.Uint64(answers[0][8:16]) == 0 {
 			return // there is no such session

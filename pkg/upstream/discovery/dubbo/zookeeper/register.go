@@ -19,9 +19,9 @@ const patienceLost = 3
 // errSuperseded is returned to who asked for the opposite of what was asked for later.
 var errSuperseded = errors.New("superseded: it was asked for the opposite since")
 
-// entry is a wish about a node of ours: that it is there, or that it is not. The loop
+// registration is a wish about a node of ours: that it is there, or that it is not. The loop
 // owns it.
-type entry struct {
+type registration struct {
 	path    string
 	url     registry.URL
 	said    *announced // of an instance; nil: the node is of the URL
@@ -38,22 +38,22 @@ type entry struct {
 // Register makes a URL known: see registry.Registry. A URL that cannot be a node is
 // refused, and no wish.
 func (r *Registry) Register(ctx context.Context, u registry.URL) error {
-	return r.wish(ctx, u, true)
+	return r.setDesired(ctx, u, true)
 }
 
 // Unregister takes back what Register said: see registry.Registry. While the registry is
 // away the wish to have it removed is kept, so that it does not last as long as the
 // session.
 func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
-	return r.wish(ctx, u, false)
+	return r.setDesired(ctx, u, false)
 }
 
-func (r *Registry) wish(ctx context.Context, u registry.URL, wanted bool) error {
+func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) error {
 	path, err := r.layout.node(u)
 	if err != nil {
 		return err
 	}
-	return r.await(ctx, u.Service().String(), func(answer chan error) { r.want(path, u, wanted, answer) })
+	return r.await(ctx, u.Service().String(), func(answer chan error) { r.noteDesired(path, u, wanted, answer) })
 }
 
 // await has the loop note a wish, and returns what became of it.
@@ -76,40 +76,40 @@ func (r *Registry) await(ctx context.Context, what string, note func(answer chan
 	return nil
 }
 
-// want notes a wish and begins with it.
-func (r *Registry) want(path string, u registry.URL, wanted bool, answer chan error) {
+// noteDesired notes a wish and begins with it.
+func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer chan error) {
 	e := r.entries[path]
 	switch {
 	case e == nil && !wanted:
 		answer <- nil
 		return
 	case e == nil:
-		e = &entry{path: path, url: u, wanted: true}
+		e = &registration{path: path, url: u, wanted: true}
 		r.add(e)
 	case e.wanted != wanted:
 		e.turn(wanted)
 	}
-	r.pursue(e, answer)
+	r.reconcile(e, answer)
 }
 
 // turn makes another wish of an entry.
-func (e *entry) turn(wanted bool) {
+func (e *registration) turn(wanted bool) {
 	e.answer(errSuperseded)
 	e.wanted, e.settled, e.waiting, e.failures = wanted, false, false, 0
 }
 
-// pursue has a wish made true if it is not, and answers when it is.
-func (r *Registry) pursue(e *entry, answer chan error) {
+// reconcile has a wish made true if it is not, and answers when it is.
+func (r *Registry) reconcile(e *registration, answer chan error) {
 	if e.settled {
 		answer <- nil
 		return
 	}
 	e.waiters = append(e.waiters, answer)
-	r.attend(e)
+	r.startReconcile(e)
 }
 
 // doubt has an entry compared with what is there.
-func (e *entry) doubt() {
+func (e *registration) doubt() {
 	e.settled = false
 	if e.said != nil {
 		e.said.doubted = true
@@ -119,33 +119,33 @@ func (e *entry) doubt() {
 // target is what an entry is to be.
 type target struct {
 	wanted       bool
-	announcement *registry.Announcement // of an instance
+	announcement *registry.InstanceRegistration // of an instance
 }
 
-func (e *entry) target() target {
+func (e *registration) target() target {
 	t := target{wanted: e.wanted}
 	if e.said != nil {
-		t.announcement = e.said.Announcement
+		t.announcement = e.said.InstanceRegistration
 	}
 	return t
 }
 
 // add remembers a wish. The rules of a consumer's application count from now on.
-func (r *Registry) add(e *entry) {
+func (r *Registry) add(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {
 		return
 	}
 	name := e.url.Service().Interface
 	if r.consumers[name] == nil {
-		r.consumers[name] = map[*entry]struct{}{}
+		r.consumers[name] = map[*registration]struct{}{}
 	}
 	r.consumers[name][e] = struct{}{}
-	r.stain(name)
+	r.markStale(name)
 }
 
 // drop forgets a wish.
-func (r *Registry) drop(e *entry) {
+func (r *Registry) drop(e *registration) {
 	delete(r.entries, e.path)
 	if e.url.Category() != registry.Consumers {
 		return
@@ -155,26 +155,26 @@ func (r *Registry) drop(e *entry) {
 	if len(r.consumers[name]) == 0 {
 		delete(r.consumers, name)
 	}
-	r.stain(name)
+	r.markStale(name)
 }
 
 // answer tells all who wait.
-func (e *entry) answer(err error) {
+func (e *registration) answer(err error) {
 	for _, waiter := range e.waiters {
 		waiter <- err
 	}
 	e.waiters = nil
 }
 
-// attend has a wish made true if it is not.
-func (r *Registry) attend(e *entry) {
+// startReconcile has a wish made true if it is not.
+func (r *Registry) startReconcile(e *registration) {
 	if e.settled || e.working || e.waiting || !r.session.ready || r.entries[e.path] != e {
 		return
 	}
 	e.working = true
 	r.enqueue(func() work {
-		epoch, aim, own := r.session.epoch, e.target(), owned{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
-		ensure := owned.ensure
+		epoch, aim, own := r.session.epoch, e.target(), ephemeralNode{session: r.session.id, earlier: r.session.earlier, path: e.path, acl: r.acl}
+		ensure := ephemeralNode.ensure
 		if e.said != nil {
 			ensure = e.said.work(r.layout)
 		}
@@ -186,13 +186,13 @@ func (r *Registry) attend(e *entry) {
 			} else {
 				err = own.remove()
 			}
-			return func() { r.settle(e, epoch, aim, err) }
+			return func() { r.finishReconcile(e, epoch, aim, err) }
 		}
 	})
 }
 
-// settle takes what became of a wish in an epoch.
-func (r *Registry) settle(e *entry, epoch int, aim target, err error) {
+// finishReconcile takes what became of a wish in an epoch.
+func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err error) {
 	e.working = false
 	switch {
 	case epoch != r.session.epoch || aim != e.target():
@@ -207,11 +207,11 @@ func (r *Registry) settle(e *entry, epoch int, aim target, err error) {
 		r.fail(e, err)
 		return
 	}
-	r.attend(e)
+	r.startReconcile(e)
 }
 
 // fail notes that a wish did not come true, and tries again later.
-func (r *Registry) fail(e *entry, err error) {
+func (r *Registry) fail(e *registration, err error) {
 	e.failures++
 	switch lost := isLost(err); {
 	case lost && e.failures < patienceLost:
@@ -226,18 +226,18 @@ func (r *Registry) fail(e *entry, err error) {
 			e.told = true
 			r.log.Warn("ZooKeeper refuses a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
 		}
-		r.standing.Change(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
+		r.standing.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
 		e.answer(err)
 	}
 	e.waiting = true
-	r.after(backoff(e.failures), func() {
+	r.afterFunc(backoff(e.failures), func() {
 		e.waiting = false
-		r.attend(e)
+		r.startReconcile(e)
 	})
 }
 
-// owned is a node that is to be of our session. Its methods run on a worker.
-type owned struct {
+// ephemeralNode is a node that is to be of our session. Its methods run on a worker.
+type ephemeralNode struct {
 	conn    *zk.Conn
 	session int64
 	earlier []int64 // sessions of ours; not changed
@@ -249,7 +249,7 @@ type owned struct {
 // ensure sees to it that the node is there, and ours. One that is of another session,
 // most likely of an earlier one of ours that the server has not ended yet, would vanish
 // with it: it is replaced in one transaction, so that no consumer sees it gone.
-func (o owned) ensure() error {
+func (o ephemeralNode) ensure() error {
 	const most = 5
 	for range most {
 		exists, stat, err := o.conn.Exists(o.path)
@@ -273,12 +273,12 @@ func (o owned) ensure() error {
 	return errors.New("others create and delete it all the time")
 }
 
-func (o owned) create() error {
+func (o ephemeralNode) create() error {
 	_, err := o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
 		return err
 	}
-	if err := o.folder(parent(o.path)); err != nil {
+	if err := o.createParents(parent(o.path)); err != nil {
 		return err
 	}
 	_, err = o.conn.Create(o.path, o.data, zk.FlagEphemeral, o.acl)
@@ -286,7 +286,7 @@ func (o owned) create() error {
 }
 
 // write gives a node that is there its data, if it has others.
-func (o owned) write() error {
+func (o ephemeralNode) write() error {
 	text, stat, err := o.conn.Get(o.path)
 	if err != nil || bytes.Equal(text, o.data) {
 		return err
@@ -295,12 +295,12 @@ func (o owned) write() error {
 	return err
 }
 
-// folder creates a persistent node and what is missing above it: from below, for who may
+// createParents creates a persistent node and what is missing above it: from below, for who may
 // create in a folder may not in those above it.
-func (o owned) folder(path string) error {
+func (o ephemeralNode) createParents(path string) error {
 	_, err := o.conn.Create(path, nil, 0, o.acl)
 	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
-		if err := o.folder(parent(path)); err != nil {
+		if err := o.createParents(parent(path)); err != nil {
 			return err
 		}
 		_, err = o.conn.Create(path, nil, 0, o.acl)
@@ -311,7 +311,7 @@ func (o owned) folder(path string) error {
 	return err
 }
 
-func (o owned) replace(version int32) error {
+func (o ephemeralNode) replace(version int32) error {
 	_, err := o.conn.Multi(
 		&zk.DeleteRequest{Path: o.path, Version: version},
 		&zk.CreateRequest{Path: o.path, Data: o.data, Acl: o.acl, Flags: zk.FlagEphemeral})
@@ -320,7 +320,7 @@ func (o owned) replace(version int32) error {
 
 // remove sees to it that the node is not there, unless it is somebody else's. It may be of
 // a session that was given up, and that the server has not ended yet.
-func (o owned) remove() error {
+func (o ephemeralNode) remove() error {
 	exists, stat, err := o.conn.Exists(o.path)
 	if err != nil || !exists || stat.EphemeralOwner != o.session && !slices.Contains(o.earlier, stat.EphemeralOwner) {
 		return err

@@ -58,27 +58,27 @@ type Registry struct {
 	layout   layout
 	servers  []string
 	log      *slog.Logger
-	standing *registry.Standing
+	standing *registry.StateTracker
 	acl      []zk.ACL // of nodes that it creates
-	mailbox  *mailbox
+	mailbox  *callbackQueue
 	closing  chan struct{} // closed: the loop is to end
-	hurry    chan struct{} // closed: it is to end without a farewell
+	abort    chan struct{} // closed: it is to end without a farewell
 	ended    chan struct{} // closed: it has ended
 	close    func()        // closes closing, once
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{} // guarded by mu
 
-	farewells sync.WaitGroup // goroutines that wait for a client
+	closingClients sync.WaitGroup // goroutines that wait for a client
 
 	// owned by the loop
 	session   session
-	entries   map[string]*entry              // by path: what is registered, or to be removed
-	consumers map[string]map[*entry]struct{} // by interface: those of entries that are
-	nodes     map[string]*node               // by path: what is read and watched
+	entries   map[string]*registration              // by path: what is registered, or to be removed
+	consumers map[string]map[*registration]struct{} // by interface: those of entries that are
+	nodes     map[string]*node                      // by path: what is read and watched
 	services  map[string]*service
 	stale     map[*service]struct{} // whose views may be others now
-	inquiries map[*inquiry]struct{}
+	inquiries map[*metadataRead]struct{}
 	past      []*revision // that nobody may be of any more
 	queue     []job
 	workers   int
@@ -86,7 +86,7 @@ type Registry struct {
 	nextSweep time.Time
 }
 
-// New opens a session. It is a registry.New: the address is
+// New opens a session. It is a registry.OpenFunc: the address is
 // "host:port,host:port/chroot", Root is "/dubbo" unless given, SessionTimeout 30 s.
 // With a username, nodes are created so that only who knows the password can read or
 // change them, as Dubbo does.
@@ -119,14 +119,14 @@ func New(options registry.Options) (registry.Registry, error) {
 		acl:           zk.WorldACL(zk.PermAll),
 		mailbox:       newMailbox(),
 		closing:       make(chan struct{}),
-		hurry:         make(chan struct{}),
+		abort:         make(chan struct{}),
 		ended:         make(chan struct{}),
-		entries:       map[string]*entry{},
-		consumers:     map[string]map[*entry]struct{}{},
+		entries:       map[string]*registration{},
+		consumers:     map[string]map[*registration]struct{}{},
 		nodes:         map[string]*node{},
 		services:      map[string]*service{},
 		stale:         map[*service]struct{}{},
-		inquiries:     map[*inquiry]struct{}{},
+		inquiries:     map[*metadataRead]struct{}{},
 		subscriptions: map[*subscription]struct{}{},
 		standing:      registry.NewStanding(registry.State{Since: time.Now()}, options.Changed),
 		nextSweep:     time.Now().Add(jitter(sweepEvery)),
@@ -174,9 +174,9 @@ func (r *Registry) abandon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	select {
-	case <-r.hurry:
+	case <-r.abort:
 	default:
-		close(r.hurry)
+		close(r.abort)
 	}
 }
 
@@ -215,7 +215,7 @@ func (r *Registry) step() {
 	}
 	if now := time.Now(); now.After(r.nextSweep) {
 		r.nextSweep = now.Add(jitter(sweepEvery))
-		r.sweep()
+		r.resync()
 	}
 	if len(r.queue) == 0 && r.workers == 0 && len(r.sweeping) > 0 && r.session.ready {
 		n := min(len(r.sweeping), mostWorkers/8)
@@ -271,8 +271,8 @@ func (r *Registry) startWorkers() {
 func (r *Registry) finish() {
 	client := r.session.client
 	r.session.ready, r.session.client = false, nil // letters that are left find none
-	client.end(r.hurry)
-	r.farewells.Wait()
+	client.end(r.abort)
+	r.closingClients.Wait()
 	for r.workers > 0 {
 		<-r.mailbox.wake
 		for _, letter := range r.mailbox.take() {
@@ -282,7 +282,7 @@ func (r *Registry) finish() {
 	r.standing.End()
 }
 
-// after calls a letter on the loop after a while.
-func (r *Registry) after(d time.Duration, letter func()) {
+// afterFunc calls a letter on the loop after a while.
+func (r *Registry) afterFunc(d time.Duration, letter func()) {
 	time.AfterFunc(d, func() { r.mailbox.post(letter) })
 }

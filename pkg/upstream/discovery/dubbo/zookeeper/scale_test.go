@@ -15,7 +15,7 @@ func TestManyServices(t *testing.T) {
 	const published = 1000
 	w := tap(t, server.Start(t, server.Options{}).Address())
 	p := open(t, registry.Options{Address: w.address()})
-	followers := p.Crowd(published, 2000)
+	followers := p.Bulk(published, 2000)
 
 	before := p.State().Session
 	begin := time.Now()

@@ -73,16 +73,16 @@ func TestWithAServer(t *testing.T) {
 
 func seenAndGone(s scene) {
 	a, b := s.open(), s.open()
-	f := b.Follow(registry.Service{Interface: user})
+	f := b.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	one, two := registrytest.Provider(s, user, "10.0.0.1:20880"), registrytest.Provider(s, user, "10.0.0.2:20880")
-	a.Publish(one)
-	a.Publish(one) // the same again
+	a.MustRegister(one)
+	a.MustRegister(one) // the same again
 	f.Await("one", registrytest.At("10.0.0.1:20880"))
-	a.Publish(two)
+	a.MustRegister(two)
 	f.Await("both", registrytest.At("10.0.0.1:20880", "10.0.0.2:20880"))
-	a.Withdraw(one)
-	a.Withdraw(one)
+	a.MustUnregister(one)
+	a.MustUnregister(one)
 	f.Await("the other", registrytest.At("10.0.0.2:20880"))
 	a.Close(s.Context())
 	f.Await("nothing", registrytest.Empty)
@@ -95,8 +95,8 @@ func nodesOfDubbo(s scene) {
 	if err != nil {
 		s.Fatal(err)
 	}
-	p.Publish(u)
-	p.Publish(consumer)
+	p.MustRegister(u)
+	p.MustRegister(consumer)
 	for folder, text := range map[string]string{
 		"/providers/": "dubbo%3A%2F%2F10.0.0.1%3A20880%2Fcom.example.User%3Finterface%3Dcom.example.User%26side%3Dprovider%26version%3D1.0.0",
 		"/consumers/": "consumer%3A%2F%2F10.0.0.2%2Fcom.example.User%3Finterface%3Dcom.example.User%26side%3Dconsumer",
@@ -141,7 +141,7 @@ func writtenByJava(s scene) {
 	s.put("/dubbo/P%24DemoService/providers/"+java33, "192.168.10.12")
 	s.put("/dubbo/mapping/"+name, "demo-provider")
 	s.put("/services/demo-provider/192.168.10.12:20880", instance33)
-	v := s.open().Follow(registry.Service{Interface: name, Group: "blue", Version: "1.0.0"}).
+	v := s.open().NewSubscriber(registry.Service{Interface: name, Group: "blue", Version: "1.0.0"}).
 		Await("both", registrytest.At("192.168.10.11:20880", "192.168.10.12:20880"))
 	for _, want := range []struct{ host, key, value string }{
 		{"192.168.10.11", "weight", "200"},
@@ -170,20 +170,20 @@ func writtenByJava(s scene) {
 
 func groupsAndVersions(s scene) {
 	p := s.open()
-	red := p.Follow(registry.Service{Interface: user, Group: "red", Version: "2"})
-	bare := p.Follow(registry.Service{Interface: user})
-	blue := p.Follow(registry.Service{Interface: user, Group: "blue", Version: "2"})
-	all := p.Follow(registry.Service{Interface: user, Group: "*", Version: "*"})
-	p.Publish(registrytest.Provider(s, user, "10.0.0.1:1"))
-	p.Publish(registrytest.Provider(s, user, "10.0.0.2:1", "group=blue", "version=2"))
+	red := p.NewSubscriber(registry.Service{Interface: user, Group: "red", Version: "2"})
+	bare := p.NewSubscriber(registry.Service{Interface: user})
+	blue := p.NewSubscriber(registry.Service{Interface: user, Group: "blue", Version: "2"})
+	all := p.NewSubscriber(registry.Service{Interface: user, Group: "*", Version: "*"})
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1", "group=blue", "version=2"))
 	all.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	blue.Await("that of the group", registrytest.At("10.0.0.2:1"))
 	bare.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	red.Await("nobody", registrytest.Empty)
-	p.Publish(registrytest.Provider(s, user, "10.0.0.3:1", "group=blue", "version=2"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.3:1", "group=blue", "version=2"))
 	all.Await("three", registrytest.At("10.0.0.1:1", "10.0.0.2:1", "10.0.0.3:1"))
 	blue.Await("two", registrytest.At("10.0.0.2:1", "10.0.0.3:1"))
-	red.Silent("of what is of another group", registrytest.Any)
+	red.Never("of what is of another group", registrytest.Any)
 }
 
 func garbage(s scene) {
@@ -191,10 +191,10 @@ func garbage(s scene) {
 		s.put("/dubbo/"+user+"/providers/"+name, "")
 	}
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
-	p.Publish(registrytest.Provider(s, user, "10.0.0.1:1"))
+	f := p.NewSubscriber(registry.Service{Interface: user})
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	f.Await("what is one", registrytest.At("10.0.0.1:1"))
-	p.Publish(registrytest.Provider(s, user, "10.0.0.2:1"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))
 	f.Await("what is one", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	if got := p.journal.count("skipped=3"); got != 1 {
 		s.Errorf("it was logged %d times, want once", got)
@@ -204,18 +204,18 @@ func garbage(s scene) {
 func oldRules(s scene) {
 	override := "override://0.0.0.0/" + user + "?category=configurators&dynamic=false&enabled=true&timeout=1000"
 	condition := "condition://0.0.0.0/" + user + "?category=routers&dynamic=false&rule=host = 10.0.0.1 => "
-	f := s.open().Follow(registry.Service{Interface: user})
+	f := s.open().NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	s.put("/dubbo/"+user+"/configurators/"+url.QueryEscape(override), "")
-	f.Await("the override", func(v registry.View) bool {
+	f.Await("the override", func(v registry.Snapshot) bool {
 		return len(v.Configurators) == 1 && v.Configurators[0].Get("timeout") == "1000"
 	})
 	s.put("/dubbo/"+user+"/routers/"+url.QueryEscape(condition), "")
-	f.Await("the router", func(v registry.View) bool {
+	f.Await("the router", func(v registry.Snapshot) bool {
 		return len(v.Routers) == 1 && v.Routers[0].Get("rule") == "host = 10.0.0.1 => "
 	})
 	s.put("/dubbo/"+user+"/configurators/"+url.QueryEscape(strings.Replace(override, user, "*", 1)), "")
-	f.Await("both", func(v registry.View) bool { return len(v.Configurators) == 2 })
+	f.Await("both", func(v registry.Snapshot) bool { return len(v.Configurators) == 2 })
 }
 
 func newRules(s scene) {
@@ -224,9 +224,9 @@ func newRules(s scene) {
 	s.put("/dubbo/config/dubbo/"+user+":2.0.0:.configurators", "of another version")
 	s.put("/dubbo/config/dubbo/shop.tag-router", "b: 1")
 	p := s.open()
-	f := p.Follow(asked)
-	has := func(name, scope, text string) func(registry.View) bool {
-		return func(v registry.View) bool {
+	f := p.NewSubscriber(asked)
+	has := func(name, scope, text string) func(registry.Snapshot) bool {
+		return func(v registry.Snapshot) bool {
 			for _, u := range append(v.Configurators, v.Routers...) {
 				if u.Get(zookeeper.ParameterConfig) == name {
 					return u.Get(zookeeper.ParameterScope) == scope && u.Get(zookeeper.ParameterYAML) == text
@@ -241,20 +241,20 @@ func newRules(s scene) {
 	}
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.configurators", "a: 2")
 	f.Await("its new text", has(user+":1.0.0:.configurators", zookeeper.ScopeService, "a: 2"))
-	p.Publish(registrytest.Provider(s, user, "10.0.0.1:1", "version=1.0.0", "application=shop"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1", "version=1.0.0", "application=shop"))
 	f.Await("the rule of the provider's application", has("shop.tag-router", zookeeper.ScopeApplication, "b: 1"))
 	s.put("/dubbo/config/dubbo/"+user+":1.0.0:.condition-router", "c: 1")
 	f.Await("a rule that was not there", has(user+":1.0.0:.condition-router", zookeeper.ScopeService, "c: 1"))
 	if err := s.judge.Delete(s.chroot+"/dubbo/config/dubbo/"+user+":1.0.0:.configurators", -1); err != nil {
 		s.Fatal(err)
 	}
-	f.Await("no configurator", func(v registry.View) bool { return len(v.Configurators) == 0 })
+	f.Await("no configurator", func(v registry.Snapshot) bool { return len(v.Configurators) == 0 })
 	consumer, err := registry.Parse("consumer://10.0.0.2/" + user + "?application=front&version=1.0.0&interface=" + user)
 	if err != nil {
 		s.Fatal(err)
 	}
 	s.put("/dubbo/config/dubbo/front.configurators", "d: 1")
-	p.Publish(consumer)
+	p.MustRegister(consumer)
 	f.Await("the rule of the consumer's application", has("front.configurators", zookeeper.ScopeApplication, "d: 1"))
 }
 
@@ -269,27 +269,27 @@ func instance(address string, port int, revision string) string {
 
 func instances(s scene) {
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
+	f := p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	s.put("/services/shop/10.0.0.1:20880", instance("10.0.0.1", 20880, "abc"))
 	s.put("/services/shop/none", "not JSON")
 	s.put("/dubbo/mapping/"+user, "shop, other")
-	v := f.Await("an instance", func(v registry.View) bool { return len(v.Instances) == 1 })
+	v := f.Await("an instance", func(v registry.Snapshot) bool { return len(v.Instances) == 1 })
 	got := v.Instances[0]
 	if got.Application != "shop" || got.ID != "10.0.0.1:20880" || got.Host != "10.0.0.1" || got.Port != 20880 || got.Weight != 1 ||
 		!got.Healthy || !got.Enabled || got.Metadata["dubbo.metadata.revision"] != "abc" {
 		s.Errorf("got %+v", got)
 	}
 	s.put("/services/shop/10.0.0.1:20880", instance("10.0.0.1", 20880, "def"))
-	f.Await("the new revision", func(v registry.View) bool {
+	f.Await("the new revision", func(v registry.Snapshot) bool {
 		return len(v.Instances) == 1 && v.Instances[0].Metadata["dubbo.metadata.revision"] == "def"
 	})
 	s.put("/services/other/10.0.0.2:20880", instance("10.0.0.2", 20880, "abc"))
-	f.Await("that of the other application", func(v registry.View) bool { return len(v.Instances) == 2 })
-	late := p.Follow(registry.Service{Interface: user, Version: "1.0.0"})
-	late.Await("instances at once", func(v registry.View) bool { return len(v.Instances) == 2 })
+	f.Await("that of the other application", func(v registry.Snapshot) bool { return len(v.Instances) == 2 })
+	late := p.NewSubscriber(registry.Service{Interface: user, Version: "1.0.0"})
+	late.Await("instances at once", func(v registry.Snapshot) bool { return len(v.Instances) == 2 })
 	s.put("/dubbo/mapping/"+user, "other")
-	f.Await("that of one application", func(v registry.View) bool { return len(v.Instances) == 1 && v.Instances[0].Host == "10.0.0.2" })
+	f.Await("that of one application", func(v registry.Snapshot) bool { return len(v.Instances) == 1 && v.Instances[0].Host == "10.0.0.2" })
 }
 
 func metadata(s scene) {
@@ -310,15 +310,15 @@ func passwords(s scene) {
 	options := s.options()
 	options.Username, options.Password = "weft", "secret"
 	a, b := open(s, options), open(s, options)
-	f := b.Follow(registry.Service{Interface: user})
-	a.Publish(registrytest.Provider(s, user, "10.0.0.1:1"))
+	f := b.NewSubscriber(registry.Service{Interface: user})
+	a.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
 	if names, _, err := s.judge.Children(s.providers(user)); !errors.Is(err, zk.ErrNoAuth) {
 		s.Errorf("without the password: %q, %v; want %v", names, err, zk.ErrNoAuth)
 	}
 	options.Password = "wrong"
 	stranger := open(s, options)
-	ctx, cancel := context.WithTimeout(s.Context(), registrytest.Patience)
+	ctx, cancel := context.WithTimeout(s.Context(), registrytest.Timeout)
 	defer cancel()
 	if err := stranger.Register(ctx, registrytest.Provider(s, user, "10.0.0.2:1")); !errors.Is(err, zk.ErrNoAuth) {
 		s.Errorf("with a wrong password: %v, want %v", err, zk.ErrNoAuth)
@@ -335,9 +335,9 @@ func denied(s scene) {
 		s.Fatal(err)
 	}
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
+	f := p.NewSubscriber(registry.Service{Interface: user})
 	p.Await("telling why", func(state registry.State) bool { return strings.Contains(state.LastError, "not authenticated") })
-	f.Silent("of a folder that may not be read", registrytest.Any)
+	f.Never("of a folder that may not be read", registrytest.Any)
 }
 
 func takenOver(s scene) {
@@ -349,22 +349,22 @@ func takenOver(s scene) {
 		s.Fatal(err)
 	}
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
+	f := p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("the provider", registrytest.At("10.0.0.1:1"))
-	p.Publish(u)
+	p.MustRegister(u)
 	former.Close()
 	other := registrytest.Provider(s, user, "10.0.0.2:1")
-	p.Publish(other)
+	p.MustRegister(other)
 	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
-	f.Silent("without the provider", registrytest.Empty)
+	f.Never("without the provider", registrytest.Empty)
 	exists, stat, err := s.judge.Exists(path)
 	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != p.State().Session {
 		s.Errorf("after the end of the former session: %v, %+v, %v", exists, stat, err)
 	}
 	// What somebody else has taken over is his.
 	third := open(s, s.options())
-	third.Publish(u)
-	p.Withdraw(u)
+	third.MustRegister(u)
+	p.MustUnregister(u)
 	if exists, _, err := s.judge.Exists(path); err != nil || !exists {
 		s.Errorf("taken back by who had it before: %v, %v; want it to be there", exists, err)
 	}
@@ -373,7 +373,7 @@ func takenOver(s scene) {
 func deleted(s scene) {
 	p := s.open()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
-	p.Publish(u)
+	p.MustRegister(u)
 	if err := s.judge.Delete(s.providers(user)+"/"+u.Encoded(), -1); err != nil {
 		s.Fatal(err)
 	}
@@ -410,34 +410,34 @@ func manyChildren(s scene) {
 		}
 	}
 	p := s.open()
-	f := p.Follow(registry.Service{Interface: user})
-	f.Await("all", func(v registry.View) bool { return len(v.Providers) == n })
+	f := p.NewSubscriber(registry.Service{Interface: user})
+	f.Await("all", func(v registry.Snapshot) bool { return len(v.Providers) == n })
 	begin := time.Now()
-	p.Publish(registrytest.Provider(s, user, "10.0.0.1:1"))
-	f.Await("one more", func(v registry.View) bool { return len(v.Providers) == n+1 })
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
+	f.Await("one more", func(v registry.Snapshot) bool { return len(v.Providers) == n+1 })
 	s.Logf("one more of %d was seen after %v", n, time.Since(begin))
 }
 
 func stopped(s scene) {
 	p := s.open()
-	f, g := p.Follow(registry.Service{Interface: user}), p.Follow(registry.Service{Interface: user})
+	f, g := p.NewSubscriber(registry.Service{Interface: user}), p.NewSubscriber(registry.Service{Interface: user})
 	f.Await("nothing", registrytest.Empty)
 	f.Stop()
-	p.Publish(registrytest.Provider(s, user, "10.0.0.1:1"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.1:1"))
 	g.Await("the provider", registrytest.At("10.0.0.1:1"))
-	f.Silent("after it has stopped", registrytest.Any)
+	f.Never("after it has stopped", registrytest.Any)
 	g.Stop()
 	// It begins again with a watch that is still there.
-	h := p.Follow(registry.Service{Interface: user})
+	h := p.NewSubscriber(registry.Service{Interface: user})
 	h.Await("the provider", registrytest.At("10.0.0.1:1"))
-	p.Publish(registrytest.Provider(s, user, "10.0.0.2:1"))
+	p.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))
 	h.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
 func closed(s scene) {
 	p := s.open()
 	u := registrytest.Provider(s, user, "10.0.0.1:1")
-	p.Publish(u)
+	p.MustRegister(u)
 	p.Close(s.Context())
 	s.judge.children(s.providers(user), 0)
 	if err := p.Register(s.Context(), u); !errors.Is(err, zookeeper.ErrClosed) {

@@ -19,8 +19,8 @@ const (
 	mostSent = 512 << 10
 	mostRead = 64 << 20
 
-	// farewell is how long a server may take to end a session.
-	farewell = time.Second
+	// closeTimeout is how long a server may take to end a session.
+	closeTimeout = time.Second
 
 	// A connection, and its greeting, may take a third of the session.
 	patienceLeast = time.Second
@@ -46,7 +46,7 @@ type session struct {
 // server remembers the last change it saw, which one that was restored does not.
 type client struct {
 	conn  *zk.Conn
-	route *route
+	route *hostProvider
 	stop  context.CancelFunc // of dialling
 	gone  chan struct{}      // closed: the library's goroutines have ended
 	known bool               // the server was told who asks; owned by the loop
@@ -63,7 +63,7 @@ func (p printer) Printf(format string, values ...any) {
 func (r *Registry) open() {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &client{stop: stop, gone: make(chan struct{})}
-	c.route = &route{
+	c.route = &hostProvider{
 		tls:      r.options.TLS,
 		patience: min(max(r.options.SessionTimeout/3, patienceLeast), patienceMost),
 		failed:   func(err error) { r.mailbox.post(func() { r.complain(err) }) },
@@ -96,14 +96,14 @@ func (c *client) end(hurry <-chan struct{}) {
 		defer close(told)
 		c.conn.Close()
 	}()
-	patience := time.NewTimer(farewell)
+	patience := time.NewTimer(closeTimeout)
 	defer patience.Stop()
 	select {
 	case <-told:
 	case <-hurry:
 	case <-patience.C:
 	}
-	c.route.cut()
+	c.route.closeConn()
 	<-told
 	<-c.gone
 }
@@ -114,12 +114,12 @@ func (r *Registry) replace() {
 	old := r.session.client
 	r.session.end()
 	r.open()
-	r.farewells.Go(func() { old.end(r.closing) })
+	r.closingClients.Go(func() { old.end(r.closing) })
 }
 
 // complain notes why there is no connection.
 func (r *Registry) complain(err error) {
-	r.standing.Change(func(s *registry.State) { s.LastError = err.Error() })
+	r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
 	level := slog.LevelDebug
 	if !r.session.complained && !r.session.ready {
 		r.session.complained = true
@@ -133,9 +133,9 @@ func (r *Registry) event(c *client, e zk.Event) {
 	switch {
 	case c != r.session.client:
 	case e.Type == zk.EventSession && e.State == zk.StateHasSession:
-		r.enter()
+		r.onConnected()
 	case e.Type == zk.EventSession && e.State == zk.StateDisconnected:
-		r.leave(e.Server)
+		r.onDisconnected(e.Server)
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
 		r.session.end()
 		r.log.Warn("the session with ZooKeeper has expired", "server", e.Server)
@@ -145,9 +145,9 @@ func (r *Registry) event(c *client, e zk.Event) {
 	}
 }
 
-// enter takes a session, a new one or the one it was. The first thing said is who asks;
+// onConnected takes a session, a new one or the one it was. The first thing said is who asks;
 // the library says it again by itself when it connects again.
-func (r *Registry) enter() {
+func (r *Registry) onConnected() {
 	c := r.session.client
 	if id := c.conn.SessionID(); id != 0 && id != r.session.id {
 		r.session.end()
@@ -159,7 +159,7 @@ func (r *Registry) enter() {
 		return
 	}
 	credentials := []byte(r.options.Username + ":" + r.options.Password)
-	r.farewells.Go(func() {
+	r.closingClients.Go(func() {
 		err := c.conn.AddAuth("digest", credentials)
 		r.mailbox.post(func() {
 			switch {
@@ -171,7 +171,7 @@ func (r *Registry) enter() {
 				}
 			case !isLost(err):
 				r.complain(fmt.Errorf("the username: %w", err))
-				c.route.cut() // and again
+				c.route.closeConn() // and again
 			}
 		})
 	})
@@ -185,7 +185,7 @@ func (r *Registry) begin() {
 	s.ready, s.fresh, s.complained = true, false, false
 	name := fmt.Sprintf("%#x", uint64(s.id))
 	r.log.Info("connected with ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
-	r.standing.Change(func(state *registry.State) {
+	r.standing.Update(func(state *registry.State) {
 		state.Connected, state.Since, state.Session = true, time.Now(), name
 		if fresh {
 			state.Sessions++
@@ -196,7 +196,7 @@ func (r *Registry) begin() {
 	} else {
 		// The library sets its watches again (link). All is read as well, and compared a
 		// moment later: then nothing depends on that.
-		r.after(jitter(sweepAfter), r.sweep)
+		r.afterFunc(jitter(sweepAfter), r.resync)
 	}
 	for _, n := range r.nodes {
 		n.dirty = true
@@ -206,7 +206,7 @@ func (r *Registry) begin() {
 		if fresh {
 			e.doubt()
 		}
-		r.attend(e)
+		r.startReconcile(e)
 	}
 	for q := range r.inquiries {
 		r.ask(q)
@@ -225,20 +225,20 @@ func (s *session) end() {
 	s.id = 0
 }
 
-// leave stops requests until there is a connection again.
-func (r *Registry) leave(server string) {
+// onDisconnected stops requests until there is a connection again.
+func (r *Registry) onDisconnected(server string) {
 	s := &r.session
 	if !s.ready {
 		return
 	}
 	s.ready = false
 	r.log.Warn("the connection with ZooKeeper is lost", "server", server)
-	r.standing.Change(func(state *registry.State) {
+	r.standing.Update(func(state *registry.State) {
 		state.Connected, state.Since = false, time.Now()
 		state.LastError = "the connection with " + server + " was lost"
 	})
 	c, epoch := s.client, s.epoch
-	r.after(r.options.SessionTimeout, func() {
+	r.afterFunc(r.options.SessionTimeout, func() {
 		if s.client == c && s.epoch == epoch && !s.ready {
 			r.replace()
 		}

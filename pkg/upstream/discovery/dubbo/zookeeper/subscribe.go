@@ -19,8 +19,8 @@ type service struct {
 }
 
 // Subscribe follows a service: see registry.Registry. stop must not be called by notify.
-func (r *Registry) Subscribe(s registry.Service, notify func(registry.View)) (stop func()) {
-	sub := &subscription{Delivery: registry.NewDelivery(notify), service: s}
+func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
+	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
 	r.keep(sub)
 	r.mailbox.post(func() { r.follow(sub) })
 	return func() {
@@ -81,8 +81,8 @@ func (s *service) own() []*node {
 	return nodes
 }
 
-// stain has the views of an interface made again.
-func (r *Registry) stain(name string) {
+// markStale has the views of an interface made again.
+func (r *Registry) markStale(name string) {
 	if s := r.services[name]; s != nil {
 		r.stale[s] = struct{}{}
 	}
@@ -140,7 +140,7 @@ func (r *Registry) refresh(s *service) {
 	for sub := range s.subscriptions {
 		if v, marks := r.view(s, sub.service); sub.marks == nil || !slices.Equal(sub.marks, marks) {
 			sub.marks = marks
-			sub.Offer(v)
+			sub.Notify(v)
 		}
 	}
 }
@@ -154,7 +154,7 @@ func (s *service) applications() []string {
 }
 
 // view returns all that is known of a service, and marks that differ when it does.
-func (r *Registry) view(s *service, asked registry.Service) (v registry.View, marks []string) {
+func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
 	marks = []string{} // not nil: there was a view
 	accept := func(n *node) (accepted []registry.URL) {
 		for i, u := range n.known.urls {
@@ -208,7 +208,7 @@ func accepts(asked registry.Service, u registry.URL) bool {
 
 // subscription is one who is told of a service.
 type subscription struct {
-	*registry.Delivery
+	*registry.Notifier
 
 	service registry.Service
 	marks   []string // of the last view; nil: none; owned by the loop

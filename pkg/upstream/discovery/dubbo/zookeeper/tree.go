@@ -145,7 +145,7 @@ func (r *Registry) attendNode(n *node) {
 // attendNodeAfter has it read after a while.
 func (r *Registry) attendNodeAfter(n *node, d time.Duration) {
 	n.waiting = true
-	r.after(d, func() {
+	r.afterFunc(d, func() {
 		n.waiting = false
 		r.attendNode(n)
 	})
@@ -204,7 +204,7 @@ func (r *Registry) failRead(n *node, err error) {
 			r.log.Warn("ZooKeeper does not let a node be read", "node", n.path, "error", err)
 		}
 		n.denied = err
-		r.standing.Change(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
+		r.standing.Update(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
 		for s := range n.users {
 			r.stale[s] = struct{}{}
 		}
@@ -212,8 +212,8 @@ func (r *Registry) failRead(n *node, err error) {
 	r.attendNodeAfter(n, backoff(n.failures))
 }
 
-// sweep compares all that is wanted with what is there, when there is time.
-func (r *Registry) sweep() {
+// resync compares all that is wanted with what is there, when there is time.
+func (r *Registry) resync() {
 	if len(r.sweeping) > 0 {
 		return // it is at it
 	}
@@ -228,7 +228,7 @@ func (r *Registry) sweep() {
 	for _, e := range r.entries {
 		r.sweeping = append(r.sweeping, func() {
 			e.doubt()
-			r.attend(e)
+			r.startReconcile(e)
 		})
 	}
 }
