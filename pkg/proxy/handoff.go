@@ -38,7 +38,7 @@ func (h *virtualListeners) publish(listeners map[string]*liveListener) {
 	h.table.Store(&table)
 }
 
-// find is a network.Destinations: the listener of the very address, else that of all
+// find is a network.ListenerLookup: the listener of the very address, else that of all
 // addresses of its family, else that of all of the other, since a socket of all
 // addresses is of both families.
 func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {

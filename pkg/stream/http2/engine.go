@@ -184,7 +184,7 @@ func (b *batch) reclaimBorrowed() {
 const maxReadPerFlush = 256 << 10
 
 // maxPendingWrites is how much may wait for a peer, in bytes, before it is not read from
-// any more. Content stops at network.HighWater, which is less: two neighbours of which
+// any more. Content stops at network.HighWatermark, which is less: two neighbours of which
 // neither reads before the other has would wait for ever
 // (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
 const maxPendingWrites = 4 * network.HighWatermark

@@ -82,7 +82,7 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 // attachments are those of an answer, by its view.
 type attachments xprotocol.FrameView
 
-// LoadFields is protocol.FieldSource's. Of attachments that cannot be read it adds
+// LoadFields is protocol.FieldLoader's. Of attachments that cannot be read it adds
 // those before.
 func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder

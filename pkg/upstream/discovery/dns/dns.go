@@ -76,7 +76,7 @@ type Options struct {
 	Count func(Outcome)
 }
 
-// Discovery resolves the names of clusters. It is an upstream.Resolving.
+// Discovery resolves the names of clusters. It is an upstream.DNSDiscovery.
 //
 // Each name has a goroutine that resolves it, shared by all hosts of all clusters
 // that want it resolved in the same way; each cluster has one that gathers what
@@ -355,7 +355,7 @@ func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	return hosts
 }
 
-// Names is upstream.Resolving's.
+// Names is upstream.DNSDiscovery's.
 func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	var all []upstream.NameStatus
 	seen := make(map[string]struct{})

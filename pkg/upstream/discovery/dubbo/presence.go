@@ -19,7 +19,7 @@ import (
 //	Publish, Unpublish ──▶ announce ──▶ members ──▶ the entry of the presence
 //	                                                  │ its matter: announcement
 //	                                                  ▼
-//	                                      registry.Announce, or Retract of the last
+//	                                      registry.RegisterInstance, or Retract of the last
 
 // parameterRegisterMode is Dubbo's name of how a provider is registered.
 const parameterRegisterMode = "register-mode"

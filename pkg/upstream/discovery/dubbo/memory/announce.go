@@ -19,7 +19,7 @@ type instance struct {
 	lost bool // whoever announced it has gone without taking it back
 }
 
-// RegisterInstance is registry.Announcer's. Metadata and mapping come and go with the instance.
+// RegisterInstance is registry.InstanceRegistry's. Metadata and mapping come and go with the instance.
 func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := a.Check(); err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegi
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&a.Instance), string(text), a) })
 }
 
-// UnregisterInstance is registry.Announcer's.
+// UnregisterInstance is registry.InstanceRegistry's.
 func (s *session) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&i), "", nil) })
 }

@@ -67,7 +67,7 @@ type configSums struct {
 // metadata returns what the instance is registered with.
 func (a *instanceState) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
 
-// RegisterInstance makes an instance known: see registry.Announcer. One that cannot be in Nacos is
+// RegisterInstance makes an instance known: see registry.InstanceRegistry. One that cannot be in Nacos is
 // refused, and no wish. An interface that cannot be a name there has no mapping, which is
 // told by an UnlistedError.
 func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
@@ -115,7 +115,7 @@ func unlisted(a *registry.InstanceRegistration) error {
 	return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: names, Err: errNoName}
 }
 
-// UnregisterInstance takes back what Announce said: see registry.Announcer.
+// UnregisterInstance takes back what Announce said: see registry.InstanceRegistry.
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	r.mu.Lock()
 	e := r.entries[keyOf(&i)]

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// announcements are the promises of registry.Announcer.
+// announcements are the promises of registry.InstanceRegistry.
 func announcements() []contractTest {
 	return []contractTest{
 		{"an instance is found by its interfaces, with what it provides", instanceFound},

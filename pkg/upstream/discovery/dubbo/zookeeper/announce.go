@@ -46,7 +46,7 @@ type announced struct {
 	doubted bool            // mapped counts no longer
 }
 
-// RegisterInstance makes an instance known: see registry.Announcer. One that cannot be a node is
+// RegisterInstance makes an instance known: see registry.InstanceRegistry. One that cannot be a node is
 // refused, and no wish.
 func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := checkAnnouncement(a); err != nil {
@@ -55,7 +55,7 @@ func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceReg
 	return r.await(ctx, a.Instance.Application, func(answer chan error) { r.announce(a, answer) })
 }
 
-// UnregisterInstance takes back what Announce said: see registry.Announcer.
+// UnregisterInstance takes back what Announce said: see registry.InstanceRegistry.
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return r.await(ctx, i.Application, func(answer chan error) {
 		path := r.layout.instance(&i)
