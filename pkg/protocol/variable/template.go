@@ -2,13 +2,14 @@ package variable
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Unavailable stands in a template's text for a value that the exchange lacks.
+// Unavailable replaces a value that the exchange lacks in the text of a template.
 const Unavailable = "-"
 
 // Template is text with variables in it. It is immutable.
@@ -16,16 +17,16 @@ type Template struct {
 	parts []part
 }
 
-// part is a literal followed by a variable; the last part may lack the latter.
+// part is a literal followed by a variable; the last part may have no variable.
 type part struct {
 	literal     string
-	literalJSON string // the same between the quotes of a JSON string
+	literalJSON string // literal as it appears between the quotes of a JSON string
 	variable    Variable
 }
 
-// Compile reads a template: %name% is the variable called name, %% is a percent
-// sign, the rest stands for itself. An error says at which byte, counted from 1,
-// it lies, and names the nearest known variable.
+// Compile parses a template: %name% is the variable called name, %% is a percent sign, and all
+// other text is literal. An error gives the position of the byte, counted from 1, and names the
+// nearest known variable.
 func Compile(format string) (*Template, error) {
 	t := &Template{}
 	var literal strings.Builder
@@ -61,12 +62,12 @@ func Compile(format string) (*Template, error) {
 func (t *Template) add(literal string, v Variable) {
 	json := string(appendEscaped(nil, literal))
 	if json == literal {
-		json = literal // one copy of the common case
+		json = literal // share one copy in the common case
 	}
 	t.parts = append(t.parts, part{literal, json, v})
 }
 
-// UnknownError says that no variable is called Name.
+// UnknownError reports that no variable is called Name.
 type UnknownError struct{ Name string }
 
 func (e *UnknownError) Error() string {
@@ -87,8 +88,7 @@ func (t *Template) Constant() (string, bool) {
 	return "", false
 }
 
-// Single returns the variable that is the whole template, and whether there is
-// one.
+// Single returns the variable if the template consists of one variable only, and whether it does.
 func (t *Template) Single() (Variable, bool) {
 	if len(t.parts) == 1 && t.parts[0].literal == "" {
 		return t.parts[0].variable, true
@@ -96,11 +96,11 @@ func (t *Template) Single() (Variable, bool) {
 	return Variable{}, false
 }
 
-// Append appends the text for x and allocates nothing but what dst lacks.
+// Append appends the text for x. It allocates only to grow dst or to escape control characters.
 //
-// A value that x lacks is written as Unavailable. Control characters of values
-// (not of the template) are written as \x0a, so that a line of a log stays one
-// line and a field of a header one field, whatever the caller sent.
+// A value that x lacks is written as Unavailable. Control characters of values (not of the
+// template) are written as \x0a, so that a client cannot add lines to a log or headers to a
+// message.
 func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 	for i := range t.parts {
 		p := &t.parts[i]
@@ -119,10 +119,10 @@ func (t *Template) Append(dst []byte, x *protocol.Exchange) []byte {
 	return dst
 }
 
-// Text returns what Append appends, as a string, and false if the template is a
-// single variable that x lacks. The string is a view of the exchange, and nothing
-// is allocated, if the template is constant or a single variable whose value is
-// text without control characters.
+// Text returns what Append appends, as a string, and false if the template is a single variable
+// that x lacks. If the template is constant, or a single variable whose value is text without
+// control characters, the string is a view of the template or the exchange, and nothing is
+// allocated.
 func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	if text, ok := t.Constant(); ok {
 		return text, true
@@ -141,10 +141,10 @@ func (t *Template) Text(x *protocol.Exchange) (string, bool) {
 	return text, true
 }
 
-// AppendJSON appends the text for x as a JSON value (RFC 8259) and allocates
-// nothing but what dst lacks. The value is a string, quotes included, with two
-// exceptions: a template that is a single variable becomes a number if that is
-// what the variable is, and null if x lacks it. Bytes that are not UTF-8 become
+// AppendJSON appends the text for x as a JSON value (RFC 8259). It allocates only to grow dst, or to
+// escape a name of a certificate. The
+// value is a string, quotes included, with two exceptions: a template that is a single variable
+// becomes a number if the variable is one, and null if x lacks it. Bytes that are not UTF-8 become
 // U+FFFD.
 func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 	if v, ok := t.Single(); ok {
@@ -156,11 +156,13 @@ func (t *Template) AppendJSON(dst []byte, x *protocol.Exchange) []byte {
 		dst = append(dst, p.literalJSON...)
 		switch v := p.variable; {
 		case v.of == nil:
-		case v.of.text == nil: // numbers and times need no escapes
+		case v.of.text == nil:
+			start := len(dst)
 			var ok bool
 			if dst, ok = v.of.write(dst, x); !ok {
 				dst = append(dst, Unavailable...)
 			}
+			dst = escapeFrom(dst, start)
 		default:
 			text, ok := v.of.text(x, v.arg)
 			if !ok {
@@ -191,14 +193,25 @@ func (v Variable) appendJSON(dst []byte, x *protocol.Exchange) []byte {
 		return append(dst[:start], "null"...)
 	}
 	if !v.of.number {
-		dst = append(dst, '"')
+		dst = append(escapeFrom(dst, start+len(`"`)), '"')
 	}
 	return dst
 }
 
+// escapeFrom returns dst with what follows start as appendEscaped writes it. It allocates only if
+// something needs an escape, as a name in a certificate may: numbers, times and addresses do not.
+func escapeFrom(dst []byte, start int) []byte {
+	if !slices.ContainsFunc(dst[start:], func(c byte) bool {
+		return c >= utf8.RuneSelf || isControl(c) || c == '"' || c == '\\'
+	}) {
+		return dst
+	}
+	return appendEscaped(dst[:start], string(dst[start:]))
+}
+
 const hexDigits = "0123456789abcdef"
 
-// appendEscaped appends s as it stands between the quotes of a JSON string.
+// appendEscaped appends s as it appears between the quotes of a JSON string.
 func appendEscaped(dst []byte, s string) []byte {
 	clean := 0 // s[clean:i] needs no escape and is not yet appended
 	for i := 0; i < len(s); {
@@ -226,8 +239,8 @@ func appendEscaped(dst []byte, s string) []byte {
 	return append(dst, s[clean:]...)
 }
 
-// visible returns value with its control characters written as \x0a. It
-// allocates: only a hostile or broken caller gets here.
+// visible returns value with its control characters written as \x0a. It allocates: only a hostile
+// or broken client causes the call.
 func visible(value []byte) []byte {
 	out := make([]byte, 0, len(value)+16)
 	for _, c := range value {

@@ -6,10 +6,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// tlsSide is the TLS of one side of an exchange; nil: plaintext.
+// tlsSide returns the TLS of one side of an exchange, or nil for plaintext.
 type tlsSide func(*protocol.Exchange) *protocol.TLS
 
-// callers is that of the caller's connection.
+// callers returns the TLS of the downstream connection.
 func callers(x *protocol.Exchange) *protocol.TLS {
 	if x.Meta.Conn == nil {
 		return nil
@@ -17,7 +17,7 @@ func callers(x *protocol.Exchange) *protocol.TLS {
 	return x.Meta.Conn.TLS
 }
 
-// hosts is that of the connection to the host that was tried last.
+// hosts returns the TLS of the last attempt's connection.
 func hosts(x *protocol.Exchange) *protocol.TLS {
 	if n := len(x.Record.Attempts); n > 0 {
 		return x.Record.Attempts[n-1].TLS
@@ -25,7 +25,7 @@ func hosts(x *protocol.Exchange) *protocol.TLS {
 	return nil
 }
 
-// stateVar makes a variable of what is known of a side's TLS.
+// stateVar makes a variable of a property of a side's TLS.
 func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Exchange, string) (string, bool) {
 	return func(x *protocol.Exchange, _ string) (string, bool) {
 		t := w(x)
@@ -36,7 +36,7 @@ func (w tlsSide) stateVar(value func(*protocol.TLS) string) func(*protocol.Excha
 	}
 }
 
-// certificateVar makes a variable of a side's certificate.
+// certificateVar makes a variable of a property of a side's peer certificate.
 func (w tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*protocol.Exchange, string) (string, bool) {
 	return w.stateVar(func(t *protocol.TLS) string {
 		if t.Peer == nil {
@@ -46,7 +46,7 @@ func (w tlsSide) certificateVar(value func(*protocol.Certificate) string) func(*
 	})
 }
 
-// sanVar makes a variable of names in a side's certificate, with commas between them.
+// sanVar makes a variable of the names in a side's peer certificate, separated by commas.
 func (w tlsSide) sanVar(of func(*protocol.Certificate) []string) func([]byte, *protocol.Exchange) ([]byte, bool) {
 	return func(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 		t := w(x)

@@ -1,6 +1,6 @@
-// Package variable owns the named values of an exchange, and the %name%
-// templates that access logs, header mutations and route conditions use them
-// in. It is pure: everything, time included, comes from the exchange.
+// Package variable owns the named values of an exchange, and the %name% templates in which access
+// logs, header mutations and route conditions use them. It is pure: every value, time included,
+// comes from the exchange.
 package variable
 
 import (
@@ -10,36 +10,35 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Variable is a value that every exchange has, or lacks, under one name. Get
-// one from Lookup; the zero Variable is not valid. Variables are immutable and
-// may be used from any goroutine, each on an exchange of its own.
+// Variable is a named value that an exchange has or lacks. Get one from Lookup; the zero Variable
+// is not valid. Variables are immutable and may be used from any goroutine, each on an exchange of
+// its own.
 type Variable struct {
 	of  *definition
-	arg string // what a name like request_header_NAME names
+	arg string // the NAME in a name like request_header_NAME
 }
 
 // definition is one row of the table. Either text or write is set.
 type definition struct {
-	name string // a family's ends in "_" and is followed by its argument
+	name string // a family's name ends in "_", and its argument follows
 	doc  string
 
 	// text returns a view of the exchange, and false if it has no such value.
 	text func(x *protocol.Exchange, arg string) (string, bool)
-	// write appends what is not text in the exchange, or reports false.
+	// write appends a value that is not text in the exchange, or returns false if there is none.
 	write func(dst []byte, x *protocol.Exchange) ([]byte, bool)
-	// field returns the name of the request's field of which text is the first value, and
-	// false if text is not the value of a field. nil: text never is.
+	// field returns the name of the request header of which text is the first value, and false if
+	// text is not the value of a header. nil: text never is.
 	field func(x *protocol.Exchange, arg string) (name string, ok bool)
-	// number: what write appends is a JSON number.
+	// number: write appends a JSON number.
 	number bool
 }
 
 func (d *definition) family() bool { return strings.HasSuffix(d.name, "_") }
 
-// Lookup returns the variable called name, and whether there is one. Names are
-// case-sensitive but for the fields and cookies that they end in. The names that
-// MOSN gives to one protocol (Http1_request_uri, Http2_cookie_NAME) mean the
-// same value without their prefix.
+// Lookup returns the variable called name, and whether there is one. Names are case-sensitive,
+// except for the header names in which they end. MOSN's names for one protocol (Http1_request_uri,
+// Http2_cookie_NAME) mean the same value as without their prefix.
 func Lookup(name string) (Variable, bool) {
 	for _, version := range []string{"Http1_", "Http2_"} {
 		rest, ok := strings.CutPrefix(name, version)
@@ -61,8 +60,8 @@ func Lookup(name string) (Variable, bool) {
 	return Variable{}, false
 }
 
-// Names yields every variable's name and what it means, in one order, for
-// documentation. A family's name ends in NAME.
+// Names yields the name and the description of every variable in a fixed order, for documentation.
+// A family's name ends in NAME.
 func Names() iter.Seq2[string, string] {
 	return func(yield func(name, doc string) bool) {
 		for i := range definitions {
@@ -80,9 +79,8 @@ func Names() iter.Seq2[string, string] {
 // Name returns the variable's name as documented, its argument included.
 func (v Variable) Name() string { return v.of.name + v.arg }
 
-// Text returns the value of v, raw, and whether x has one. A value that is text
-// in the exchange is a view of it, valid as long as x; numbers and times are
-// formatted into a new string.
+// Text returns the raw value of v, and whether x has one. A value that is text in the exchange is a
+// view of it, valid as long as x; numbers and times are formatted into a new string.
 func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 	if v.of.text != nil {
 		return v.of.text(x, v.arg)
@@ -91,9 +89,9 @@ func (v Variable) Text(x *protocol.Exchange) (string, bool) {
 	return string(b), ok
 }
 
-// Field returns the name of the request's field whose first value Text returns, and false
-// if the value of v does not come from a field that can repeat. A condition on v must look
-// at each value of that field.
+// Field returns the name of the request header whose first value Text returns, and false if the
+// value of v does not come from a header that can repeat. A condition on v must evaluate each value
+// of that header.
 func (v Variable) Field(x *protocol.Exchange) (name string, ok bool) {
 	if v.of.field == nil {
 		return "", false
@@ -101,8 +99,8 @@ func (v Variable) Field(x *protocol.Exchange) (name string, ok bool) {
 	return v.of.field(x, v.arg)
 }
 
-// Append appends the value of v, raw, and reports whether x has one; if it has
-// none, dst is returned as it was.
+// Append appends the raw value of v, and reports whether x has one. If x has none, Append returns
+// dst unchanged.
 func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	if v.of.text == nil {
 		return v.of.write(dst, x)
@@ -111,13 +109,13 @@ func (v Variable) Append(dst []byte, x *protocol.Exchange) ([]byte, bool) {
 	return append(dst, text...), ok
 }
 
-// Nearest returns the known name that is most like name, "" if none is much
-// like it. It is for error messages.
+// Nearest returns the known name that is most similar to name, or "" if none is similar enough. It
+// is for error messages.
 func Nearest(name string) string {
 	best, least := "", len(name)
 	for i := range definitions {
 		known, typed, shown := definitions[i].name, name, definitions[i].name
-		if definitions[i].family() { // what follows the family's name is free
+		if definitions[i].family() { // the argument after the family's name may be any text
 			typed = name[:min(len(name), len(known))]
 			shown += "NAME"
 		}
@@ -128,7 +126,7 @@ func Nearest(name string) string {
 	return best
 }
 
-// distance is the number of bytes to insert, delete or replace to make b of a.
+// distance returns the number of bytes to insert, delete or replace to make b of a.
 func distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

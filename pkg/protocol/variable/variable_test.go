@@ -12,13 +12,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// place is a configured thing by its name.
+// place is a protocol.Named.
 type place string
 
 func (p place) Name() string               { return string(p) }
 func (p place) Observe(*protocol.Exchange) {}
 
-// finished returns an exchange that has been through everything.
+// finished returns an exchange with all values set.
 func finished() *protocol.Exchange {
 	start := time.Date(2026, 11, 21, 4, 5, 6, 7_000_000, time.UTC)
 	x := &protocol.Exchange{}
@@ -58,7 +58,7 @@ func finished() *protocol.Exchange {
 	return x
 }
 
-// finishedCall returns a one-way RPC request that was answered all the same.
+// finishedCall returns a one-way RPC request that got a response nevertheless.
 func finishedCall() *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Request.Header.Add("service", "com.shop.Items")
@@ -260,7 +260,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 	}
 }
 
-// What an exchange always has, if only as 0.
+// The variables that an empty exchange has, with the value 0.
 var always = map[string]bool{"attempts": true, "bytes_sent": true, "bytes_received": true, "request_length": true}
 
 func TestAnEmptyExchangeLacksItsValues(t *testing.T) {
@@ -295,7 +295,7 @@ func TestNamesAreUniqueAndDocumented(t *testing.T) {
 		}
 	}
 	for range Names() {
-		break // an early end is allowed
+		break // the iterator supports an early break
 	}
 }
 
@@ -320,9 +320,11 @@ func TestTemplateText(t *testing.T) {
 		{"only what is lacking", "%request_header_none%", "-"},
 		{"controls of a value", "<%request_header_evil%>", `<a\x0d\x0aX: y\x00\x09\x7f>`},
 		{"controls of a single value", "%request_header_evil%", `a\x0d\x0aX: y\x00\x09\x7f`},
+		{"controls of a name in a certificate", "%upstream_peer_dns_san%", `a\x0ab,c`},
 		{"a single number", "%response_code%", "504"},
 	}
 	x := finished()
+	x.Record.Attempts[1].TLS.Peer.DNSSANs = []string{"a\nb", "c"} // an IA5String may hold any ASCII
 	x.Request.Header.Add("evil", "a\r\nX: y\x00\t\x7f")
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
@@ -355,9 +357,12 @@ func TestTemplateJSON(t *testing.T) {
 		{"an empty template", "", `""`},
 		{"a hostile value", "%request_header_evil%", `"\"}\u000d\u000a\\\u0000é\ufffd\ufffdz\u007f"`},
 		{"a hostile value in text", "v=%request_header_evil%", `"v=\"}\u000d\u000a\\\u0000é\ufffd\ufffdz\u007f"`},
+		{"a hostile name in a certificate", "%downstream_peer_dns_san%", `"a\"\u000a"`},
+		{"a hostile name in text", "san=%downstream_peer_dns_san%", `"san=a\"\u000a"`},
 		{"a real replacement character", "%request_header_fffd%", "\"\ufffd\""},
 	}
 	x := finished()
+	x.Meta.Conn.TLS.Peer.DNSSANs = []string{"a\"\n"}
 	x.Record.UpstreamFirstByte = time.Time{}
 	x.Record.Attempts = nil
 	x.Request.Header.Add("evil", "\"}\r\n\\\x00é\xff\xc3z\x7f")
