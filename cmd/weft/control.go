@@ -27,7 +27,7 @@ func (p *process) newControl(file *config.Snapshot) (*control, error) {
 		ApplyRoutes:   p.server.ApplyRoutes,
 		Kinds:         resource.Kinds{Filters: streamFilters(), Gates: gates()},
 		Clusters:      p.server.Clusters().Demand(),
-		Tables:        p.server.TableDemand(),
+		Tables:        p.server.OnDemandRoutes(),
 		Loads:         p.server.Clusters().Loads,
 		Metrics:       p.metrics,
 		Log:           p.log,

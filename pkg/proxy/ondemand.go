@@ -66,7 +66,7 @@ func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 type OnDemandRoutes struct{ tables *tablesOnDemand }
 
 // OnDemandRoutes returns the demand for the server's route tables.
-func (s *Server) TableDemand() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
+func (s *Server) OnDemandRoutes() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
 
 // Requested receives when Take may have something. It is one receiver's.
 func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Asked() }

@@ -35,7 +35,7 @@ func TestTheFirstRequestsWaitForATableThatIsAsleep(t *testing.T) {
 			}
 		})
 	}
-	d := r.server.TableDemand()
+	d := r.server.OnDemandRoutes()
 	<-d.Requested()
 	if got := d.TakeRequested(); !slices.Equal(got, []string{"table"}) {
 		t.Errorf("asked for %v, want table", got)
@@ -85,7 +85,7 @@ func TestWhoHasGoneDoesNotWaitForATable(t *testing.T) {
 	r.apply(leave(setup{routes: direct("never")}.snapshot(t), time.Hour, true))
 	c := dialCaller(t, r.address("front"))
 	c.send(get("/"))
-	<-r.server.TableDemand().Requested()
+	<-r.server.OnDemandRoutes().Requested()
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +103,7 @@ func TestAListenerThatIsGivenAnotherTableServesWhoWaitedForTheFirst(t *testing.T
 			t.Errorf("answer %d %q, want other", got.StatusCode, got.body)
 		}
 	})
-	<-r.server.TableDemand().Requested()
+	<-r.server.OnDemandRoutes().Requested()
 	r.apply(setup{routes: direct("other")}.snapshot(t))
 	asking.Wait()
 	if n := len(r.server.onDemand.items); n != 0 {

@@ -1,6 +1,6 @@
-// Package stream owns the contract of the stream engines: what turns the bytes
-// of a connection into exchanges (server side) and exchanges into bytes (client
-// side). Each engine is a folder below it and one line in cmd/weft/registry.go.
+// Package stream defines the interfaces of the stream engines, which turn the bytes of a connection
+// into exchanges (server side) and exchanges into bytes (client side). Each engine is a directory
+// below this one and one line in cmd/weft/registry.go.
 package stream
 
 import (
@@ -17,27 +17,27 @@ import (
 type Protocol struct {
 	Name config.Protocol
 
-	// Match says whether a connection that begins with b speaks the protocol, for
-	// listeners that carry several.
+	// Match reports whether a connection that begins with b speaks the protocol, for listeners that
+	// serve several.
 	Match func(b []byte) xprotocol.MatchResult
 
 	// NewServer returns the engine's downstream side.
 	NewServer func(ServerOptions) Server
 
-	// NewUpstreamConn makes a freshly dialled connection an upstream connection of
-	// the protocol. It starts no goroutine that outlives the connection.
+	// NewUpstreamConn makes an upstream connection of the protocol from a newly dialed connection.
+	// It starts no goroutine that outlives the connection.
 	NewUpstreamConn func(conn *network.Conn, o UpstreamConnOptions) UpstreamConn
 
-	// Multiplexed: a Client carries many exchanges at once.
+	// Multiplexed: an UpstreamConn carries many exchanges concurrently.
 	Multiplexed bool
 }
 
-// Server is the downstream side of an engine: it reads exchanges from
-// connections, lets a service answer them and writes the answers. It ends a
-// connection after the exchange it is in once network.Conn.Draining says so.
+// Server is the downstream side of an engine: it reads exchanges from connections, passes them to a
+// service and writes the responses. Once network.Conn.Draining returns true, it closes the
+// connection after the current exchange.
 type Server = network.Handler
 
-// ServerOptions is what a server needs. Immutable.
+// ServerOptions are the options of a server. Immutable.
 type ServerOptions struct {
 	Listener    string // for NewConnMeta
 	Service     protocol.Service
@@ -46,104 +46,100 @@ type ServerOptions struct {
 	RPC         config.RPCOptions
 	IdleTimeout time.Duration // of a connection without an exchange; 0: none
 
-	// H2C takes over the connections of callers of HTTP/1.1 that ask for HTTP/2
-	// (Upgrade: h2c); nil: nobody does, and such a request is served as it is.
+	// H2C takes over the connections of HTTP/1.1 clients that ask for HTTP/2 (Upgrade: h2c); nil:
+	// such a request is served as HTTP/1.1.
 	H2C Upgrader
 
-	// Observe is told once of each exchange that Service was given, and of what was
-	// no request, after the last byte of its answer was written, or could not be. It
-	// keeps nothing of x. May be nil.
+	// Observe is called once for each exchange that Service received, and for each input that was
+	// not a request, after the last byte of its response was written or the write failed. It keeps
+	// no part of x. May be nil.
 	Observe func(x *protocol.Exchange)
-	// NewBatchObserver returns what does as Observe, for one goroutine of an engine that ends
-	// many exchanges at once. Nil if Observe is.
+	// NewBatchObserver returns an observer that does the work of Observe for one goroutine of an
+	// engine that ends many exchanges together. Nil if Observe is nil.
 	NewBatchObserver func() BatchObserver
 
 	Log *slog.Logger
 }
 
-// BatchObserver accounts for exchanges that one goroutine ends. Those that went one way and
-// ended alike it may account for together.
+// BatchObserver accounts for exchanges that one goroutine ends. It may account for exchanges with
+// the same route and result together.
 type BatchObserver interface {
-	// Enter ties an exchange that the engine does not start, because its client has left,
-	// to the current configuration, which Observe releases. It reports whether Observe
-	// needs the request's fields: otherwise the engine need not read them.
+	// Enter binds an exchange that the engine does not start, because its client has disconnected,
+	// to the current configuration, which Observe releases. It reports whether Observe needs the
+	// request's fields; otherwise the engine need not read them.
 	Enter(x *protocol.Exchange) (readsRequest bool)
-	// Observe is ServerOptions.Observe.
+	// Observe does what ServerOptions.Observe does.
 	Observe(x *protocol.Exchange)
-	// Flush accounts for what Observe was told and has not been accounted for: to be
-	// called before the answers of those exchanges leave.
+	// Flush accounts for the observed exchanges that are not yet accounted for. The engine calls it
+	// before it sends the responses of those exchanges.
 	Flush()
 }
 
-// Upgrader is a Server that goes on with a connection on which a caller has asked for
-// its protocol, in the middle of another one (RFC 9110 7.8).
+// Upgrader is a Server that takes over a connection on which a client asked for its protocol within
+// another one (RFC 9110 7.8).
 type Upgrader interface {
-	// Upgrade returns what is to serve conn from now on, and to answer u's request;
-	// nil: it will not, and nothing has happened. It keeps nothing of u. Whoever
-	// called tells the caller of the switch (101), and then has the handler serve
-	// the connection: until then nothing is sent.
+	// Upgrade returns the handler that serves conn from now on and responds to u's request. It
+	// returns nil, without side effects, if it does not accept. It keeps no part of u. The caller
+	// sends the client the switch (101) and then lets the handler serve the connection; until then
+	// nothing is sent.
 	Upgrade(conn *network.Conn, u Upgrade) network.Handler
 }
 
-// Upgrade is a request that asks to go on in another protocol.
+// Upgrade is a request to switch to another protocol.
 type Upgrade struct {
-	// Request is the request but for its content; Meta is of the exchange that it
-	// was read into: its start, version and size, and not its connection.
+	// Request is the request without its body. Meta belongs to the exchange that the request was
+	// read into: use its start, version and size, but not its connection.
 	Request *protocol.Request
 	Meta    *protocol.Meta
-	// Content is all of the request's content; empty for none.
+	// Content is the complete body of the request; empty for none.
 	Content []byte
-	// Settings is the HTTP2-Settings field as it was sent (RFC 7540 3.2.1).
+	// Settings is the HTTP2-Settings header as sent (RFC 7540 3.2.1).
 	Settings string
-	// Trailers: the caller wants trailer fields (TE: trailers).
+	// Trailers: the client accepts trailer fields (TE: trailers).
 	Trailers bool
 }
 
-// UpstreamConn is one upstream connection. A pool owns it. It carries one exchange at
-// a time, or many if its protocol is Multiplexed; then all of this is safe for
-// concurrent use.
+// UpstreamConn is one upstream connection. A pool owns it. It carries one exchange at a time, or
+// many if its protocol is Multiplexed; then all methods are safe for concurrent use.
 //
-// Serve sends x.Request and returns once the head of the final answer is in
-// x.Response. The connection, or the stream on it, belongs to the exchange
-// until x.Response.Body (or Tunnel) is closed: one of them is set even if the
-// answer has no content, because its fields are views of the connection's
-// buffer. Then, or when Serve returns an error, Released is called, exactly once
-// per Serve.
+// Serve sends x.Request and returns once the head of the final response is in x.Response. The
+// connection, or the stream on it, belongs to the exchange until x.Response.Body (or Tunnel) is
+// closed: one of them is set even if the response has no body, because its headers are views of the
+// connection's buffer. After the close, or when Serve returns an error, the connection calls
+// OnRelease, exactly once per Serve.
 type UpstreamConn interface {
 	protocol.Service
 
-	// Usable reports whether the connection can take an exchange now, after it
-	// was idle for so long: false when the peer closed it, sent bytes that nobody
-	// asked for, or announced that it takes no more.
+	// Usable reports whether the connection can take an exchange after it was idle for that time.
+	// It returns false if the peer closed the connection, sent unexpected bytes, or sent GOAWAY.
 	Usable(idle time.Duration) bool
 
-	// Close ends the connection at once; exchanges on it fail. Safe from any
-	// goroutine.
+	// Close closes the connection immediately; its exchanges fail. It is safe for concurrent use.
 	Close() error
 }
 
-// RTTReporter is a Client that asks its host for a sign of life now and then.
+// RTTReporter is an UpstreamConn that sends keepalives to its host.
 type RTTReporter interface {
 	UpstreamConn
-	// RTT is how long the last took to come; 0: there was none.
+	// RTT returns the round-trip time of the last keepalive, or 0 if there was none.
 	RTT() time.Duration
 }
 
-// StreamLimitReporter is a Client whose host says how many exchanges it takes at once.
-type StreamLimitReporter interface {
+// LimitReporter is an UpstreamConn whose host limits the number of concurrent exchanges.
+type LimitReporter interface {
 	UpstreamConn
-	// MaxConcurrentStreams is how many; what is more than that waits on the connection until others
-	// have ended.
+	// MaxConcurrentStreams returns the limit. Exchanges beyond it wait on the connection until
+	// others have ended.
 	MaxConcurrentStreams() int64
 }
 
-// UpstreamConnOptions is what an upstream connection needs.
+// UpstreamConnOptions are the options of an upstream connection.
 type UpstreamConnOptions struct {
 	HTTP1 config.HTTP1Options
 	HTTP2 config.HTTP2Options
 	RPC   config.RPCOptions
 
-	// OnRelease is called when an exchange has left the connection; reusable
-	// says whether it can take another. Called from the exchange's goroutine.
+	// OnRelease is called from the exchange's goroutine when an exchange has left the connection.
+	// reusable says whether the connection can take another.
 	OnRelease func(reusable bool)
 }

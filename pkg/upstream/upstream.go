@@ -60,7 +60,7 @@ type RTTReporter interface {
 }
 
 // StreamLimitReporter is a Connection whose host says how many exchanges it takes at once.
-// stream.StreamLimitReporter is one.
+// stream.LimitReporter is one.
 type StreamLimitReporter interface {
 	Connection
 	// MaxConcurrentStreams is how many; what is more than that waits on the connection until others

@@ -42,8 +42,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 	return prefixOf(addr, addr.BitLen())
 }
 
-// prefixOf returns the range of an address; IPv4 addresses in IPv6's clothes are
-// IPv4 addresses.
+// prefixOf returns the range of an address. It converts IPv4-mapped IPv6 addresses to IPv4.
 func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
 	const mapped = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
 	if addr.Zone() != "" {
@@ -59,14 +58,14 @@ func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
 	return p, nil
 }
 
-// CIDRSet is a set of addresses, immutable. The zero value is empty.
+// CIDRSet is an immutable set of addresses. The zero value is empty.
 type CIDRSet struct {
 	spans []span // in order, without overlaps
 }
 
 type span struct{ first, last netip.Addr }
 
-// NewAddresses returns the set of the addresses of all the prefixes.
+// NewAddresses returns the union of all the prefixes.
 func NewAddresses(prefixes []netip.Prefix) CIDRSet {
 	all := make([]span, 0, len(prefixes))
 	for _, p := range prefixes {
@@ -86,7 +85,7 @@ func NewAddresses(prefixes []netip.Prefix) CIDRSet {
 	return s
 }
 
-// CompileRanges compiles a list of ranges; key is what it is called in errors.
+// CompileRanges compiles a list of ranges. Errors name key.
 func CompileRanges(key string, list []RangeConfig) (CIDRSet, error) {
 	prefixes := make([]netip.Prefix, len(list))
 	for i := range list {
@@ -103,11 +102,11 @@ func lastOf(p netip.Prefix) netip.Addr {
 	for bit := p.Bits(); bit < len(bytes)*8; bit++ {
 		bytes[bit/8] |= 0x80 >> (bit % 8)
 	}
-	last, _ := netip.AddrFromSlice(bytes) // 4 or 16 bytes, as they were
+	last, _ := netip.AddrFromSlice(bytes) // 4 or 16 bytes, as from AsSlice
 	return last
 }
 
-// Has reports whether addr is in the set. The zero Addr is in none.
+// Has reports whether addr is in the set. No set has the zero Addr.
 func (s *CIDRSet) Has(addr netip.Addr) bool {
 	addr = addr.Unmap()
 	i, exact := slices.BinarySearchFunc(s.spans, addr, func(p span, a netip.Addr) int { return p.first.Compare(a) })
@@ -121,8 +120,8 @@ func (s *CIDRSet) Has(addr netip.Addr) bool {
 	return p.first.BitLen() == addr.BitLen() && addr.WithZone("").Compare(p.last) <= 0
 }
 
-// Peer returns the address that x came from: the other end of its connection, or who
-// that speaks for by a PROXY protocol header. The zero Addr: it has none (a unix
+// Peer returns the address that x came from: the proxied address of a PROXY protocol header, else
+// the remote address of its connection. It returns the zero Addr if there is none (a unix
 // socket).
 func Peer(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
@@ -131,8 +130,8 @@ func Peer(x *protocol.Exchange) netip.Addr {
 	return x.Meta.Conn.Remote.Addr()
 }
 
-// Direct returns the address of the other end of x's connection, whoever that speaks
-// for. The zero Addr: it has none (a unix socket).
+// Direct returns the direct remote address of x's connection, whatever a PROXY protocol header
+// says. It returns the zero Addr if there is none (a unix socket).
 func Direct(x *protocol.Exchange) netip.Addr {
 	if x.Meta.Conn == nil {
 		return netip.Addr{}
@@ -140,35 +139,34 @@ func Direct(x *protocol.Exchange) netip.Addr {
 	return x.Meta.Conn.DirectRemote().Addr()
 }
 
-// ClientAddr finds the address that a request came from at first, before it passed
-// proxies that are trusted to say so. The zero Client asks none: it is whom the listener
-// has found (protocol.Meta.Client), else Peer.
+// ClientAddr finds the original address of a request, before it passed trusted proxies. The zero
+// ClientAddr reads no header: it returns the address that the listener found
+// (protocol.Meta.Client), else Peer.
 type ClientAddr struct {
-	field string // "": what the listener says
+	field string // "": use the listener's result
 	hops  int
 	plain bool // see Plain
 }
 
-// NewClient returns the Client who stands in a field, X-Forwarded-For as a rule: a
-// list to whose end each proxy adds the address that a request came from. Of it,
-// hops addresses at the end are those of proxies; the one before them is the client.
-// If there are no so many, or the field is missing, it is the peer; so it is of calls
-// of RPC, whose attachments no proxy adds to: their callers alone write them.
+// NewClient returns a ClientAddr that reads the header field, usually X-Forwarded-For: a list to
+// whose end each proxy adds the address that a request came from. The last hops addresses belong
+// to proxies; the one before them is the client. If the list is shorter or the header is missing,
+// the client is Peer. So it is for RPC calls: no proxy adds to their attachments, which the
+// client alone writes.
 func NewClient(field string, hops int) ClientAddr { return ClientAddr{field: field, hops: hops} }
 
-// Plain returns c reading addresses alone, as Envoy does: an entry with a port, or in
-// brackets, is no address.
+// Plain returns a copy of c that accepts bare addresses only, like Envoy: an entry with a port or
+// in brackets is not an address.
 func (c ClientAddr) Plain() ClientAddr {
 	c.plain = true
 	return c
 }
 
-// ErrNoAddress is why a request has no address: there is something else at its
-// place.
+// ErrNoAddress means that the entry for the client in the header is not an address.
 var ErrNoAddress = errors.New("no address")
 
-// Address returns the address; ErrNoAddress if what stands in its place is none.
-// The zero Addr without an error: a unix socket.
+// Address returns the client address of x, or ErrNoAddress if the header entry for it is not an
+// address. It returns the zero Addr without an error for a unix socket.
 func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	if c.field == "" && x.Meta.Client.IsValid() {
 		return x.Meta.Client, nil
@@ -197,7 +195,7 @@ func (c *ClientAddr) Address(x *protocol.Exchange) (netip.Addr, error) {
 	return Peer(x), nil
 }
 
-// parseAddress reads an address, with or without a port unless it must be plain.
+// parseAddress parses an address. Unless plain is set, it accepts a port or brackets.
 func parseAddress(text string, plain bool) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(text); err == nil {
 		return addr.Unmap().WithZone(""), nil

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// HeaderConfig says what a field of a request must be. Without a condition, it must
-// be there. Upper and lower case are the same in the host that a request is for. Each
-// field of the name is looked at by itself: see package headermatch.
+// HeaderConfig is a condition on a header of a request. Without a value condition, the header
+// must be present. The host of a request compares without case. Each header of the name is
+// evaluated by itself: see package headermatch.
 type HeaderConfig struct {
 	Name          string      `key:"name" doc:"Field name, of RPC calls also an attachment or service, method, version and group; :method, :authority, :path (with the query) and :scheme are the request's own." required:"true" example:"\"x-tenant\""`
 	String        *TextConfig `key:"string_match" doc:"What the value must be; of several fields of the name, one of the values."`
@@ -95,12 +95,12 @@ func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 	}
 	is.Invert, is.MissingIsEmpty = c.Invert != absent, c.MissingIsText
 	if field.of == authority || field.of == host {
-		is.IgnoreCase = true // RFC 9110 4.2.3
+		is.IgnoreCase = true // RFC 9110 4.2.3: hosts have no case
 	}
 	return HeaderMatcher{field, headermatch.New(is, expression)}, nil
 }
 
-// CompileHeaders compiles a list; key is what it is called in errors.
+// CompileHeaders compiles a list. Errors name key.
 func CompileHeaders(key string, list []HeaderConfig) ([]HeaderMatcher, error) {
 	headers := make([]HeaderMatcher, len(list))
 	for i := range list {
@@ -112,7 +112,7 @@ func CompileHeaders(key string, list []HeaderConfig) ([]HeaderMatcher, error) {
 	return headers, nil
 }
 
-// Holds reports whether the request of x is as h asks. It allocates nothing.
+// Holds reports whether the request of x matches h. It does not allocate.
 func (h *HeaderMatcher) Holds(x *protocol.Exchange) bool {
 	if value, ok, repeats := h.field.single(x); !repeats {
 		return h.value.Match(value, ok)
@@ -120,7 +120,7 @@ func (h *HeaderMatcher) Holds(x *protocol.Exchange) bool {
 	return h.value.MatchHeader(&x.Request.Header, h.field.name)
 }
 
-// Field finds the values of a request by name.
+// Field reads the values of a request header, or of a pseudo-header, by name.
 type Field struct {
 	name string
 	of   source
@@ -134,12 +134,12 @@ const (
 	authority
 	target
 	scheme
-	host    // authority of HTTP, a field of RPC
-	routing // a field of HTTP; of RPC what the call itself says, which goes before its attachments
+	host    // the authority of an HTTP request, a header of an RPC call
+	routing // a header of an HTTP request; the call's own value for RPC, which precedes its attachments
 )
 
-// NewField returns the field called name: a header field, or :method, :authority,
-// :path and :scheme, the request's own, as the caller sent them.
+// NewField returns the Field called name: a header, or :method, :authority, :path and :scheme,
+// which mean the values as the client sent them.
 func NewField(name string) (Field, error) {
 	f := Field{name: name}
 	switch strings.ToLower(name) {
@@ -168,16 +168,16 @@ func NewField(name string) (Field, error) {
 // IsPath reports whether the field is the request's path.
 func (f *Field) IsPath() bool { return f.of == target }
 
-// ReadsPath reports whether h is a condition on the request's path.
+// ReadsPath reports whether h reads the request's path.
 func (h *HeaderMatcher) ReadsPath() bool { return h.field.IsPath() }
 
-// ReadsCall reports whether h is a condition on what a call of RPC is for.
+// ReadsCall reports whether h reads what an RPC call is for.
 func (h *HeaderMatcher) ReadsCall() bool {
 	return h.field.of == target || h.field.of == authority || h.field.of == routing
 }
 
-// single returns the value that a request has once, a view of x, and whether it has it.
-// repeats: any number of header fields may have one each.
+// single returns the value that a request has at most once, as a view of x, and whether it is
+// present. repeats reports that the value is in any number of headers.
 func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
 	switch f.of {
@@ -190,7 +190,7 @@ func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	case scheme:
 		return r.Scheme, true, false
 	case host:
-		if r.Method != "" { // no call of RPC
+		if r.Method != "" { // not an RPC call
 			return x.OriginalAuthority(), true, false
 		}
 	case routing:
@@ -203,9 +203,8 @@ func (f *Field) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	return "", false, true
 }
 
-// Value returns the n-th value of the field, from 0, a view of x, and whether there is
-// one. more: there are others after it. Each field of the name has a value; they are
-// never joined.
+// Value returns the n-th value of the field, from 0, as a view of x, and whether it exists. more
+// reports that others follow. Each header of the name has one value; Value never joins them.
 func (f *Field) Value(x *protocol.Exchange, n int) (value string, ok, more bool) {
 	value, ok, repeats := f.single(x)
 	if !repeats {

@@ -74,7 +74,7 @@ func TestTextsThatMeanNothingAreRefused(t *testing.T) {
 	}
 }
 
-// request is GET shop.test/a?b with fields "name: value".
+// request returns GET shop.test/a?b with headers "name: value".
 func request(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	r := &x.Request
@@ -92,7 +92,7 @@ func TestHeaders(t *testing.T) {
 	for _, test := range []struct {
 		name      string
 		config    HeaderConfig
-		yes, none []string // a field each; "" for none
+		yes, none []string // one header each; "" for none
 	}{
 		{"that are there", HeaderConfig{Name: "X-A"}, []string{"x-a: 1", "X-A: "}, []string{"", "x-b: 1"}},
 		{"that must be there", HeaderConfig{Name: "x-a", Present: new(true)}, []string{"x-a: 1"}, []string{""}},
@@ -356,7 +356,7 @@ func TestShares(t *testing.T) {
 		{"absent", nil, 10_000, 10_000},
 		{"all", &ShareConfig{Default: FractionConfig{100, "HUNDRED"}}, 10_000, 10_000},
 		{"none", &ShareConfig{}, 0, 0},
-		{"half", &ShareConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six deviations
+		{"half", &ShareConfig{Default: FractionConfig{5000, "TEN_THOUSAND"}}, 4700, 5300}, // six standard deviations
 		{"half a million", &ShareConfig{Default: FractionConfig{500_000, "MILLION"}}, 4700, 5300},
 	} {
 		s, err := test.config.Compile(All())

@@ -8,30 +8,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// ShareConfig is a share of requests, as Envoy writes one that can be changed at run
-// time.
+// ShareConfig is a fraction of requests in the format of Envoy's RuntimeFractionalPercent.
 type ShareConfig struct {
 	Default FractionConfig `key:"default_value" doc:"The share." required:"true"`
 	Key     string         `key:"runtime_key" doc:"What the share is called in Envoy's runtime." noeffect:"there is no runtime: default_value is what counts" example:"\"cors.enabled\""`
 }
 
-// FractionConfig is a fraction.
+// FractionConfig is a numerator with a denominator.
 type FractionConfig struct {
 	Numerator   uint32 `key:"numerator" doc:"How many." default:"0" example:"25"`
 	Denominator string `key:"denominator" doc:"Of how many." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"HUNDRED\""`
 }
 
-// Million is what a share is out of.
+// Million is the denominator of Fraction.
 const Million = 1_000_000
 
-// Fraction is a share of requests in millionths, the finest that Envoy has. The zero Share is
-// none of them.
+// Fraction is a share of requests in millionths, the finest unit of Envoy. The zero Fraction
+// selects none.
 type Fraction struct {
 	millionths uint32
 }
 
-// Percent returns a share of 0 to 100 percent, rounded to millionths. A share that is so
-// small that nothing would be left of it is an error.
+// Percent returns the fraction for 0 to 100 percent, rounded to millionths. It returns an error
+// if a positive f rounds to zero.
 func Percent(f float64) (Fraction, error) {
 	s := Fraction{uint32(math.Round(f * Million / 100))}
 	if s.None() && f > 0 {
@@ -40,10 +39,10 @@ func Percent(f float64) (Fraction, error) {
 	return s, nil
 }
 
-// All is every request.
+// All returns the fraction that selects every request.
 func All() Fraction { return Fraction{Million} }
 
-// Compile checks c and returns it; absent is what a nil c is.
+// Compile checks c and returns its fraction. It returns absent for a nil c.
 func (c *ShareConfig) Compile(absent Fraction) (Fraction, error) {
 	if c == nil {
 		return absent, nil
@@ -61,8 +60,8 @@ func (c *ShareConfig) Compile(absent Fraction) (Fraction, error) {
 	return Fraction{c.Default.Numerator * scale}, nil
 }
 
-// Shares compiles the keys filter_enabled, which is all if absent, and shadow_enabled,
-// which is none. An error names the key.
+// Shares compiles the keys filter_enabled, which defaults to all requests, and shadow_enabled,
+// which defaults to none. An error names the key.
 func Shares(enabled, shadow *ShareConfig) (on, counted Fraction, err error) {
 	if on, err = enabled.Compile(All()); err != nil {
 		return Fraction{}, Fraction{}, &document.KeyError{Key: "filter_enabled", Err: err}
@@ -73,13 +72,14 @@ func Shares(enabled, shadow *ShareConfig) (on, counted Fraction, err error) {
 	return on, counted, nil
 }
 
-// None reports whether no request is meant.
+// None reports whether the fraction selects no request.
 func (s Fraction) None() bool { return s.millionths == 0 }
 
-// Hits decides for one request, by chance.
+// Hits takes one random sample: it reports whether a request is selected.
 func (s Fraction) Hits() bool {
 	return s.millionths >= Million || s.millionths > 0 && s.Has(rand.Uint32N(Million))
 }
 
-// Has reports whether a number below Million, each as likely, decides for a request.
+// Has reports whether the fraction selects a request whose sample is roll, a uniform number below
+// Million.
 func (s Fraction) Has(roll uint32) bool { return roll < s.millionths }

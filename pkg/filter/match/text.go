@@ -1,6 +1,6 @@
-// Package match owns the conditions that filters share: on texts, on fields and
-// addresses of a request, and on chance. Each has a configuration struct, spelt as
-// Envoy spells it, and a compiled form that is immutable and allocates nothing.
+// Package match owns the conditions that filters share: on texts, headers and addresses of a
+// request, and on random fractions. Each has a configuration struct, spelled as Envoy spells it,
+// and an immutable compiled form that does not allocate.
 package match
 
 import (
@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TextConfig says what a text must be: exactly one of its conditions is set.
+// TextConfig is a condition on a text. Exactly one of its conditions is set.
 type TextConfig struct {
 	Exact      *string `key:"exact" doc:"It is this." example:"\"shop\""`
 	Prefix     *string `key:"prefix" doc:"It begins with this." example:"\"/api/\""`
@@ -24,15 +24,15 @@ type TextConfig struct {
 	IgnoreCase bool    `key:"ignore_case" doc:"Upper and lower case of ASCII letters are the same; an expression says (?i) instead." default:"false" example:"true"`
 }
 
-// Regex is an expression in RE2's syntax. Matching takes time in proportion to the
-// length of the text.
+// Regex is an expression in RE2 syntax. Matching takes time proportional to the length of the
+// text.
 type Regex struct {
 	Regex string `key:"regex" doc:"The expression; it is anchored at both ends." required:"true" example:"\"v[0-9]+\""`
-	// Engine is what Envoy's older files say.
+	// Engine is a key of older Envoy files.
 	Engine map[string]any `key:"google_re2" doc:"The engine that Envoy is to use." noeffect:"RE2's syntax is the only one" example:"{}"`
 }
 
-// StringMatcher is a compiled TextConfig. The zero Text holds for nothing.
+// StringMatcher is a compiled TextConfig. The zero StringMatcher matches nothing.
 type StringMatcher struct {
 	test       textTest
 	fold       bool
@@ -51,20 +51,20 @@ const (
 	expression
 )
 
-// Exactly returns a Text that holds for value alone.
+// Exactly returns a StringMatcher that matches only value.
 func Exactly(value string) StringMatcher { return StringMatcher{test: exact, value: value} }
 
-// Beginning returns a Text that holds for what begins with value.
+// Beginning returns a StringMatcher that matches texts with the prefix value.
 func Beginning(value string) StringMatcher { return StringMatcher{test: prefix, value: value} }
 
-// Ending returns a Text that holds for what ends with value.
+// Ending returns a StringMatcher that matches texts with the suffix value.
 func Ending(value string) StringMatcher { return StringMatcher{test: suffix, value: value} }
 
-// Having returns a Text that holds for what value is in.
+// Having returns a StringMatcher that matches texts that contain value.
 func Having(value string) StringMatcher { return StringMatcher{test: contains, value: value} }
 
-// IgnoringCase returns a Text that holds for what t does, whatever the case of ASCII
-// letters. Expressions stay as they are.
+// IgnoringCase returns a copy of t that ignores the case of ASCII letters. It does not change how
+// expressions match.
 func (t StringMatcher) IgnoringCase() StringMatcher {
 	t.fold = true
 	return t
@@ -119,9 +119,9 @@ const (
 	maxProgram    = 8192 // instructions
 )
 
-// Expression compiles an expression for whole texts. One that is too large to be
-// matched quickly is refused. A dot is any character, the end of a line, too: ".*" is
-// to describe an attachment of several lines.
+// Expression compiles an expression that must match a whole text. It rejects an expression that
+// is too large to match quickly. A dot matches any character, newlines included, so that ".*"
+// matches an attachment of several lines.
 func Expression(text string) (*regexp.Regexp, error) {
 	if _, err := Part(text); err != nil {
 		return nil, err
@@ -129,7 +129,7 @@ func Expression(text string) (*regexp.Regexp, error) {
 	return regexp.Compile("(?s)^(?:" + text + ")$")
 }
 
-// Part compiles an expression for parts of texts, as Expression does one for all.
+// Part compiles an expression that matches any part of a text, with the bounds of Expression.
 func Part(text string) (*regexp.Regexp, error) {
 	if len(text) > maxExpression {
 		return nil, fmt.Errorf("the expression has %d bytes: at most %d are allowed", len(text), maxExpression)
@@ -148,7 +148,7 @@ func Part(text string) (*regexp.Regexp, error) {
 	return regexp.Compile(text)
 }
 
-// Holds reports whether s is what t asks for.
+// Holds reports whether t matches s.
 func (t *StringMatcher) Holds(s string) bool {
 	switch n := len(t.value); t.test {
 	case exact:
@@ -166,7 +166,7 @@ func (t *StringMatcher) Holds(s string) bool {
 	return false
 }
 
-// valueMatch returns t, which Compile returned, as conditions on header fields have it.
+// valueMatch converts t, a result of Compile, to the form of header conditions.
 func (t *StringMatcher) valueMatch() config.ValueMatch {
 	m := config.ValueMatch{Text: t.value, IgnoreCase: t.fold}
 	switch t.test {
@@ -183,7 +183,7 @@ func (t *StringMatcher) valueMatch() config.ValueMatch {
 	return m
 }
 
-// IsExactly reports whether t holds for value, and for nothing else.
+// IsExactly reports whether t matches value and nothing else.
 func (t *StringMatcher) IsExactly(value string) bool {
 	return t.test == exact && !t.fold && t.value == value
 }
@@ -204,8 +204,8 @@ func (t *StringMatcher) isIn(s string) bool {
 	return false
 }
 
-// MatchAny reports whether one of the texts holds for s.
-func MatchAny(texts []StringMatcher, s string) bool {
+// AnyMatches reports whether one of the matchers matches s.
+func AnyMatches(texts []StringMatcher, s string) bool {
 	for i := range texts {
 		if texts[i].Holds(s) {
 			return true
@@ -214,7 +214,7 @@ func MatchAny(texts []StringMatcher, s string) bool {
 	return false
 }
 
-// CompileAll compiles a list; key is what it is called in errors.
+// CompileAll compiles a list. Errors name key.
 func CompileAll(key string, list []TextConfig) ([]StringMatcher, error) {
 	texts := make([]StringMatcher, len(list))
 	for i := range list {

@@ -168,7 +168,7 @@ func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
 		return "", false
 	}
 	// A browser sends one origin (RFC 6454 7.3). Of several none is allowed.
-	ok = !more && (c.policy.any || match.MatchAny(c.policy.origins, origin))
+	ok = !more && (c.policy.any || match.AnyMatches(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)
 	} else {

@@ -137,7 +137,7 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 		c.missing.Add(1)
 		return errMissing
 	case source == "":
-	case protocol.EqualFold(source, x.OriginalAuthority()), match.MatchAny(c.policy.additional, source):
+	case protocol.EqualFold(source, x.OriginalAuthority()), match.AnyMatches(c.policy.additional, source):
 		c.valid.Add(1)
 		return nil
 	}

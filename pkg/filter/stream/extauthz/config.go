@@ -291,8 +291,8 @@ func (n names) hold(name string) bool {
 		return false
 	}
 	name = strings.ToLower(name)
-	return match.MatchAny(n, name) || strings.Contains(name, "_") && match.MatchAny(n, strings.ReplaceAll(name, "_", "-"))
+	return match.AnyMatches(n, name) || strings.Contains(name, "_") && match.AnyMatches(n, strings.ReplaceAll(name, "_", "-"))
 }
 
 // fit reports whether one of the conditions holds for a name as it stands.
-func (n names) fit(name string) bool { return len(n) > 0 && match.MatchAny(n, strings.ToLower(name)) }
+func (n names) fit(name string) bool { return len(n) > 0 && match.AnyMatches(n, strings.ToLower(name)) }

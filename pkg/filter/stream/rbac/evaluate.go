@@ -180,7 +180,7 @@ func (d *datum) holds(m *protocol.Metadata) bool {
 	count, fitting := 0, 0
 	for value := range m.Values(d.namespace, d.key) {
 		count++
-		if match.MatchAny(d.texts, value) {
+		if match.AnyMatches(d.texts, value) {
 			fitting++
 		}
 	}
