@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// IoBuffer is a byte queue: bytes are appended at the tail and consumed from
-// the head. It has one owner at a time; Get gives it, Release takes it back.
-// A slice taken from it is valid until the next call that appends, consumes or
-// releases. The zero value is an empty buffer that is not pooled.
+// IoBuffer is a byte queue: bytes are appended at the tail and consumed from the head. It
+// has one owner at a time, from Get to Release. A slice of its bytes is valid until the next
+// call that appends, consumes or releases. The zero value is an empty buffer that is not
+// pooled.
 type IoBuffer struct {
 	store bytebufferpool.ByteBuffer // B[head:] is unread; cap(B) is the storage
 	head  int
-	class int8 // index into classes; -1 when it outgrew its class
-	free  bool // released; only kept when invariants are on
+	class int8 // index into classes; -1: larger than every class; see also borrowed
+	free  bool // released; maintained only when invariants are on
 }
 
 // Bytes returns the unread bytes.
@@ -30,8 +30,8 @@ func (b *IoBuffer) Len() int { return len(b.store.B) - b.head }
 // Cap returns the size of the storage in bytes.
 func (b *IoBuffer) Cap() int { return cap(b.store.B) }
 
-// Tail returns the free storage behind the unread bytes, to be read into and
-// then accounted for with Extend. It may be empty: see Reserve.
+// Tail returns the free storage behind the unread bytes. The caller reads into it and then
+// calls Extend. It may be empty: see Reserve.
 func (b *IoBuffer) Tail() []byte { return b.store.B[len(b.store.B):cap(b.store.B)] }
 
 // Extend makes the first n bytes of Tail part of the unread bytes.
@@ -46,12 +46,12 @@ func (b *IoBuffer) Discard(n int) {
 	}
 }
 
-// Undiscard takes back the Discard of the last n bytes. Nothing may have been
-// appended, reserved or compacted since.
+// Undiscard undoes the Discard of the last n bytes. Nothing may have been appended, reserved
+// or compacted since.
 func (b *IoBuffer) Undiscard(n int) {
 	b.head -= n
 	if b.head < 0 {
-		panic("buffer: Unconsume before the start")
+		panic("buffer: Undiscard before the start")
 	}
 }
 
@@ -71,8 +71,8 @@ func (b *IoBuffer) Compact() {
 	b.head = 0
 }
 
-// Reserve makes Tail at least n bytes long: by compacting when that is enough,
-// else by growing into a larger size class.
+// Reserve makes Tail at least n bytes long. It compacts if that is enough, and else grows
+// into a larger size class.
 func (b *IoBuffer) Reserve(n int) {
 	if cap(b.store.B)-len(b.store.B) >= n {
 		return
@@ -96,7 +96,7 @@ func (b *IoBuffer) WriteString(s string) (int, error) {
 	return len(s), nil
 }
 
-// Read consumes up to len(p) unread bytes into p; io.EOF when there are none.
+// Read consumes up to len(p) unread bytes into p. It returns io.EOF when there are none.
 func (b *IoBuffer) Read(p []byte) (int, error) {
 	if b.Len() == 0 {
 		return 0, io.EOF
@@ -110,14 +110,14 @@ func (b *IoBuffer) Read(p []byte) (int, error) {
 // b.SetStorage(Append(b.Storage(), …)).
 func (b *IoBuffer) Storage() []byte { return b.store.B }
 
-// SetStorage stores what an append-style encoder made of Storage.
+// SetStorage stores the result of an append-style encoder that extended Storage.
 func (b *IoBuffer) SetStorage(p []byte) { b.store.B = p }
 
 func (b *IoBuffer) grow(need int) {
 	bigger := Get(need)
 	n := copy(bigger.store.B[:need], b.Bytes())
 	bigger.store.B = bigger.store.B[:n]
-	// The storages change hands; the old one goes back to its class.
+	// Swap the storages: Release returns the old one to its class.
 	b.store, bigger.store = bigger.store, b.store
 	b.class, bigger.class = bigger.class, b.class
 	b.head = 0

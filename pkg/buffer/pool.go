@@ -7,11 +7,10 @@ import (
 	"github.com/valyala/bytebufferpool"
 )
 
-// classes are the storage sizes that are pooled, in bytes. Up to 2 KiB they hold a
-// frame of RPC each, of which a hundred thousand may wait for their answers; 4 KiB
-// holds nearly every head with a small body; 16 KiB a large head; 64 KiB is the
-// piece in which bodies stream. Above the last, storage is made to measure and
-// left to the garbage collector.
+// classes are the pooled storage sizes, in bytes. Sizes up to 2 KiB hold one RPC frame each,
+// of which a hundred thousand may wait for their responses. 4 KiB holds nearly every head
+// with a small body, and 16 KiB a large head. Bodies stream in pieces of 64 KiB. Larger
+// storage is allocated to measure and left to the garbage collector.
 //
 //nolint:gochecknoglobals // a constant table; Go has no constant arrays
 var classes = [...]int{512, 1 << 10, 1408, 2 << 10, 4 << 10, 16 << 10, 64 << 10}
@@ -46,11 +45,12 @@ func newBuffer(size int, class int8) *IoBuffer {
 	return &IoBuffer{store: bytebufferpool.ByteBuffer{B: make([]byte, 0, size)}, class: class}
 }
 
-// borrowed is the class of buffers whose storage is another's.
+// borrowed is the class of buffers whose storage another owner keeps.
 const borrowed = len(classes)
 
-// Borrow returns a buffer that holds p, whose storage stays its owner's: it must not
-// change until Release, which gives back the buffer alone. Nothing is appended to it.
+// Borrow returns a buffer that holds p without a copy. The owner of p keeps the storage and
+// must not change it until Release, which frees only the buffer. Nothing may be appended to
+// the buffer.
 func Borrow(p []byte) *IoBuffer {
 	b, ok := pools[borrowed].Get().(*IoBuffer)
 	if !ok {
@@ -67,8 +67,8 @@ func Borrow(p []byte) *IoBuffer {
 // IsBorrowed reports whether the buffer comes from Borrow.
 func (b *IoBuffer) IsBorrowed() bool { return int(b.class) == borrowed }
 
-// Release gives the buffer back. The caller must not touch it, or a slice or
-// string of it, afterwards: builds with invariants overwrite the storage.
+// Release returns the buffer to its pool. The caller must not use it, or a slice or string
+// of it, afterwards: builds with invariants overwrite the storage.
 func (b *IoBuffer) Release() {
 	if checked {
 		if b.free {
@@ -87,14 +87,14 @@ func (b *IoBuffer) Release() {
 	}
 	b.Reset()
 	if b.class < 0 || cap(b.store.B) != classes[b.class] {
-		return // outgrew its class by append
+		return // not of the class's size: left to the garbage collector
 	}
 	pools[b.class].Put(b)
 }
 
-// Reuse drops all bytes and keeps the storage for the next: what Release and Get
-// would do, for an owner who will need a buffer of that size again. The same holds
-// for what is left of the bytes.
+// Reuse drops all bytes and keeps the storage, like Release followed by Get. It is for an
+// owner that needs a buffer of that size again. Slices of the old bytes become invalid, as
+// after Release.
 func (b *IoBuffer) Reuse() {
 	if checked {
 		b.poison()

@@ -2,22 +2,21 @@ package network
 
 import "net"
 
-// announced are the ends that a connection has in the eyes of its caller: of the one
-// that a peer carries on, or before the kernel has redirected it.
+// announced holds the addresses that replace the socket's: the proxied addresses, or the
+// original destination.
 type announced struct {
 	local, remote net.Addr
-	redirected    bool // by the kernel: remote is the socket's
+	redirected    bool // the kernel redirected the connection; remote is the socket's
 }
 
-// SetProxiedAddrs makes LocalAddr and RemoteAddr return what the peer, a proxy that is
-// trusted, has said of the connection that it carries on. Reading goroutine, before
-// anybody else knows the connection.
+// SetProxiedAddrs makes LocalAddr and RemoteAddr return the addresses that a trusted proxy
+// announced. The reading goroutine calls it before any other goroutine knows the connection.
 func (c *Conn) SetProxiedAddrs(local, remote net.Addr) {
 	c.addrOverride = &announced{local: local, remote: remote}
 }
 
-// LocalAddr returns the address that the connection was made to: this end's, unless
-// another was announced, or it was redirected.
+// LocalAddr returns the proxied local address or the original destination if there is one,
+// and else the socket's local address.
 func (c *Conn) LocalAddr() net.Addr {
 	if c.addrOverride != nil {
 		return c.addrOverride.local
@@ -25,8 +24,7 @@ func (c *Conn) LocalAddr() net.Addr {
 	return c.nc.LocalAddr()
 }
 
-// RemoteAddr returns the address that the connection was made from: the peer's, unless
-// another was announced.
+// RemoteAddr returns the proxied remote address if there is one, and else the socket's.
 func (c *Conn) RemoteAddr() net.Addr {
 	if c.addrOverride != nil {
 		return c.addrOverride.remote
@@ -34,7 +32,7 @@ func (c *Conn) RemoteAddr() net.Addr {
 	return c.nc.RemoteAddr()
 }
 
-// DirectRemoteAddr returns the address of the socket's other end, and whether that announced
+// DirectRemoteAddr returns the remote address of the socket, and whether a proxy announced
 // another.
 func (c *Conn) DirectRemoteAddr() (addr net.Addr, other bool) {
 	return c.nc.RemoteAddr(), c.addrOverride != nil && !c.addrOverride.redirected

@@ -9,32 +9,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// readCalls are the arguments and results of the functions that the runtime's
-// poller calls for a reader, and those functions: made once, so that a read
-// allocates nothing. Owned by the reading goroutine.
+// readCalls holds the functions that the runtime's poller calls for a reader, with their
+// arguments and results. They are made once, so that a read allocates nothing. The reading
+// goroutine owns them.
 type readCalls struct {
 	try, call func(fd uintptr) bool // tryRead, tryCall
 	peek      func(fd uintptr)      // tryPeek
 	secure    *tlsLayer             // the connection's TLS; nil: none
 
-	waits bool             // of trySecure: the poller was asked to wait, and calls again
-	wait  func()           // OnWait's; nil: none
-	buf   *buffer.IoBuffer // read into; nil: one is taken
-	size  int              // of that one, in bytes
-	out   []byte           // what tryCall still has to write
+	waits bool             // trySecure asked the poller to wait; the poller will call it again
+	wait  func()           // callback of FillOnWait; nil: none
+	buf   *buffer.IoBuffer // destination; nil: the read takes one from the pool
+	size  int              // of a buffer taken from the pool, in bytes
+	out   []byte           // bytes that tryCall still has to write
 	n     int              // bytes read
 	err   error
-	found int // what tryPeek found: bytes, 0 for the end or an error, -1 for nothing
+	found int // result of tryPeek: the number of bytes; 0: EOF or an error; -1: nothing
 }
 
-// writeCalls is the same for a writer.
+// writeCalls is the counterpart of readCalls for a writer.
 type writeCalls struct {
 	try func(fd uintptr) bool // tryWrite
-	out []byte                // what is still to be written
+	out []byte                // bytes still to be written
 	err error
 }
 
-// tryRead is called by the runtime's poller, with the read side locked: once at
+// tryRead reads once. The runtime's poller calls it with the read side locked: once at
 // first, then whenever the socket became readable, until it returns true.
 func (r *readCalls) tryRead(fd uintptr) bool {
 	if r.secure != nil {
@@ -67,9 +67,9 @@ func (r *readCalls) tryRead(fd uintptr) bool {
 	return true
 }
 
-// tryCall is tryRead with a write before the first wait. The poller forgets
-// earlier events just before it calls this the first time, so that the answer's
-// arrival cannot be missed.
+// tryCall writes out, then waits and reads like tryRead. It returns early when the socket is
+// full. The poller discards earlier events just before the first call, so that the arrival
+// of the response cannot be missed.
 func (r *readCalls) tryCall(fd uintptr) bool {
 	if len(r.out) == 0 {
 		return r.tryRead(fd)
@@ -88,8 +88,8 @@ func (r *readCalls) tryCall(fd uintptr) bool {
 	return false
 }
 
-// trySecure is tryRead of plaintext. What was said last is remembered, so that a
-// connection which has nothing to read takes no buffer to find that out.
+// trySecure is tryRead for plaintext. The TLS layer remembers that its last read found
+// nothing, so that a connection with nothing to read takes no buffer to find that out.
 func (r *readCalls) trySecure(fd uintptr) bool {
 	if !r.waits && r.secure.idle(fd) {
 		return r.await()
@@ -112,7 +112,7 @@ func (r *readCalls) trySecure(fd uintptr) bool {
 	return true
 }
 
-// await says that the poller is to wait: false.
+// await runs the callback of FillOnWait and returns false, so that the poller waits.
 func (r *readCalls) await() bool {
 	r.waits = true
 	if r.wait != nil {
@@ -137,7 +137,7 @@ func (r *readCalls) tryPeek(fd uintptr) {
 	}
 }
 
-// tryWrite is to writing what tryRead is to reading.
+// tryWrite writes w.out. The poller calls it as it calls tryRead, until it returns true.
 func (w *writeCalls) tryWrite(fd uintptr) bool {
 	for len(w.out) > 0 {
 		n, errno := writeFD(fd, w.out)

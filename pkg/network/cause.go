@@ -6,34 +6,34 @@ import (
 	"os"
 )
 
-// CloseReason says why a connection that a listener accepted has ended. The set is
-// closed; its names are label values of a metric.
+// CloseReason says why an accepted connection ended. The set is closed; the names are label
+// values of a metric.
 type CloseReason uint8
 
-// The causes. Their order is not part of any contract; their names are.
+// The close reasons. Their order is not part of any contract; their names are.
 const (
-	ClosedComplete          CloseReason = iota // what it was for is over: bytes carried, a tunnel
-	ClosedByPeer                               // the peer ended or reset it, idle or not
-	CauseIdle                                  // nothing was said for the idle timeout
-	CauseDrained                               // asked to end, by Drain, it did
-	ClosedDrainTimeout                         // asked to end, it did not in time
-	ClosedOnRequest                            // the peer wanted no further exchange
-	ClosedMaxRequests                          // it has carried as many exchanges as it may
-	CauseHandshake                             // TLS could not be agreed on
-	CauseProxyProtocol                         // it did not begin with the PROXY protocol header that it must have
-	ClosedNoFilterChain                        // none of the listener's filter chains is for it
-	CauseDenied                                // a network filter has refused it
-	CauseUnknownProtocol                       // it began with bytes of no protocol that the listener carries
-	CauseProtocolError                         // the peer broke its protocol or a limit of ours
-	CauseFlood                                 // the peer cost more than it asked for
-	CauseRequestTimeout                        // the peer took too long over a request
-	CauseWriteTimeout                          // the peer took nothing of an answer
-	ClosedResponseTruncated                    // an answer broke off: its end cannot be told but so
-	ClosedRequestUnread                        // too much of a request was not wanted
-	CauseOverload                              // it was idle, or had had its answer, when the process was short of something
-	CauseNoDestination                         // it was to go on to where it was going, and that is not known
-	CauseLoop                                  // it is one that we have made ourselves
-	CauseInternal                              // a defect of ours
+	ClosedComplete          CloseReason = iota // its relay or tunnel is complete
+	ClosedByPeer                               // the peer closed or reset it, idle or not
+	CauseIdle                                  // no data for the idle timeout
+	CauseDrained                               // it ended in time after Drain
+	ClosedDrainTimeout                         // force-closed: it did not drain in time
+	ClosedOnRequest                            // the peer asked for no further exchange
+	ClosedMaxRequests                          // it reached the maximum number of exchanges
+	CauseHandshake                             // the TLS handshake failed
+	CauseProxyProtocol                         // the required PROXY protocol header is missing or invalid
+	ClosedNoFilterChain                        // no matching filter chain
+	CauseDenied                                // a connection filter denied it
+	CauseUnknownProtocol                       // its first bytes match no protocol of the listener
+	CauseProtocolError                         // the peer violated its protocol or a limit of Weft
+	CauseFlood                                 // the peer exceeded a flood limit
+	CauseRequestTimeout                        // the peer took too long to send a request
+	CauseWriteTimeout                          // the peer read nothing of a response for the write timeout
+	ClosedResponseTruncated                    // a response broke off, and only the close shows it
+	ClosedRequestUnread                        // the rest of a request was too large or too slow to discard
+	CauseOverload                              // overload protection ended it, idle or after its response
+	CauseNoDestination                         // its original destination is not known
+	CauseLoop                                  // Weft itself opened it
+	CauseInternal                              // a defect of Weft or of a filter
 
 	causeCount
 )
@@ -69,7 +69,7 @@ func (c CloseReason) String() string { return causes[c].name }
 // Text explains c to an operator, in a sentence.
 func (c CloseReason) Text() string { return causes[c].text }
 
-// Causes yields all causes, in the order of their values.
+// Causes yields all close reasons, in the order of their values.
 func Causes() iter.Seq[CloseReason] {
 	return func(yield func(CloseReason) bool) {
 		for c := range causeCount {
@@ -80,8 +80,8 @@ func Causes() iter.Seq[CloseReason] {
 	}
 }
 
-// CloseReasonOf says what ended a connection whose reader, waiting between exchanges,
-// got err.
+// CloseReasonOf returns the close reason of a connection whose reader got err while it
+// waited between exchanges.
 func CloseReasonOf(err error) CloseReason {
 	switch {
 	case errors.Is(err, ErrDraining):

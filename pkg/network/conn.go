@@ -1,6 +1,6 @@
-// Package network owns connections: accepting, dialling, waiting for bytes
-// without holding a buffer, deadlines that cost nothing per request, and
-// closing without losing what was written.
+// Package network owns connections. It accepts, dials, waits for bytes without holding a
+// buffer, keeps deadlines that cost nothing per request, and closes without losing what was
+// written.
 package network
 
 import (
@@ -17,66 +17,65 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Handler serves one connection. It returns when it is done with conn, which
-// the caller then closes. ctx ends when the connection must end at once; a
-// graceful end is asked for by Conn.Draining.
+// Handler serves one connection. ServeConn returns when it is done with conn, which its
+// caller then closes. ctx ends when the connection must end immediately; Conn.Draining asks
+// for a graceful end.
 //
-// A handler may return ErrPark when the connection is idle: the listener waits
-// for bytes on a fresh, small stack and calls ServeConn again.
+// A handler may return ErrPark when the connection is idle: the listener waits for bytes on
+// a new, small stack and calls ServeConn again.
 type Handler interface {
 	ServeConn(ctx context.Context, conn *Conn) error
 }
 
-// ClientFirstHandler is a Handler of a protocol in which the peer speaks first: the
-// listener calls ServeConn once there are bytes, so that a connection which says
-// nothing costs no more than its smallest stack.
+// ClientFirstHandler is a Handler of a protocol in which the client speaks first. The
+// listener calls ServeConn once there are bytes, so that a silent connection costs only the
+// smallest stack.
 type ClientFirstHandler interface {
 	Handler
-	// IdleTimeout is how long a connection may say nothing; 0: for ever.
+	// IdleTimeout returns how long a connection may be silent; 0: forever.
 	IdleTimeout() time.Duration
 }
 
-// Errors that Conn's waiting methods return beside those of package net.
+// Errors that Conn's waiting methods return in addition to those of package net.
 var (
-	// ErrInterrupted: Interrupt was called.
+	// ErrInterrupted means that Interrupt was called.
 	ErrInterrupted = errors.New("network: read interrupted")
-	// ErrDraining: the connection is idle, Drain was called, and no byte of
+	// ErrDraining means that the connection is idle, Drain was called, and no byte of
 	// another exchange has arrived.
 	ErrDraining = errors.New("network: draining")
-	// ErrPark asks the listener to wait in the handler's stead.
+	// ErrPark asks the listener to wait instead of the handler.
 	ErrPark = errors.New("network: park the idle connection")
 )
 
 // States of a Conn, as bits.
 const (
-	stateIdle           = 1 << iota // its reader waits between exchanges
-	stateDraining                   // it is to end after the exchange that it is in
-	stateInterrupted                // its reader is to return
-	stateDrainAfterNext             // like draining, but an idle one waits for one more exchange
-	stateEnding                     // its time to drain is nearly over
-	stateForceClosed                // it was draining and did not end in time
-	stateFresh                      // a listener has it, and it has had no exchange yet
-	stateAwaited                    // if it is fresh, its first exchange is waited for instead of ending it
+	stateIdle           = 1 << iota // the reader waits between exchanges
+	stateDraining                   // the connection ends after its current exchange
+	stateInterrupted                // the reader must return
+	stateDrainAfterNext             // like stateDraining, but an idle connection waits for one more exchange
+	stateEnding                     // the drain time is nearly over
+	stateForceClosed                // the connection did not drain in time
+	stateFresh                      // a listener accepted the connection, and it has had no exchange yet
+	stateAwaited                    // a drain waits for the first exchange of a fresh connection
 )
 
-// Conn is a connection with the three things that a proxy needs and net.Conn
-// lacks: reads that take a buffer only once there is something to read,
-// deadlines that are checked against the clock only when a timer fires, and
-// a way to tell an idle reader from a busy one.
+// Conn is a connection with three features that a proxy needs and net.Conn lacks: reads that
+// take a buffer only once there is something to read, deadlines that are checked against the
+// clock only when a timer fires, and a way to tell an idle reader from a busy one.
 //
-// One goroutine reads and one writes at a time. Interrupt, Drain and Close may
-// be called from any.
+// One goroutine reads and one writes at a time. Any goroutine may call Interrupt, Drain and
+// Close.
 type Conn struct {
 	id    uint64 // immutable
 	nc    net.Conn
-	raw   syscall.RawConn // of the socket; nil: it is none
+	raw   syscall.RawConn // of the socket; nil: nc is not a socket
 	state atomic.Uint32
 
-	// CloseReason is why the connection ends; the handler's, which sets it before it
-	// returns for good.
+	// CloseReason is why the connection ends. The handler sets it before it returns for
+	// good.
 	CloseReason CloseReason
 
-	// secure is the connection's TLS; nil: what is written is what is on the wire.
+	// secure is the connection's TLS; nil: the connection carries plaintext.
 	secure atomic.Pointer[tlsLayer]
 
 	reader struct { // owned by the reading goroutine
@@ -85,33 +84,31 @@ type Conn struct {
 		calls    *readCalls // nil until the first read
 	}
 	writer struct { // owned by the writing goroutine
-		quiet    time.Duration // how long without progress; 0: for ever
-		deadline deadline      // armed may have been for an earlier write
+		quiet    time.Duration // how long without progress; 0: forever
+		deadline deadline      // armed may belong to an earlier write
 		calls    *writeCalls   // nil until the first write
 	}
 
-	// Handler serves the connection after it was parked, instead of the handler
-	// that the listener called; nil: that one. A handler sets it before it hands
-	// the connection to another for good.
+	// Handler serves the connection after it was parked; nil: the handler that the listener
+	// called. A handler sets it before it hands the connection to another one for good.
 	Handler Handler
 
-	// Requests counts exchanges over all times that a handler served the
-	// connection; the handler's.
+	// Requests counts exchanges across all calls of ServeConn. The handler owns it.
 	Requests int
 
-	closeHooks atomic.Pointer[ends] // nil: nobody wants to know of the end
+	closeHooks atomic.Pointer[ends] // nil: not closed, and no hook is registered
 
-	group atomic.Pointer[ConnGroup] // of which it is one; nil: of none
+	group atomic.Pointer[ConnGroup] // the connection's group; nil: none
 
-	addrOverride *announced // set by Announce; nil: the socket's addresses are meant
+	addrOverride *announced // nil: the socket's addresses apply
 }
 
-// ends is what is to be called when a connection is closed.
+// ends holds the functions that run when a connection is closed.
 type ends struct {
 	mu     sync.Mutex
 	closed bool      // guarded by mu
 	call   []*func() // guarded by mu
-	panics error     // guarded by mu; of what was called
+	panics error     // guarded by mu; panics of the functions in call
 }
 
 // lastID is the ID of the newest connection.
@@ -119,7 +116,7 @@ type ends struct {
 //nolint:gochecknoglobals // connections are numbered in the process: handlers and listeners come and go
 var lastID atomic.Uint64
 
-// NewConn returns a Conn over nc, which it owns from now on.
+// NewConn returns a Conn over nc and takes ownership of nc.
 func NewConn(nc net.Conn) *Conn {
 	c := &Conn{id: lastID.Add(1), nc: nc}
 	switch s := nc.(type) {
@@ -131,8 +128,8 @@ func NewConn(nc net.Conn) *Conn {
 	return c
 }
 
-// reads returns what reading needs beside the socket. A connection that only
-// waits has none of it.
+// reads returns the read state and creates it on first use. A connection that only waits has
+// none.
 func (c *Conn) reads() *readCalls {
 	if c.reader.calls == nil {
 		r := &readCalls{secure: c.secure.Load()}
@@ -151,24 +148,23 @@ func (c *Conn) writes() *writeCalls {
 	return c.writer.calls
 }
 
-// shrink drops what a connection that waits does not need.
+// shrink frees what a waiting connection does not need.
 func (c *Conn) shrink() { c.reader.calls, c.writer.calls = nil, nil }
 
-// ID returns the connection's number: no other connection of the process, downstream or
-// upstream, has or had it, and it stays the same while handlers change.
+// ID returns the connection's number. It is unique among all connections of the process,
+// downstream and upstream, and stays the same when handlers change.
 func (c *Conn) ID() uint64 { return c.id }
 
-// NetConn returns the connection below.
+// NetConn returns the underlying connection.
 func (c *Conn) NetConn() net.Conn { return c.nc }
 
-// Fill waits until there are bytes and appends what one read gives to *buf. If
-// *buf is nil, it takes a buffer of the size given only once there is
-// something to read, so that a waiting connection holds none; it may do so even
-// when it then returns an error: the caller releases *buf in any case. A full
-// *buf is grown.
+// Fill waits until there are bytes and appends the bytes of one read to *buf. If *buf is
+// nil, Fill takes a buffer of the given size only once there is something to read, so that a
+// waiting connection holds none. It may do so even when it returns an error: the caller
+// always releases *buf. Fill grows a full *buf.
 //
-// Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted,
-// ErrDraining (only while idle), or the connection's.
+// Errors: io.EOF, os.ErrDeadlineExceeded (see SetReadDeadline), ErrInterrupted, ErrDraining
+// (only while idle), or the connection's.
 func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	for {
 		if u := c.reader.unread; u != nil { // over TLS, readFailed may have read ahead
@@ -187,10 +183,10 @@ func (c *Conn) Fill(buf **buffer.IoBuffer, size int) (int, error) {
 	}
 }
 
-// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds
-// nothing to read, before it waits: the moment to send what was held back in the
-// hope of more. Connections that are not plain sockets cannot tell, and call it
-// before they read. wait must not read.
+// FillOnWait is Fill that calls wait, on the same goroutine, each time it finds nothing to
+// read, before it waits. The caller can then send what it held back in the hope of more.
+// Connections that are not sockets cannot tell, and call wait before they read. wait must
+// not read.
 func (c *Conn) FillOnWait(buf **buffer.IoBuffer, size int, wait func()) (int, error) {
 	if c.raw == nil {
 		wait()
@@ -211,7 +207,7 @@ func (c *Conn) fillOnce(buf **buffer.IoBuffer, size int) (int, error) {
 		n, err := c.readOnce((*buf).Tail())
 		(*buf).Extend(n)
 		if n > 0 {
-			err = nil // an error comes again with the next read
+			err = nil // the next read returns the error again
 		}
 		return n, err
 	}
@@ -237,15 +233,15 @@ func (c *Conn) fillUnread(buf **buffer.IoBuffer, u *buffer.IoBuffer) (int, error
 	return n, nil
 }
 
-// Unread makes the next Fill return the bytes of b before any of the socket.
-// It owns b from now on.
+// Unread makes the next Fill return the bytes of b before those of the socket. The
+// connection owns b from now on.
 func (c *Conn) Unread(b *buffer.IoBuffer) { c.reader.unread = b }
 
-// WriteAndFill writes out and then reads as Fill does. For a protocol in which the peer
-// speaks only when asked, on a connection from which everything was read: it
-// saves the read that would find nothing, because an answer cannot be there
-// before the question. sent is how many bytes of out were written: less than all
-// only if writing failed. The read deadline does not bound the writing.
+// WriteAndFill writes out and then reads as Fill does. It is for a protocol in which the
+// peer only responds, on a connection from which everything was read: it saves the read that
+// would find nothing, because no response can precede its request. sent is how many bytes of
+// out were written: less than all only if writing failed. The read deadline does not bound
+// the write.
 func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, n int, err error) {
 	if c.raw == nil || c.secure.Load() != nil || c.reader.unread != nil || *buf != nil {
 		if sent, err = c.Write(out); err != nil {
@@ -265,8 +261,8 @@ func (c *Conn) WriteAndFill(out []byte, buf **buffer.IoBuffer, size int) (sent, 
 	case err != nil && !errors.Is(err, os.ErrDeadlineExceeded):
 		return sent, 0, err
 	}
-	// The socket is full, or the reading direction's timer has fired: neither
-	// keeps the rest from being written.
+	// The socket is full, or the read timer has fired: in both cases the rest can be
+	// written.
 	if len(rest) > 0 {
 		m, err := c.Write(rest)
 		sent += m
@@ -311,7 +307,7 @@ func (c *Conn) Read(p []byte) (int, error) {
 	}
 }
 
-// readOnce reads what there is, and waits for it.
+// readOnce waits for bytes and reads once.
 func (c *Conn) readOnce(p []byte) (int, error) {
 	s := c.secure.Load()
 	if s == nil {
@@ -331,9 +327,9 @@ func (c *Conn) readOnce(p []byte) (int, error) {
 	return n, err
 }
 
-// Write writes all of p. Without progress for the time of SetWriteTimeout, or
-// up to twice that, or at the deadline of SetWriteDeadline, it fails with
-// os.ErrDeadlineExceeded.
+// Write writes all of p. It fails with os.ErrDeadlineExceeded at the deadline of
+// SetWriteDeadline, or without progress for the time of SetWriteTimeout, or up to twice
+// that.
 func (c *Conn) Write(p []byte) (int, error) {
 	if s := c.secure.Load(); s != nil {
 		return s.write(p)
@@ -355,7 +351,7 @@ func (c *Conn) writePlain(p []byte) (int, error) {
 	}
 }
 
-// writeOnce writes until everything is written or something is in the way.
+// writeOnce writes until everything is written or an error occurs.
 func (c *Conn) writeOnce(p []byte) (int, error) {
 	if c.raw == nil {
 		return c.nc.Write(p)
@@ -372,9 +368,9 @@ func (c *Conn) writeOnce(p []byte) (int, error) {
 	return n, err
 }
 
-// CloseWrite ends our direction; the peer reads EOF. Over TLS that is an alert,
-// close_notify (RFC 8446 6.1), and the socket stays open. Connections that cannot
-// be half-closed are left as they are.
+// CloseWrite ends our direction; the peer reads EOF. Over TLS it sends the alert
+// close_notify (RFC 8446 6.1) and keeps the socket open. It does nothing on connections that
+// cannot be half-closed.
 func (c *Conn) CloseWrite() error {
 	if s := c.secure.Load(); s != nil {
 		if err := s.tls.CloseWrite(); err != nil {
@@ -388,8 +384,7 @@ func (c *Conn) CloseWrite() error {
 	return nil
 }
 
-// Close closes the connection at once. A second call returns an error and does
-// nothing.
+// Close closes the connection immediately. A second call returns an error and does nothing.
 func (c *Conn) Close() error {
 	if s := c.secure.Load(); s != nil {
 		s.sendCloseNotify()
@@ -397,8 +392,8 @@ func (c *Conn) Close() error {
 	return c.close()
 }
 
-// closeWithoutNotify closes the connection in the middle of something: over TLS the peer is not
-// told that nothing is missing (close_notify, RFC 8446 6.1).
+// closeWithoutNotify closes the connection before its data is complete. Over TLS it sends no
+// close_notify (RFC 8446 6.1), so that the peer can detect the truncation.
 func (c *Conn) closeWithoutNotify() error {
 	if s := c.secure.Load(); s != nil {
 		s.drop()
@@ -414,9 +409,9 @@ func (c *Conn) close() error {
 	return err
 }
 
-// OnClose has f called once the connection is closed at this side, by whoever
-// closes it; at once if it is closed already. f must not wait. It outlives handlers
-// that park the connection. stop takes that back; it may come too late.
+// OnClose registers f to run once any goroutine has closed the connection at this side, or
+// immediately if it is already closed. f must not wait. The registration outlives handlers
+// that park the connection. stop removes it; it may come too late.
 func (c *Conn) OnClose(f func()) (stop func()) {
 	c.closeHooks.CompareAndSwap(nil, new(ends))
 	e := c.closeHooks.Load()
@@ -436,8 +431,8 @@ func (c *Conn) OnClose(f func()) (stop func()) {
 	}
 }
 
-// runCloseHooks calls what OnClose was given, all of it. The error is the panics of those; the
-// listener logs them once the connection is served no more.
+// runCloseHooks calls all functions registered with OnClose. The error joins their panics;
+// the listener logs them once the connection is no longer served.
 func (c *Conn) runCloseHooks() (panics error) {
 	if c.closeHooks.Load() == nil && c.closeHooks.CompareAndSwap(nil, &ends{closed: true}) {
 		return nil
@@ -459,7 +454,7 @@ func (c *Conn) runCloseHooks() (panics error) {
 	return panics
 }
 
-// endPanics returns the panics of what OnClose was given.
+// endPanics returns the panics of the functions registered with OnClose.
 func (c *Conn) endPanics() error {
 	e := c.closeHooks.Load()
 	if e == nil {
@@ -470,8 +465,8 @@ func (c *Conn) endPanics() error {
 	return e.panics
 }
 
-// Abort closes the connection so that the peer's reads fail instead of finding
-// an end, where that can be: what was written must not pass for the whole.
+// Abort closes the connection so that the peer's reads fail instead of returning EOF, where
+// that is possible: the peer must not take truncated data for complete.
 func (c *Conn) Abort() error {
 	if tcp, ok := c.nc.(interface{ SetLinger(sec int) error }); ok {
 		_ = tcp.SetLinger(0) // fails only on a closed connection
@@ -479,7 +474,7 @@ func (c *Conn) Abort() error {
 	return c.closeWithoutNotify()
 }
 
-// release gives back what the connection still holds, once nobody reads.
+// release frees the unread bytes once nobody reads.
 func (c *Conn) release() {
 	if u := c.reader.unread; u != nil {
 		c.reader.unread = nil

@@ -197,8 +197,8 @@ func TestCallReadsTheAnswerToWhatItWrote(t *testing.T) {
 	}
 }
 
-// A timer that fired while the connection was idle once made Call wait for the
-// answer to what it had not written.
+// A timer that fired while the connection was idle once made WriteAndFill wait for the
+// response to an unwritten request.
 func TestCallWritesAlthoughAnOldTimerFired(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(time.Millisecond))
@@ -282,8 +282,8 @@ func TestQuietSeesBytesAndEnds(t *testing.T) {
 	}
 }
 
-// A request that was on its way when the drain began is served: its sender may
-// not be able to send it again.
+// A request that was on its way when the drain began is served: the client may not be able
+// to send it again.
 func TestADrainSparesAConnectionOnWhichBytesHaveArrived(t *testing.T) {
 	write := func(peer *net.TCPConn) { peer.Write([]byte("x")) }
 	for _, test := range []struct {
@@ -415,8 +415,8 @@ func filled(text string) *buffer.IoBuffer {
 	return b
 }
 
-// A goroutine that did not run for longer than its read deadline once waited for
-// the answer to what it had not written.
+// A goroutine that did not run for longer than its read deadline once waited for the
+// response to an unwritten request.
 func TestCallWritesAlthoughItsDeadlineHasPassed(t *testing.T) {
 	c, peer := pair(t)
 	c.SetReadDeadline(time.Now().Add(-time.Second))

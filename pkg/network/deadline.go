@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// deadline is the deadline of one direction. Telling the runtime of a new deadline
-// costs a timer operation; on a connection whose deadline moves on with every
-// request, nearly all of them are wasted. So the runtime is told only when the
-// deadline comes nearer than what it was told last. When its timer fires too
-// early, it is armed again with what is wanted by then.
+// deadline is the deadline of one direction. Each new deadline in the runtime costs a timer
+// operation; on a connection whose deadline moves later with every request, nearly all of
+// them are wasted. So the runtime gets a new deadline only when it is earlier than the armed
+// one. When its timer fires too early, the connection arms it again with the wanted
+// deadline.
 type deadline struct {
 	want  instant // 0: never
-	armed instant // what the runtime knows; 0: nothing
+	armed instant // the deadline in the runtime; 0: none
 }
 
-// set notes t and reports whether the runtime must be told.
+// set stores t and reports whether the caller must arm the runtime's timer.
 func (d *deadline) set(t time.Time) (arm bool) {
 	d.want = instantOf(t)
 	if d.want == 0 || d.armed != 0 && d.armed <= d.want {
@@ -26,11 +26,11 @@ func (d *deadline) set(t time.Time) (arm bool) {
 	return true
 }
 
-// instant is a time in one word of the three that a time.Time has, of which an idle
-// connection would keep four: the nanoseconds since epoch. 0 is the zero time.
+// instant is a time as nanoseconds since epoch; 0 is the zero time. It takes one word
+// instead of the three of a time.Time. An idle connection keeps four instants.
 type instant int64
 
-// epoch is any time of the process.
+// epoch is an arbitrary time of the process.
 var epoch = time.Now() //nolint:gochecknoglobals // a constant
 
 func instantOf(t time.Time) instant {
@@ -50,18 +50,16 @@ func (i instant) time() time.Time {
 	return epoch.Add(time.Duration(i))
 }
 
-// SetReadDeadline sets until when Fill and Read wait; the zero time means for
-// ever. It costs nothing as long as the deadline only moves on. Called by the
-// reading goroutine.
+// SetReadDeadline sets how long Fill and Read wait; the zero time means forever. It costs
+// nothing while the deadline only moves later. The reading goroutine calls it.
 func (c *Conn) SetReadDeadline(t time.Time) {
 	if c.reader.deadline.set(t) {
 		c.armRead(t)
 	}
 }
 
-// armRead tells the runtime. Interrupt and Drain set their bit before they
-// touch the deadline: either we see the bit here or their deadline comes after
-// ours.
+// armRead sets the deadline in the runtime. Interrupt and Drain set their bit before they
+// change the deadline: either armRead sees the bit, or their deadline replaces t.
 func (c *Conn) armRead(t time.Time) {
 	_ = c.nc.SetReadDeadline(t) // fails only on a closed connection, as the read will
 	if c.wakened() {
@@ -69,8 +67,8 @@ func (c *Conn) armRead(t time.Time) {
 	}
 }
 
-// readFailed turns an error of the socket into what the reader is to know; nil
-// means: read again.
+// readFailed turns an error of the socket into the error for the reader; nil means that the
+// reader must read again.
 func (c *Conn) readFailed(err error) error {
 	if !errors.Is(err, os.ErrDeadlineExceeded) {
 		return err
@@ -99,29 +97,27 @@ func (c *Conn) wakened() bool {
 	return state&stateInterrupted != 0 || state&(stateDraining|stateIdle) == stateDraining|stateIdle
 }
 
-// SetWriteTimeout sets how long a write may go without progress; 0 means for
-// ever. Called by the writing goroutine.
+// SetWriteTimeout sets how long a write may make no progress; 0 means forever. The writing
+// goroutine calls it.
 func (c *Conn) SetWriteTimeout(d time.Duration) { c.writer.quiet = d }
 
-// SetWriteDeadline sets when writes end, whatever their progress; the zero time
-// means never. It costs nothing as long as the deadline only moves on. Called by
-// the writing goroutine.
+// SetWriteDeadline sets when writes end, whatever their progress; the zero time means never.
+// It costs nothing while the deadline only moves later. The writing goroutine calls it.
 func (c *Conn) SetWriteDeadline(t time.Time) {
 	if c.writer.deadline.set(t) {
 		_ = c.nc.SetWriteDeadline(t) // fails only on a closed connection, as the write will
 	}
 }
 
-// beginWrite sees to it that a write which makes no progress ends.
+// beginWrite arms the write timer, so that a write without progress ends.
 func (c *Conn) beginWrite() {
 	if c.writer.quiet > 0 && c.writer.deadline.armed == 0 {
 		c.armWrite(time.Now())
 	}
 }
 
-// writeIsLate decides about a write that the timer ended; stuck says that it made
-// no progress since it started the timer itself. If it is not late, the timer is
-// started again.
+// writeIsLate reports whether a write that the timer ended must fail; if not, it arms the
+// timer again. stuck says that the write made no progress since it armed the timer itself.
 func (c *Conn) writeIsLate(stuck bool) bool {
 	now, want := time.Now(), c.writer.deadline.want
 	if stuck || want != 0 && instantOf(now) >= want {
@@ -131,10 +127,9 @@ func (c *Conn) writeIsLate(stuck bool) bool {
 	return false
 }
 
-// armWrite starts the write timer. It is left running from one write to the
-// next, since starting it costs more than a small write's share: so a timer
-// that fires may belong to an earlier write, and only one that was started in
-// the same write means that the peer is slow.
+// armWrite arms the write timer. The timer keeps running from one write to the next, because
+// it costs too much to arm it for each small write. So a timer that fires may belong to an
+// earlier write; only one that was armed in the same write means that the peer is slow.
 func (c *Conn) armWrite(now time.Time) {
 	d := &c.writer.deadline
 	d.armed = d.want
@@ -151,7 +146,7 @@ func (c *Conn) Interrupt() {
 	_ = c.nc.SetReadDeadline(longAgo())
 }
 
-// Resume ends an interruption. Called when no goroutine reads.
+// Resume ends an interruption. No goroutine may read during the call.
 func (c *Conn) Resume() {
 	c.state.And(^uint32(stateInterrupted))
 	d := &c.reader.deadline
@@ -159,9 +154,9 @@ func (c *Conn) Resume() {
 	_ = c.nc.SetReadDeadline(d.want.time())
 }
 
-// SetIdle says whether the reader waits between exchanges, where Drain may wake
-// it. It returns ErrDraining when the connection is to end instead of waiting.
-// Called by the reading goroutine.
+// SetIdle sets whether the reader waits between exchanges, where Drain may wake it. It
+// returns ErrDraining when the connection must end instead of waiting. The reading goroutine
+// calls it.
 func (c *Conn) SetIdle(idle bool) error {
 	if !idle {
 		c.state.And(^uint32(stateIdle))
@@ -176,16 +171,16 @@ func (c *Conn) SetIdle(idle bool) error {
 	return nil
 }
 
-// hadFirst notes that the connection's first exchange is over, which is its last if it
-// was waited for.
+// hadFirst records that the first exchange is over. The connection then drains if a drain
+// waited for that exchange.
 func (c *Conn) hadFirst() {
 	if c.state.And(^uint32(stateFresh))&stateAwaited != 0 {
 		c.state.Or(stateDraining)
 	}
 }
 
-// drained returns ErrDraining for an idle connection that is to end; but if its
-// peer has begun another exchange meanwhile, the connection is no longer idle.
+// drained returns ErrDraining for an idle connection that must end. If the peer has begun
+// another exchange meanwhile, the connection is no longer idle and drained returns nil.
 func (c *Conn) drained() error {
 	if c.reader.unread == nil && !c.hasBytes() {
 		return ErrDraining
@@ -194,9 +189,10 @@ func (c *Conn) drained() error {
 	return nil
 }
 
-// Drain asks for the connection's end after the exchange that it is in; with
-// idleToo an idle one ends now, unless bytes of an exchange have arrived, or its
-// first is waited for, else after its next exchange. Safe from any goroutine.
+// Drain asks the connection to end after its current exchange. With idleToo, an idle
+// connection ends now, unless bytes of an exchange have arrived or a drain waits for its
+// first exchange. Otherwise an idle connection ends after its next exchange. Safe from any
+// goroutine.
 func (c *Conn) Drain(idleToo bool) {
 	const first = stateFresh | stateAwaited
 	if !idleToo || c.state.Load()&first == first {
@@ -208,20 +204,21 @@ func (c *Conn) Drain(idleToo bool) {
 	}
 }
 
-// Draining reports whether the exchange being served is to be the last.
+// Draining reports whether the current exchange is the last.
 func (c *Conn) Draining() bool { return c.state.Load()&(stateDraining|stateDrainAfterNext) != 0 }
 
-// DrainExpiring reports whether the time to drain is nearly over: whoever has exchanges
-// under way reads no more of them.
+// DrainExpiring reports whether the drain time is nearly over: a handler with exchanges in
+// flight then reads no more requests.
 func (c *Conn) DrainExpiring() bool { return c.state.Load()&stateEnding != 0 }
 
-// forceClose ends a connection that did not drain in time. Safe from any goroutine.
+// forceClose closes a connection that did not drain in time. Safe from any goroutine.
 func (c *Conn) forceClose() {
 	c.state.Or(stateForceClosed)
-	_ = c.closeWithoutNotify() // already closed is as good
+	_ = c.closeWithoutNotify() // it may already be closed
 }
 
-// effectiveCloseReason returns why the connection has ended, once nobody serves it.
+// effectiveCloseReason returns the close reason. The caller calls it once nobody serves the
+// connection.
 func (c *Conn) effectiveCloseReason() CloseReason {
 	switch state := c.state.Load(); {
 	case state&stateForceClosed != 0:
@@ -232,5 +229,5 @@ func (c *Conn) effectiveCloseReason() CloseReason {
 	return c.CloseReason
 }
 
-// longAgo is a deadline that has passed, also in a test's time.
+// longAgo returns a deadline that has passed, also on the fake clock of a test.
 func longAgo() time.Time { return time.Unix(1, 0) }

@@ -12,24 +12,24 @@ import (
 
 // Dialer connects to upstream hosts. The zero value is ready.
 type Dialer struct {
-	// KeepAlive is how TCP asks whether a silent host lives; the zero value: after 15 s,
-	// nine times, 15 s apart.
+	// KeepAlive configures TCP keepalive. The zero value sends the first probe after 15 s,
+	// and nine probes 15 s apart.
 	KeepAlive KeepAlive
 
-	// Source4 and Source6 are where connections to hosts of IPv4 and IPv6 come from;
+	// Source4 and Source6 are the source addresses of connections to IPv4 and IPv6 hosts;
 	// the zero Addr: the system chooses. They have no effect on unix sockets.
 	Source4, Source6 netip.Addr
-	// Port4 and Port6 are the ports that they come from, whatever the address; 0: the system
-	// chooses. Of TCP only.
+	// Port4 and Port6 are the source ports, whatever the address; 0: the system chooses.
+	// They apply to TCP only.
 	Port4, Port6 uint16
 
-	// Mark is what rules of the kernel know the socket by (SO_MARK); 0: none. It needs
+	// Mark is the socket mark (SO_MARK) that kernel rules match; 0: none. It needs
 	// CAP_NET_ADMIN.
 	Mark uint32
 }
 
-// Dial connects before the deadline (zero: ctx alone bounds it). IsTimeout
-// tells a deadline that passed from a refusal.
+// Dial connects before the deadline; if it is zero, ctx alone bounds the dial. IsTimeout
+// distinguishes a timeout from a refused connection.
 func (d Dialer) Dial(ctx context.Context, network, address string, deadline time.Time) (*Conn, error) {
 	nd := net.Dialer{Deadline: deadline, LocalAddr: d.source(network, address)}
 	if d.KeepAlive.Enabled {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTheEndOfAConnectionMayAskItsListener: a drain that cuts a connection calls what
-// OnClose was given without the listener's lock.
+// TestTheEndOfAConnectionMayAskItsListener checks that a drain runs close hooks without the
+// listener's lock.
 func TestTheEndOfAConnectionMayAskItsListener(t *testing.T) {
 	var l *Listener
 	asked, busy, release := make(chan int, 1), make(chan struct{}), make(chan struct{})

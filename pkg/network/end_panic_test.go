@@ -37,8 +37,8 @@ func (l *lines) String() string {
 	return l.all.String()
 }
 
-// TestAPanicAfterTheEndOfAConnectionIsContained: the others that wait for the end are
-// called, the listener takes the connection out and logs the panic.
+// TestAPanicAfterTheEndOfAConnectionIsContained checks that the other close hooks still run,
+// and that the listener removes the connection and logs the panic.
 func TestAPanicAfterTheEndOfAConnectionIsContained(t *testing.T) {
 	b, log := endingBomb{make(chan struct{})}, new(lines)
 	l := listen(t, ListenOptions{Name: "l", Log: slog.New(slog.NewTextHandler(log, nil))}, b)

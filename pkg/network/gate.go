@@ -9,18 +9,17 @@ import (
 	"time"
 )
 
-// ConnLimiter is what several listeners have in common: how many connections they may have
-// open together, and whether they accept at all. The zero value lets everything in.
-// Safe for concurrent use.
+// ConnLimiter limits the open connections of several listeners together, and pauses
+// accepting. The zero value sets no limit. Safe for concurrent use.
 type ConnLimiter struct {
 	open    atomic.Int64  // connections
-	limit   atomic.Int64  // of open; 0: none
-	share   atomic.Uint64 // of new connections that are closed at once, of wholeShare
-	refused atomic.Uint64 // connections that were closed at once for share
+	limit   atomic.Int64  // maximum of open; 0: no limit
+	share   atomic.Uint64 // fraction of new connections that are closed immediately, of wholeShare
+	refused atomic.Uint64 // connections that were closed immediately because of share
 
 	mu          sync.Mutex
-	shut        chan struct{} // guarded by mu; closed when the gate opens; nil: it is open
-	maybePaused atomic.Bool   // it may be shut: mu is only taken then
+	shut        chan struct{} // guarded by mu; closed when accepting resumes; nil: not paused
+	maybePaused atomic.Bool   // accepting may be paused: only then is mu taken
 }
 
 const wholeShare = 1 << 32
@@ -28,20 +27,21 @@ const wholeShare = 1 << 32
 // Active returns how many connections are open.
 func (g *ConnLimiter) Active() int64 { return g.open.Load() }
 
-// SetLimit bounds how many connections are open: more are accepted and closed at
-// once. 0: no limit. Connections above a lower one stay.
+// SetLimit sets the maximum number of open connections; 0: no limit. Listeners accept more
+// and close them immediately. A lower limit closes no open connection.
 func (g *ConnLimiter) SetLimit(n int64) { g.limit.Store(n) }
 
-// SetRejectFraction has a share of the new connections, from 0 to 1, closed at once.
+// SetRejectFraction makes the listeners close a fraction of the new connections immediately,
+// from 0 to 1.
 func (g *ConnLimiter) SetRejectFraction(share float64) {
 	g.share.Store(uint64(min(1, max(0, share)) * wholeShare))
 }
 
-// Refused returns how many connections were closed at once because of Refuse.
+// Refused returns how many connections were closed immediately because of SetRejectFraction.
 func (g *ConnLimiter) Refused() uint64 { return g.refused.Load() }
 
-// PauseAccept has new connections wait where they are: in the kernel, up to the backlog.
-// A second call does nothing.
+// PauseAccept leaves new connections in the kernel, up to the backlog. A second call does
+// nothing.
 func (g *ConnLimiter) PauseAccept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -51,7 +51,7 @@ func (g *ConnLimiter) PauseAccept() {
 	}
 }
 
-// ResumeAccept ends what Shut began.
+// ResumeAccept undoes PauseAccept.
 func (g *ConnLimiter) ResumeAccept() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -62,7 +62,8 @@ func (g *ConnLimiter) ResumeAccept() {
 	}
 }
 
-// resumed returns what is closed when the gate opens; nil: it is open.
+// resumed returns a channel that is closed when accepting resumes; nil: accepting is not
+// paused.
 func (g *ConnLimiter) resumed() <-chan struct{} {
 	if g == nil || !g.maybePaused.Load() {
 		return nil
@@ -72,8 +73,7 @@ func (g *ConnLimiter) resumed() <-chan struct{} {
 	return g.shut
 }
 
-// acquire reports whether one more connection may be open, and counts it. leave takes
-// that back.
+// acquire reports whether one more connection may be open, and counts it. release undoes it.
 func (g *ConnLimiter) acquire() bool {
 	if g == nil {
 		return true
@@ -95,23 +95,23 @@ func (g *ConnLimiter) release() {
 	}
 }
 
-// AcceptRate is how many connections a listener accepts in a second, and how many at
-// once after a pause. PerSecond 0: as many as come.
+// AcceptRate is how many connections a listener accepts per second, and how many immediately
+// after a pause. PerSecond 0: no limit.
 type AcceptRate struct {
 	PerSecond float64
 	Burst     int // at least 1
 }
 
-// bucket is a token bucket: who takes a token may accept a connection. It belongs to
-// the goroutine that accepts.
+// bucket is a token bucket: each accepted connection takes one token. The accepting
+// goroutine owns it.
 type bucket struct {
 	rate   AcceptRate
 	tokens float64
-	at     time.Time // when tokens was right
+	at     time.Time // time of the last update of tokens
 }
 
-// take takes a token, or returns how long it takes until there is one. A rate that is
-// another than before begins with a whole burst.
+// take takes a token and returns 0, or returns how long it takes until there is one. After a
+// change of the rate it starts with a full burst.
 func (b *bucket) take(now time.Time, rate AcceptRate) (wait time.Duration) {
 	if rate.PerSecond <= 0 {
 		b.rate = rate
@@ -124,18 +124,19 @@ func (b *bucket) take(now time.Time, rate AcceptRate) (wait time.Duration) {
 	b.tokens = min(full, b.tokens+now.Sub(b.at).Seconds()*rate.PerSecond)
 	b.at = now
 	if b.tokens < 1 {
-		// Rounded up, so that the token is there when the time is over.
+		// Round up, so that the token is available when the time is over.
 		return time.Duration((1-b.tokens)/rate.PerSecond*float64(time.Second)) + 1
 	}
 	b.tokens--
 	return 0
 }
 
-// longestWait bounds how long a listener waits for its rate before it looks whether
-// that has changed.
+// longestWait bounds how long a listener waits for its rate before it checks whether the
+// rate has changed.
 const longestWait = time.Second
 
-// awaitAccept waits until the listener may accept. false: it is to accept no more.
+// awaitAccept waits until the listener may accept. It returns false when the listener must
+// stop accepting.
 func (l *Listener) awaitAccept(ctx context.Context, b *bucket) bool {
 	for {
 		wait := b.take(time.Now(), *l.rate.Load())
@@ -148,7 +149,8 @@ func (l *Listener) awaitAccept(ctx context.Context, b *bucket) bool {
 	}
 }
 
-// awaitResume waits until the gate is open. false: the listener is to accept no more.
+// awaitResume waits while accepting is paused. It returns false when the listener must stop
+// accepting.
 func (l *Listener) awaitResume(ctx context.Context) bool {
 	for {
 		opened := l.o.Gate.resumed()
@@ -165,8 +167,8 @@ func (l *Listener) awaitResume(ctx context.Context) bool {
 	}
 }
 
-// admit starts a connection that was accepted, once the gate is open: it may have been
-// shut while it was waited for.
+// admit starts an accepted connection once accepting is not paused: the pause may have begun
+// during Accept. It returns false when the listener must stop accepting.
 func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
 	if !l.awaitResume(ctx) {
 		_ = nc.Close() // nobody will serve it
@@ -176,7 +178,7 @@ func (l *Listener) admit(ctx context.Context, nc net.Conn) bool {
 	return true
 }
 
-// sleep waits for d. false: the listener is to accept no more.
+// sleep waits for d. It returns false when the listener must stop accepting.
 func (l *Listener) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -190,5 +192,5 @@ func (l *Listener) sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
-// SetAcceptRate changes the rate of ListenOptions. It takes hold within a second.
+// SetAcceptRate changes the rate of ListenOptions. The change takes effect within a second.
 func (l *Listener) SetAcceptRate(r AcceptRate) { l.rate.Store(&r) }

@@ -194,7 +194,7 @@ func TestAGateRefusesAShare(t *testing.T) {
 	}
 }
 
-// TestAGateLimitsAllListeners: two listeners have room for one connection together.
+// TestAGateLimitsAllListeners checks a limit of one connection for two listeners together.
 func TestAGateLimitsAllListeners(t *testing.T) {
 	var gate ConnLimiter
 	gate.SetLimit(1)

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peerClosed reports why the peer of fd is no longer there, nil if it is.
+// peerClosed returns why the peer of fd has closed the connection; nil if it has not. With
+// halfClose, the end of the peer's direction alone does not count.
 func peerClosed(fd uintptr, halfClose bool) error {
 	fds := [1]unix.PollFd{{Fd: int32(fd), Events: unix.POLLRDHUP}}
 	for {
@@ -16,7 +17,7 @@ func peerClosed(fd uintptr, halfClose bool) error {
 		if err == nil {
 			break
 		}
-		if !errors.Is(err, unix.EINTR) { // there may be no other event to look again for
+		if !errors.Is(err, unix.EINTR) { // no other event may cause another check
 			return os.NewSyscallError("poll", err)
 		}
 	}

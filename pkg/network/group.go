@@ -6,18 +6,17 @@ import (
 	"time"
 )
 
-// ConnGroup is connections of a listener that end together while the listener goes on:
-// those that took one of its filter chains. The zero value is open. Safe for concurrent
-// use.
+// ConnGroup is a set of connections that end together while their listener continues: those
+// of one filter chain. The zero value accepts connections. Safe for concurrent use.
 type ConnGroup struct {
 	mu    sync.Mutex
 	size  int           // guarded by mu; connections
-	shut  bool          // guarded by mu; none joins any more
-	empty chan struct{} // guarded by mu; closed when it is shut and the last has left; nil: nobody waits
+	shut  bool          // guarded by mu; no connection may join any more
+	empty chan struct{} // guarded by mu; closed when shut is set and the last connection has left; nil: nobody waits
 }
 
-// JoinGroup makes c one of g's, and of no other's. false: g has been ended, and nothing has
-// changed. The handler's, before it serves c.
+// JoinGroup moves c from its group to g. It returns false and changes nothing if g has
+// ended. The handler calls it before it serves c.
 func (c *Conn) JoinGroup(g *ConnGroup) bool {
 	before, ok := g.add(c)
 	if before != nil {
@@ -26,15 +25,16 @@ func (c *Conn) JoinGroup(g *ConnGroup) bool {
 	return ok
 }
 
-// leave makes c one of nobody's.
+// leave removes c from its group.
 func (c *Conn) leave() {
 	if before := c.group.Swap(nil); before != nil {
 		before.remove()
 	}
 }
 
-// add makes c one of g's unless g has been ended, and returns whose it was; nil: of
-// nobody's. Under mu, so that whoever ends g finds all who have entered.
+// add puts c into g unless g has ended, and returns the previous group of c; nil: none. It
+// does so under mu, so that the goroutine that ends g finds all connections that have
+// joined.
 func (g *ConnGroup) add(c *Conn) (before *ConnGroup, ok bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,7 +52,7 @@ func (g *ConnGroup) remove() {
 	g.settle()
 }
 
-// settle tells who waits for the end that it has come. Called under mu.
+// settle closes empty once g has ended and has no connections. The caller holds mu.
 func (g *ConnGroup) settle() {
 	if g.size == 0 && g.shut && g.empty != nil {
 		close(g.empty)
@@ -60,7 +60,8 @@ func (g *ConnGroup) settle() {
 	}
 }
 
-// end lets nobody join any more, and returns what is closed when the last has left.
+// end lets no more connections join, and returns a channel that is closed when the last one
+// has left.
 func (g *ConnGroup) end() (empty <-chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,17 +81,17 @@ func (l *Listener) DrainGroupAfterNext(g *ConnGroup) {
 	})
 }
 
-// DrainGroup ends g as Drain ends all: idle connections now, busy ones after the
-// exchange that they are in. Those that have had none yet have their first: to callers, a
-// connection that is new is no idle one. What is left when ctx ends is closed. It returns,
-// once all have ended, how many of them were closed while they were not idle.
+// DrainGroup ends g as Drain ends all connections: idle ones now, busy ones after their
+// current exchange. Connections without an exchange end after their first one, because a
+// client does not expect a new connection to be idle. When ctx ends, DrainGroup closes the
+// remaining connections. It returns, once all have ended, how many of those were not idle.
 func (l *Listener) DrainGroup(ctx context.Context, g *ConnGroup) (cut int) {
 	return l.drain(ctx, g.end(), true, func(c *Conn) bool { return c.group.Load() == g })
 }
 
-// drain ends the connections that are meant, of which done says that all have ended;
-// await: those that have had no exchange yet end after their first, unless ctx is about
-// to end.
+// drain ends the connections for which meant returns true; done is closed when all of them
+// have ended. With await, connections without an exchange end after their first one, unless
+// ctx is about to end.
 func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, meant func(*Conn) bool) (cut int) {
 	each := func(f func(*Conn)) {
 		l.each(func(c *Conn) {
@@ -99,7 +100,7 @@ func (l *Listener) drain(ctx context.Context, done <-chan struct{}, await bool, 
 			}
 		})
 	}
-	if ctx.Err() != nil { // there is no time to end in
+	if ctx.Err() != nil { // no time is left to drain
 		each(func(c *Conn) {
 			if c.state.Load()&stateIdle == 0 {
 				cut++

@@ -122,8 +122,8 @@ func TestAGroupEndsAlone(t *testing.T) {
 	}
 }
 
-// TestANewConnectionOfAGroupThatEndsHasItsFirstExchange: its caller knows of no end. One
-// that says nothing ends shortly before it would be cut.
+// TestANewConnectionOfAGroupThatEndsHasItsFirstExchange: the client does not know of the
+// drain. A silent connection ends shortly before it would be force-closed.
 func TestANewConnectionOfAGroupThatEndsHasItsFirstExchange(t *testing.T) {
 	g := listenGrouped(t)
 	var group ConnGroup
@@ -191,8 +191,8 @@ func TestWhoJoinsAGroupIsToldOfItsEnd(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreInTheGroupOfTheirHandler: those that were accepted before it was
-// replaced, and no others, whatever was on its way.
+// TestConnectionsAreInTheGroupOfTheirHandler checks that a group has exactly the connections
+// that were accepted before its handler was replaced.
 func TestConnectionsAreInTheGroupOfTheirHandler(t *testing.T) {
 	g := listenGrouped(t)
 	var one, two ConnGroup
@@ -237,7 +237,8 @@ func TestAConnectionThatMeetsAGroupThatHasEndedTakesTheNextHandler(t *testing.T)
 	}
 }
 
-// TestAGroupIsCutAtTheEndOfItsTime: a connection that never ends by itself is closed.
+// TestAGroupIsCutAtTheEndOfItsTime checks that DrainGroup closes a connection that never
+// ends by itself.
 func TestAGroupIsCutAtTheEndOfItsTime(t *testing.T) {
 	g := listenGrouped(t)
 	g.deaf = true

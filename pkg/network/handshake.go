@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// TLS is what a handshake agreed on. It is immutable.
+// TLS is the result of a handshake. It is immutable.
 type TLS struct {
 	Version          uint16              // tls.VersionTLS13
 	Cipher           uint16              // tls.TLS_AES_128_GCM_SHA256
-	ServerName       string              // that the client asked for (SNI); "" for none
+	ServerName       string              // requested by the client (SNI); "" for none
 	Protocol         string              // chosen by ALPN; "" for none
-	Resumed          bool                // an earlier session was continued
-	PeerCertificate  *x509.Certificate   // that the peer showed; nil for none
-	Chain            []*x509.Certificate // all that it sent: Peer, and those that lead to its authority
-	Verified         bool                // Peer is of an authority that is trusted
-	LocalCertificate *x509.Certificate   // that we showed, as a server, if who configured that told (Shows); as a client, that we show who asks
+	Resumed          bool                // an earlier session was resumed
+	PeerCertificate  *x509.Certificate   // sent by the peer; nil for none
+	Chain            []*x509.Certificate // all that the peer sent: PeerCertificate, and those that lead to its authority
+	Verified         bool                // PeerCertificate was verified
+	LocalCertificate *x509.Certificate   // as a server: set by SetLocalCertificate; as a client: the first of the configuration
 }
 
-// TLS returns what the connection's handshake agreed on; nil: there was none.
+// TLS returns the result of the connection's handshake; nil: there was none.
 func (c *Conn) TLS() *TLS {
 	if s := c.secure.Load(); s != nil {
 		return &s.info
@@ -28,19 +28,19 @@ func (c *Conn) TLS() *TLS {
 	return nil
 }
 
-// ServerHandshake makes the connection one over TLS, of which we are the server: once it
-// has returned nil, all of c's methods mean plaintext. What was unread belongs to the
-// handshake. It takes until the deadline at most (os.ErrDeadlineExceeded), which is
-// not zero; then, or with another error, the peer was told why and the connection is
-// good for nothing but Close. Reading and writing goroutine; not twice.
+// ServerHandshake starts TLS on the connection as the server: once it has returned nil, all
+// of c's methods mean plaintext. The handshake consumes the unread bytes. It fails at the
+// deadline (os.ErrDeadlineExceeded), which is not zero. After an error, the alert has been
+// sent if there is one, and the connection can only be closed. The goroutine that reads and
+// writes calls it, once.
 func (c *Conn) ServerHandshake(config *tls.Config, deadline time.Time) error {
 	s := c.beginTLS()
 	s.tls = tls.Server((*tlsTransport)(s), config)
 	return s.handshake(deadline)
 }
 
-// ClientHandshake is ServerHandshake for the other side. Close, from any goroutine, ends
-// it early. A config that has a VerifyConnection verifies by that, or also by that.
+// ClientHandshake is ServerHandshake for the client side. Close, from any goroutine, ends it
+// early. A config with a VerifyConnection counts as one that verifies the peer.
 func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	s := c.beginTLS()
 	s.tls = tls.Client((*tlsTransport)(s), config)
@@ -51,15 +51,15 @@ func (c *Conn) ClientHandshake(config *tls.Config, deadline time.Time) error {
 	return s.handshake(deadline)
 }
 
-// SetLocalCertificate tells which certificate we show: for tls.Config.GetConfigForClient, whose
-// hello.Conn it is a method of.
+// SetLocalCertificate sets TLS.LocalCertificate. tls.Config.GetConfigForClient calls it on
+// its hello.Conn.
 func (w *tlsTransport) SetLocalCertificate(own *x509.Certificate) { w.info.LocalCertificate = own }
 
-// beginTLS returns what is to become c's TLS.
+// beginTLS returns a new TLS layer for c, which takes over the unread bytes.
 func (c *Conn) beginTLS() *tlsLayer {
 	s := &tlsLayer{conn: c}
 	s.in.early, c.reader.unread = c.reader.unread, nil
-	c.shrink() // what follows reads otherwise
+	c.shrink() // the next read creates a read state with TLS
 	return s
 }
 
@@ -79,7 +79,7 @@ func (s *tlsLayer) handshake(deadline time.Time) error {
 			e.Release()
 		}
 		if !deadline.IsZero() && !time.Now().Before(deadline) {
-			err = os.ErrDeadlineExceeded // it may be hidden in what tls.Conn makes of it
+			err = os.ErrDeadlineExceeded // tls.Conn may have hidden it in its own error
 		}
 		return err
 	}

@@ -2,28 +2,28 @@ package network
 
 import "time"
 
-// States of a Conn beside those in conn.go.
+// States of a Conn in addition to those in conn.go.
 const (
-	stateParked   = 1 << (16 + iota) // the listener waits in the handler's stead
-	stateIdleSeen                    // it is parked since CloseIdle looked at it last, or longer
-	stateShed                        // it ends because the process is short of something
+	stateParked   = 1 << (16 + iota) // the listener waits instead of the handler
+	stateIdleSeen                    // the connection has been parked since CloseIdle last saw it, or longer
+	stateShed                        // the connection ends because of overload
 )
 
-// Shed asks for the connection's end after the exchange that it is in, or its next
-// one, because the process is short of something. Safe from any goroutine.
+// Shed asks the connection to end after its current exchange, or its next one, because of
+// overload. Safe from any goroutine.
 func (c *Conn) Shed() {
 	c.state.Or(stateShed)
 	c.Drain(false)
 }
 
-// ListenerDraining reports whether the exchange being served is to be the last because whoever
-// serves it goes, and not because of Shed or CloseIdle. Safe from any goroutine.
+// ListenerDraining reports whether the current exchange is the last because the listener or
+// the filter chain drains, and not because of Shed or CloseIdle. Safe from any goroutine.
 func (c *Conn) ListenerDraining() bool { return c.Draining() && c.state.Load()&stateShed == 0 }
 
-// CloseIdle ends the connections that carry nothing and have said nothing for at least
-// d, as far as earlier calls have seen: the first call ends none, and calls should come
-// some times within d. Those on which more is on its way stay. It returns how many it
-// has asked to end. ResetIdleTracking drops what was seen.
+// CloseIdle ends connections that have been parked for at least d, as far as earlier calls
+// have seen. The first call ends none; the caller should call it several times within d.
+// Connections with unread bytes stay. It returns how many it has asked to end.
+// ResetIdleTracking discards what it has seen.
 func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -38,7 +38,7 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 		}
 		since, known := l.idle[c]
 		switch {
-		case !known || state&stateIdleSeen == 0: // it was busy meanwhile
+		case !known || state&stateIdleSeen == 0: // it is new, or was busy meanwhile
 			c.state.Or(stateIdleSeen)
 			l.idle[c] = now
 		case now.Sub(since) >= d:
@@ -51,7 +51,7 @@ func (l *Listener) CloseIdle(now time.Time, d time.Duration) (ended int) {
 	return ended
 }
 
-// ResetIdleTracking drops what CloseIdle has seen.
+// ResetIdleTracking discards what CloseIdle has seen.
 func (l *Listener) ResetIdleTracking() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

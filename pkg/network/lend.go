@@ -2,11 +2,11 @@ package network
 
 import "github.com/weft-proxy/weft/pkg/buffer"
 
-// AppendBorrowed is Begin and End of two parts, of which the second, whole, is lent: it is not
-// copied and must not change until Own has returned, which is to be called soon. False:
-// nothing was added; then it is for Begin and End to take what there is to send. So it is
-// while somebody writes, if nothing can be written, or not from here: over TLS, frames
-// that are not gathered take more records, which is dearer than the copy.
+// AppendBorrowed appends before, which it copies, and whole, which it borrows: whole must
+// not change until CopyBorrowed has returned, which the caller calls soon. It returns false
+// and adds nothing while a goroutine writes, after an error, on connections that are not
+// sockets, and over TLS: there, frames that are not gathered take more records, which costs
+// more than the copy. The caller then uses BeginFrame and EndFrame.
 func (o *WriteQueue) AppendBorrowed(before, whole []byte) bool {
 	if o.conn.raw == nil || o.conn.secure.Load() != nil {
 		return false
@@ -27,18 +27,20 @@ func (o *WriteQueue) AppendBorrowed(before, whole []byte) bool {
 	return true
 }
 
-// CopyBorrowed keeps what was lent and not yet written. It does not wait for the peer.
+// CopyBorrowed copies the borrowed bytes that are not yet written. It does not wait for the
+// peer.
 func (o *WriteQueue) CopyBorrowed() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	for o.borrowed > 0 && o.writing { // only Flush has any in its hands, and does not wait
+	for o.borrowed > 0 && o.writing { // only Flush holds borrowed pieces, and it does not wait
 		o.room.Wait()
 	}
 	o.own()
 }
 
-// own is Own while nobody writes; o.mu is held. What it keeps it gathers, as Begin does: a
-// frame of the usual size, in a buffer of its own, would take four times its size.
+// own is CopyBorrowed while nobody writes. The caller holds o.mu. It gathers the copies, as
+// BeginFrame does: a frame of the usual size, in a buffer of its own, would take four times
+// its size.
 func (o *WriteQueue) own() {
 	if o.borrowed == 0 {
 		return

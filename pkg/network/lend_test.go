@@ -50,8 +50,8 @@ func TestWhatIsLentIsKeptIfNobodyHasSentIt(t *testing.T) {
 	}
 }
 
-// TestAFullSocketKeepsNoLoan lends until the socket is full, and then changes everything
-// that was lent.
+// TestAFullSocketKeepsNoLoan appends borrowed bytes until the socket is full, and then
+// changes them all.
 func TestAFullSocketKeepsNoLoan(t *testing.T) {
 	o, far, _ := outbox(t)
 	var want bytes.Buffer
@@ -133,8 +133,8 @@ func TestALostConnectionTakesNoLoan(t *testing.T) {
 	}
 }
 
-// TestWhoLentDoesNotWaitForThePeer has somebody write what was lent, and more, to a peer
-// that reads nothing.
+// TestWhoLentDoesNotWaitForThePeer flushes borrowed bytes, and more, to a peer that reads
+// nothing.
 func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
 	for range 100 {
 		o, far, _ := outbox(t)
@@ -150,7 +150,7 @@ func TestWhoLentDoesNotWaitForThePeer(t *testing.T) {
 		go func() {
 			defer close(owned)
 			for o.idle() {
-				runtime.Gosched() // Own has to come while Flush writes
+				runtime.Gosched() // CopyBorrowed must run while Flush writes
 			}
 			o.CopyBorrowed()
 		}()
@@ -170,7 +170,8 @@ func (o *WriteQueue) idle() bool {
 	return !o.writing
 }
 
-// TestWhatIsKeptOfLoansIsGathered looks at what a peer that reads nothing makes us hold.
+// TestWhatIsKeptOfLoansIsGathered checks how much storage the queue holds for a peer that
+// reads nothing.
 func TestWhatIsKeptOfLoansIsGathered(t *testing.T) {
 	o, _, _ := outbox(t)
 	frame := make([]byte, 9+16<<10)

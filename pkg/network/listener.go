@@ -25,15 +25,15 @@ type ListenOptions struct {
 	Network        string       // "tcp" or "unix"
 	Address        string       // ip:port or a path
 	ReusePort      bool         // several sockets may bind the address
-	Mark           uint32       // of the socket and those that it accepts (SO_MARK); 0: none
-	MaxConnections int          // above: accepted and closed at once; 0: no limit
-	AcceptRate     AcceptRate   // beyond it connections wait in the kernel
-	Gate           *ConnLimiter // shared with other listeners; nil: open
+	Mark           uint32       // SO_MARK of the socket and of the connections that it accepts; 0: none
+	MaxConnections int          // more are accepted and closed immediately; 0: no limit
+	AcceptRate     AcceptRate   // connections beyond it wait in the kernel
+	Gate           *ConnLimiter // shared with other listeners; nil: no shared limit
 	Log            *slog.Logger
 	Count          ListenerCounter // may be nil
 }
 
-// ListenerCounter is told what happens at a listener. Safe for concurrent use.
+// ListenerCounter counts the events of a listener. Safe for concurrent use.
 type ListenerCounter interface {
 	Accepted()
 	Refused()           // over MaxConnections, or by the Gate
@@ -41,12 +41,12 @@ type ListenerCounter interface {
 	Closed(CloseReason) // an accepted connection has ended
 }
 
-// Listener accepts connections and hands each, on a goroutine of its own, to
-// the handler in force at that moment.
+// Listener accepts connections and passes each one, on its own goroutine, to the handler
+// that is active at that moment.
 type Listener struct {
 	o       ListenOptions  // immutable
-	ln      net.Listener   // immutable; nil: of a virtual one
-	handed  *virtualSocket // immutable; nil: it has a socket
+	ln      net.Listener   // immutable; nil: the listener is virtual
+	handed  *virtualSocket // immutable; nil: the listener has a socket
 	limit   atomic.Int64   // connections; 0: no limit
 	rate    atomic.Pointer[AcceptRate]
 	serving atomic.Pointer[handling]
@@ -54,14 +54,14 @@ type Listener struct {
 	keepAlive keepAlive
 	ended     sync.WaitGroup // connections
 
-	diversion atomic.Pointer[diversion] // nil: connections are all its own
+	diversion atomic.Pointer[diversion] // nil: the listener ignores original destinations
 
 	mu      sync.Mutex
 	conns   map[*Conn]struct{} // guarded by mu
 	stopped bool               // guarded by mu
-	// replaced: it has stopped, and its address goes on to be served.
+	// replaced: the listener has stopped, and its address is still served.
 	replaced bool                // guarded by mu
-	idle     map[*Conn]time.Time // guarded by mu; since when CloseIdle has seen them idle; nil: nobody asks
+	idle     map[*Conn]time.Time // guarded by mu; when CloseIdle first saw them idle; nil: not tracked
 
 	stopping chan struct{} // closed by Stop
 }
@@ -103,7 +103,7 @@ func newListener(o ListenOptions, ln net.Listener, h Handler) *Listener {
 	return l
 }
 
-// Addr returns the bound address, or what a virtual listener stands for.
+// Addr returns the bound address, or the address of a virtual listener.
 func (l *Listener) Addr() net.Addr {
 	if l.handed != nil {
 		return l.handed.addr
@@ -111,23 +111,23 @@ func (l *Listener) Addr() net.Addr {
 	return l.ln.Addr()
 }
 
-// handling is who serves connections, and the group that they are in; nil: none yet.
+// handling is the active handler and the group of its connections; a nil group means none.
 type handling struct {
 	handler Handler
 	group   *ConnGroup
 }
 
-// SetHandler makes h serve the connections accepted from now on, which are g's from the
-// beginning; nil: of no group. A group that is replaced is ended by DrainGroupAfterNext or
-// DrainGroup, if its connections are to end, and not before.
+// SetHandler makes h serve the connections accepted from now on. They belong to g from the
+// beginning; nil: to no group. The previous group ends only when DrainGroupAfterNext or
+// DrainGroup ends it.
 func (l *Listener) SetHandler(h Handler, g *ConnGroup) { l.serving.Store(&handling{h, g}) }
 
-// SetMaxConnections changes the limit of ListenOptions; 0: no limit. Connections
-// above a lower one stay.
+// SetMaxConnections changes the limit of ListenOptions; 0: no limit. A lower limit closes no
+// open connection.
 func (l *Listener) SetMaxConnections(n int) { l.limit.Store(int64(n)) }
 
-// Serve accepts until Stop or a failure of the socket. It survives running out
-// of descriptors: it backs off and goes on.
+// Serve accepts until Stop or a failure of the socket. When the process runs out of
+// descriptors, Serve backs off and continues.
 func (l *Listener) Serve(ctx context.Context) error {
 	if l.handed != nil {
 		l.serveVirtual(ctx)
@@ -162,8 +162,8 @@ func (l *Listener) Serve(ctx context.Context) error {
 	return nil
 }
 
-// temporary reports whether accepting may work again later: the connection
-// died in the queue, or the process or machine is out of something.
+// temporary reports whether accepting may succeed later: the connection died in the queue,
+// or the process or machine is out of a resource.
 func temporary(err error) bool {
 	for _, errno := range []syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENOMEM,
@@ -183,12 +183,12 @@ func (l *Listener) start(ctx context.Context, nc net.Conn) {
 		return
 	}
 	if !l.enter(ctx, c) {
-		_ = c.nc.Close() // not wanted: nobody to tell
+		_ = c.nc.Close() // the listener has stopped; no hooks are registered yet
 	}
 }
 
-// enter makes c one of the listener's, or closes it if there is no room for it. false:
-// the listener has stopped, and nothing was done.
+// enter adds c to the listener, or closes c if a connection limit is reached. It returns
+// false, and leaves c open, if the listener has stopped.
 func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	limit := int(l.limit.Load())
 	c.state.Or(stateFresh)
@@ -225,7 +225,8 @@ func (l *Listener) enter(ctx context.Context, c *Conn) bool {
 	return true
 }
 
-// refuse counts and closes a connection that nobody is to serve, and tells nobody.
+// refuse counts and closes a connection that will not be served, without running close
+// hooks.
 func (l *Listener) refuse(c *Conn) {
 	if l.o.Count != nil {
 		l.o.Count.Refused()
@@ -233,25 +234,25 @@ func (l *Listener) refuse(c *Conn) {
 	_ = c.nc.Close()
 }
 
-// handlerFor returns who is to serve c, which is in its group from then on.
+// handlerFor returns the active handler and puts c into its group.
 func (l *Listener) handlerFor(c *Conn) Handler {
 	for {
 		now := l.serving.Load()
 		if now.group == nil || c.JoinGroup(now.group) {
 			return now.handler
 		}
-		// It was replaced, and its group ended, just now.
+		// The handler was just replaced, and its group ended.
 	}
 }
 
-// serve runs one connection, or one stretch of it between two parkings.
+// serve runs the handler of one connection, until the connection ends or parks.
 func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 	err := l.contain(ctx, c, h)
 	if errors.Is(err, ErrPark) {
 		if c.Handler != nil {
 			h = c.Handler
 		}
-		// A goroutine of its own, because this one's stack has grown.
+		// Wait on a new goroutine, because the stack of this one has grown.
 		go l.await(ctx, c, h)
 		return
 	}
@@ -261,13 +262,13 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 	l.end(c)
 }
 
-// contain keeps a panic of the handler to its connection.
+// contain limits a panic of the handler to its connection.
 func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("panic: %v", p)
 			c.CloseReason = CauseInternal
-			_ = c.closeWithoutNotify() // what was on its way is not whole; the handler may have closed it
+			_ = c.closeWithoutNotify() // its data is incomplete; the handler may have closed it
 			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
 		}
@@ -275,7 +276,7 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 	return h.ServeConn(ctx, c)
 }
 
-// part has the handler say goodbye. A panic of its costs the connection, which ends anyway.
+// part calls SendGoAway. A panic there costs only the connection, which ends anyway.
 func (l *Listener) part(c *Conn, p GoAwayHandler) error {
 	err := contain(func() error { p.SendGoAway(); return nil })
 	if err != nil {
@@ -285,7 +286,7 @@ func (l *Listener) part(c *Conn, p GoAwayHandler) error {
 	return err
 }
 
-// await waits in the stead of the handler of an idle connection.
+// await waits on an idle connection instead of its handler.
 func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 	c.shrink()
 	c.state.Or(stateParked)
@@ -332,8 +333,8 @@ func (l *Listener) isStopped() bool {
 	return l.stopped
 }
 
-// each calls f for every connection that is open. It does so without mu: a connection
-// that f closes calls what OnClose was given, which may ask the listener something.
+// each calls f for every open connection. It calls f without mu: a connection that f closes
+// runs its close hooks, which may call the listener.
 func (l *Listener) each(f func(*Conn)) {
 	l.mu.Lock()
 	all := slices.Collect(maps.Keys(l.conns))
@@ -350,7 +351,7 @@ func (l *Listener) Connections() int {
 	return len(l.conns)
 }
 
-// Stop stops accepting. Connections go on.
+// Stop stops accepting. Open connections continue.
 func (l *Listener) Stop() {
 	l.mu.Lock()
 	again := l.stopped
@@ -365,15 +366,14 @@ func (l *Listener) Stop() {
 	}
 }
 
-// lastAnswers is how long before the end of a drain connections read no more, at
-// most: a quarter of a shorter one.
+// lastAnswers is how long before the end of a drain connections stop reading requests; a
+// quarter of the drain time if that is shorter.
 const lastAnswers = 5 * time.Second
 
-// Drain stops accepting, ends idle connections, and waits until the busy ones
-// have ended after the exchange that they are in, or until ctx ends: then it closes what
-// is left and returns how many of those were not idle. Shortly before, those that
-// carry many exchanges at once, and whose peers go on sending, are told to read no
-// more, so that what is under way is answered.
+// Drain stops accepting, ends idle connections, and waits until the busy ones have ended
+// after their current exchange. When ctx ends, Drain force-closes the remaining connections
+// and returns how many of those were not idle. Shortly before, it asks connections with many
+// concurrent exchanges to read no more, so that the requests in flight get their responses.
 func (l *Listener) Drain(ctx context.Context) (cut int) {
 	l.Stop()
 	done := make(chan struct{})

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestNotReceived is what the kernel tells of a request after the connection broke, by what
-// the peer did.
+// TestNotReceived checks what the kernel reports about a request after the connection broke,
+// for each action of the peer.
 func TestNotReceived(t *testing.T) {
 	const request = "GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 	for _, tt := range []struct {

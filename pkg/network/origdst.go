@@ -8,39 +8,37 @@ import (
 	"syscall"
 )
 
-// OriginalDstMode is how connections come to a listener that their callers made to
-// another address.
+// OriginalDstMode is how a listener gets connections that clients made to another address.
 type OriginalDstMode uint8
 
-// The ways.
+// The modes.
 const (
-	// OriginalDstOff: connections are made to the listener's address.
+	// OriginalDstOff means that clients connect to the listener's address.
 	OriginalDstOff OriginalDstMode = iota
-	// OriginalDstRedirect: the kernel has rewritten the destination (REDIRECT or DNAT of iptables
-	// and nftables on this machine), and tells what it was.
+	// OriginalDstRedirect means that the kernel has rewritten the destination (REDIRECT or
+	// DNAT of iptables and nftables on this machine), and reports the original one.
 	OriginalDstRedirect
-	// OriginalDstTProxy: the kernel has rewritten nothing (TPROXY): the destination is the
-	// socket's own address, whosever that is.
+	// OriginalDstTProxy means that the kernel has rewritten nothing (TPROXY): the destination
+	// is the socket's local address, which may belong to another machine.
 	OriginalDstTProxy
 )
 
-// ListenerLookup finds who is to serve a connection that was made to an address; nil: the
-// listener that has accepted it. It is called by that listener's Serve and must not
-// wait. Several listeners may call it at once.
+// ListenerLookup returns the listener for a destination; nil: the listener that accepted the
+// connection. That listener's Serve calls it. It must not wait. Several listeners may call
+// it concurrently.
 type ListenerLookup func(destination netip.AddrPort) *Listener
 
-// diversion is what a listener does with connections that were made to other
-// addresses. Immutable.
+// diversion is how a listener treats connections that clients made to other addresses.
+// Immutable.
 type diversion struct {
 	how  OriginalDstMode
 	find ListenerLookup
 }
 
-// UseOriginalDst makes the listener look for the destination that callers meant, of every
-// connection that it accepts from now on: from then on it is the connection's
-// LocalAddr. A connection whose destination find knows a listener for is handed to
-// that, which it belongs to as if it had been accepted there; find may be nil. With
-// Transparent the socket becomes one that may have addresses of others, which needs
+// UseOriginalDst makes the listener look up the original destination of every connection
+// that it accepts from now on; it becomes the connection's LocalAddr. If find returns
+// another listener for it, that listener takes over the connection as if it had accepted it;
+// find may be nil. OriginalDstTProxy makes the socket transparent, which needs
 // CAP_NET_ADMIN: that can fail, and then nothing has changed.
 func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) error {
 	if how == OriginalDstOff {
@@ -56,8 +54,8 @@ func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) erro
 	return nil
 }
 
-// SetTransparent makes the listener's socket one that Redirect can call Transparent: it is
-// the part of Redirect that can fail, and changes nothing by itself.
+// SetTransparent makes the listener's socket transparent, as OriginalDstTProxy requires. It
+// is the part of UseOriginalDst that can fail, and changes nothing else.
 func (l *Listener) SetTransparent() error {
 	s, ok := l.ln.(syscall.Conn)
 	if !ok {
@@ -73,8 +71,8 @@ func (l *Listener) SetTransparent() error {
 	return nil
 }
 
-// handOver makes the destination that c was made to its address, and hands c to the
-// listener that there is for it. It reports whether c is somebody else's now.
+// handOver sets c's original destination and passes c to the listener for it. It reports
+// whether c was passed on or closed.
 func (l *Listener) handOver(d *diversion, c *Conn) (gone bool) {
 	to, ok := destination(d.how, c, l.ln.Addr())
 	if !ok {
@@ -84,7 +82,7 @@ func (l *Listener) handOver(d *diversion, c *Conn) (gone bool) {
 	if d.find == nil {
 		return false
 	}
-	for range 2 { // one that stops has been replaced by now
+	for range 2 { // a listener that stops has been replaced by now
 		next := d.find(to)
 		if next == nil || next == l {
 			return false
@@ -93,12 +91,12 @@ func (l *Listener) handOver(d *diversion, c *Conn) (gone bool) {
 			return true
 		}
 	}
-	l.refuse(c) // everybody stops
+	l.refuse(c) // every listener has stopped
 	return true
 }
 
-// destination returns where c was to go when it was redirected to a listener's address;
-// false: it was made to that.
+// destination returns the original destination of a connection; false: the client connected
+// to the listener's own address, or the destination is not known.
 func destination(how OriginalDstMode, c *Conn, own net.Addr) (netip.AddrPort, bool) {
 	local, ok := addrPortOf(c.nc.LocalAddr())
 	if !ok {
@@ -112,15 +110,15 @@ func destination(how OriginalDstMode, c *Conn, own net.Addr) (netip.AddrPort, bo
 		return local, true
 	}
 	to, ok := originalDestination(c, local.Addr().Is4())
-	// The kernel tells what it tracks, whether it has rewritten it or not.
+	// The kernel reports every connection that it tracks, rewritten or not.
 	if !ok || to == local {
 		return netip.AddrPort{}, false
 	}
 	return to, true
 }
 
-// addrPortOf returns the address of a TCP socket, one of IPv4 as such and without a
-// zone.
+// addrPortOf returns the address of a TCP socket, without a zone. It turns an IPv4-mapped
+// address into an IPv4 address.
 func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -130,15 +128,16 @@ func addrPortOf(a net.Addr) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port()), true
 }
 
-// SetOriginalDst makes LocalAddr return where the connection was to go before it was
-// redirected to this socket. Whoever accepted it, before anybody else knows it.
+// SetOriginalDst makes LocalAddr return the destination before the connection was redirected
+// to this socket. The accepting goroutine calls it before any other goroutine knows the
+// connection.
 func (c *Conn) SetOriginalDst(to netip.AddrPort) {
 	c.addrOverride = &announced{local: net.TCPAddrFromAddrPort(to), remote: c.nc.RemoteAddr(), redirected: true}
 }
 
-// OriginalDst returns the address that the caller of the connection meant, if that is
-// known to be another than where it arrived: it was redirected, or carried on by a proxy
-// that has announced it.
+// OriginalDst returns the address that the client connected to, if it is known and differs
+// from the address where the connection arrived: the kernel redirected the connection, or a
+// proxy announced the address.
 func (c *Conn) OriginalDst() (netip.AddrPort, bool) {
 	if c.addrOverride == nil {
 		return netip.AddrPort{}, false
@@ -148,24 +147,24 @@ func (c *Conn) OriginalDst() (netip.AddrPort, bool) {
 	return to, ok && (c.addrOverride.redirected || to != own)
 }
 
-// virtualSocket is what a virtual listener has in the place of a socket.
+// virtualSocket replaces the socket of a virtual listener.
 type virtualSocket struct {
 	addr    net.Addr
 	serving chan struct{}   // closed when Serve runs
 	ctx     context.Context //nolint:containedctx // Serve's; written before serving is closed
 }
 
-// NewVirtualListener returns a listener without a socket, whose connections others hand to it:
-// those that Redirect leads to it. Address is what it stands for; of o only what is
-// said of sockets and of accepting has no meaning.
+// NewVirtualListener returns a listener without a socket. Other listeners pass connections
+// to it, through UseOriginalDst. address is the address that it stands for. The socket and
+// accept options in o have no effect.
 func NewVirtualListener(o ListenOptions, address netip.AddrPort, h Handler) *Listener {
 	l := newListener(o, nil, h)
 	l.handed = &virtualSocket{addr: net.TCPAddrFromAddrPort(address), serving: make(chan struct{})}
 	return l
 }
 
-// take makes c a virtual listener's: false if that has stopped, and nothing was done. It
-// waits until Serve runs.
+// take adds c to a virtual listener, and waits until Serve runs. It returns false and does
+// nothing if the listener has stopped or has a socket.
 func (l *Listener) take(c *Conn) bool {
 	if l.handed == nil {
 		return false
@@ -178,16 +177,16 @@ func (l *Listener) take(c *Conn) bool {
 	}
 }
 
-// serveVirtual is Serve of a virtual listener.
+// serveVirtual is Serve for a virtual listener.
 func (l *Listener) serveVirtual(ctx context.Context) {
 	l.handed.ctx = ctx
 	close(l.handed.serving)
 	<-l.stopping
 }
 
-// StopReplaced is Stop for a listener that leaves while others go on. If it is virtual, its
-// address is served without a break, so that Drain lets connections that were made to it
-// and have had no exchange yet have their first.
+// StopReplaced is Stop for a listener that ends while others continue. If it is virtual, its
+// address is served without a break. Drain then lets connections without an exchange end after
+// their first one.
 func (l *Listener) StopReplaced() {
 	l.Stop()
 	if l.handed != nil {

@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// originalDestination asks the kernel where a connection was to go before its
-// destination was rewritten: four says that it is one of IPv4, on a socket of either
-// family. false: the kernel does not know the connection.
+// originalDestination asks the kernel for the destination of a connection before the
+// rewrite. four says that the connection is IPv4, on a socket of either family. ok is false
+// if the kernel does not know the connection.
 func originalDestination(c *Conn, four bool) (to netip.AddrPort, ok bool) {
 	if c.raw == nil {
 		return to, false
@@ -28,8 +28,8 @@ func originalDestination(c *Conn, four bool) (to netip.AddrPort, ok bool) {
 	return to, ok && err == nil
 }
 
-// originalDestination4 reads a struct sockaddr_in; what is called here is the nearest
-// of its size that package unix has: family, port, address.
+// originalDestination4 reads a struct sockaddr_in: family, port, address. Of the getters in
+// package unix, it calls the one whose struct is nearest in size.
 func originalDestination4(fd int) (netip.AddrPort, bool) {
 	m, err := unix.GetsockoptIPv6Mreq(fd, unix.SOL_IP, unix.SO_ORIGINAL_DST)
 	if err != nil {
@@ -47,12 +47,12 @@ func originalDestination6(fd int) (netip.AddrPort, bool) {
 		return netip.AddrPort{}, false
 	}
 	var port [2]byte
-	binary.NativeEndian.PutUint16(port[:], m.Addr.Port) // it is as on the wire
+	binary.NativeEndian.PutUint16(port[:], m.Addr.Port) // it is in network byte order
 	return netip.AddrPortFrom(netip.AddrFrom16(m.Addr.Addr).Unmap(), binary.BigEndian.Uint16(port[:])), true
 }
 
-// transparent lets a listening socket stand for addresses that are not this machine's.
-// Both families' options set one and the same flag of a socket.
+// transparent lets a listening socket accept connections to addresses of other machines. The
+// options of both families set the same flag of a socket.
 func transparent(raw syscall.RawConn, own net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_TRANSPARENT
 	if at, ok := own.(*net.TCPAddr); ok && at.IP.To4() == nil {
@@ -65,7 +65,7 @@ func transparent(raw syscall.RawConn, own net.Addr) error {
 	return errors.Join(err, failed)
 }
 
-// mark gives a socket a mark that rules of the kernel know it by; 0: none.
+// mark sets the mark of a socket (SO_MARK) that kernel rules match; 0: none.
 func mark(raw syscall.RawConn, value uint32) error {
 	if value == 0 {
 		return nil

@@ -231,8 +231,8 @@ func TestAVirtualListenerThatStopsIsLookedForOnceMore(t *testing.T) {
 	d.arrive(t, "198.51.100.7:80")
 	<-got
 
-	// Everybody has stopped: what was meant for another is not served by the rules of
-	// this one.
+	// All listeners have stopped: this one does not serve a connection that was meant for
+	// another one.
 	d.transparent(func(netip.AddrPort) *Listener { return gone })
 	far := d.arrive(t, "198.51.100.7:80")
 	if n, err := far.Read(make([]byte, 1)); err == nil {

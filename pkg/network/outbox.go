@@ -12,57 +12,56 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Sizes of an Outbox, in bytes.
+// Sizes of a WriteQueue, in bytes.
 const (
-	// outboxPiece is how much is gathered in one buffer, a larger frame excepted: one
-	// write takes maxIovecs of them.
+	// outboxPiece is how much one buffer gathers, except for a larger frame. One write takes
+	// up to maxIovecs buffers.
 	outboxPiece = 64 << 10
-	// HighWatermark is how much may wait before who can stop asking for more should:
+	// HighWatermark is how much may be pending before senders that can stop should do so:
 	// see AwaitCapacity.
 	HighWatermark = 1 << 20
-	// MaxQueued is how many bytes wait before Put refuses more, unless Limit changes it. A
-	// peer that takes nothing costs this and one frame, for all senders together. Readers
-	// of requests stop at HighWatermark; responses to requests that were read before, and
-	// requests of many callers to one host, go on up to MaxQueued.
+	// MaxQueued is how many bytes may be pending before AppendFrame refuses more, unless
+	// Limit changes it. A peer that reads nothing costs this and one frame, for all senders
+	// together. Readers of requests stop at HighWatermark. Responses to requests that were
+	// read before, and requests of many clients to one host, continue up to MaxQueued.
 	MaxQueued = 64 << 20
 )
 
-// ErrOutboxFull is why Put refuses a frame: as many bytes as may be queued wait for the
-// peer. The connection goes on.
+// ErrOutboxFull means that AppendFrame refused a frame, because the maximum number of bytes
+// is pending. The connection continues.
 var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
-// WriteQueue gathers the frames that many exchanges send on one connection, so that
-// those that wait leave in one write, in the order in which they came. Who puts
-// frames into it flushes it once it has no more to put; the one that comes first
-// writes for all. Neither waits for the peer: what the socket does not take is
-// written by a goroutine that lives as long as that lasts.
+// WriteQueue gathers the frames that many exchanges send on one connection, so that pending
+// frames leave in one write, in the order of their arrival. A sender calls Flush once it has
+// no more frames to append; the first sender writes for all. No sender waits for the peer: a
+// goroutine, which lives only that long, writes what the socket does not take.
 //
-// An Outbox is the only writer of its connection. Safe for concurrent use.
+// A WriteQueue is the only writer of its connection. Safe for concurrent use.
 type WriteQueue struct {
 	conn *Conn // immutable
 	// run starts the goroutine that waits for a slow peer; immutable.
 	run    func(func())
 	yields bool // immutable; there is one processor: see FlushAfterYield
-	limit  int  // immutable; bytes that may be queued before Put refuses more
+	limit  int  // immutable; bytes that may be queued before AppendFrame refuses more
 
 	mu       sync.Mutex
 	room     sync.Cond          // on mu: queued fell, writing ended, or err was set
-	pieces   []*buffer.IoBuffer // guarded by mu; waiting, oldest first; the last is being filled
+	pieces   []*buffer.IoBuffer // guarded by mu; pending, oldest first; the last is being filled
 	queued   atomic.Int64       // bytes not yet taken by the socket; changes with mu held
-	borrowed int                // guarded by mu; pieces, here or in out, that Lend added
-	writing  bool               // guarded by mu; somebody writes
+	borrowed int                // guarded by mu; number of borrowed pieces in pieces and out
+	writing  bool               // guarded by mu; a goroutine writes
 	err      error              // guarded by mu; nothing can be written any more
 
-	// Of who writes.
+	// The writing goroutine owns these fields.
 	try func(fd uintptr) bool // attempt, made once
 	out []*buffer.IoBuffer    // being written, oldest first; they are not queued
-	// returned is how many of the pieces that were lent have been written.
+	// returned is how many borrowed pieces have been written.
 	returned int
 	res      error
 }
 
-// NewOutbox returns the outbox of conn. run starts a goroutine and sees to it
-// that its end is waited for; it ends when the connection is closed.
+// NewOutbox returns the write queue of conn. run starts a goroutine and makes its owner wait
+// for the goroutine's end; the goroutine ends when the connection is closed.
 func NewOutbox(conn *Conn, run func(func())) *WriteQueue {
 	o := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	o.room.L = &o.mu
@@ -70,16 +69,16 @@ func NewOutbox(conn *Conn, run func(func())) *WriteQueue {
 	return o
 }
 
-// Limit sets how many bytes may be queued before Put refuses more; 0 leaves it at MaxQueued.
-// The owner calls it before it uses the outbox.
+// Limit sets how many bytes may be queued before AppendFrame refuses more; 0 leaves it at
+// MaxQueued. The owner calls it before it uses the queue.
 func (o *WriteQueue) Limit(n int) {
 	if n > 0 {
 		o.limit = n
 	}
 }
 
-// BeginFrame returns where a frame of about size bytes is to be appended. No other
-// frame gets in between until End.
+// BeginFrame returns the slice to which the caller appends a frame of about size bytes. It
+// locks o.mu until EndFrame, so that no other frame gets in between.
 func (o *WriteQueue) BeginFrame(size int) (dst []byte) {
 	o.mu.Lock()
 	n := len(o.pieces)
@@ -91,8 +90,8 @@ func (o *WriteQueue) BeginFrame(size int) (dst []byte) {
 	return o.pieces[n-1].Storage()
 }
 
-// EndFrame takes what became of what Begin returned. An error says that the
-// connection is lost: the frame was dropped.
+// EndFrame stores dst, the extended slice of BeginFrame. An error means that the connection
+// is lost and the frame was dropped.
 func (o *WriteQueue) EndFrame(dst []byte) error {
 	piece := o.pieces[len(o.pieces)-1]
 	o.queued.Add(int64(len(dst) - len(piece.Storage())))
@@ -105,15 +104,15 @@ func (o *WriteQueue) EndFrame(dst []byte) error {
 	return err
 }
 
-// AppendFrame appends the frame of about size bytes that frame makes behind dst, and returns
-// how many bytes it has. Whatever becomes of frame, an error or a panic, the outbox
-// goes on, without a part of it. err is frame's; lost says that the connection is, or is
+// AppendFrame appends the frame of about size bytes that frame appends to dst, and returns
+// its length in bytes. If frame returns an error or panics, the queue drops the partial
+// frame and continues. err is frame's. lost means that the connection is lost, or is
 // ErrOutboxFull: then frame was not called.
 func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
 	dst := o.BeginFrame(size)
 	start := len(dst)
 	out := dst
-	full := o.Full() // o.mu is held until End
+	full := o.Full() // o.mu is held until EndFrame
 	defer func() {
 		if lost = o.EndFrame(out); lost == nil && full {
 			lost = ErrOutboxFull
@@ -130,18 +129,18 @@ func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error
 	return len(made) - start, nil, nil
 }
 
-// Full reports whether so many bytes wait that Put refuses more.
+// Full reports whether AppendFrame refuses more because of the pending bytes.
 func (o *WriteQueue) Full() bool { return o.Queued() >= o.limit }
 
-// Queued returns how many bytes wait.
+// Queued returns the number of pending bytes.
 func (o *WriteQueue) Queued() int { return int(o.queued.Load()) }
 
 // AwaitCapacity waits until less than HighWatermark is queued, or the connection is
 // lost.
 func (o *WriteQueue) AwaitCapacity() { o.AwaitCapacityBelow(HighWatermark) }
 
-// AwaitCapacityBelow is AwaitCapacity for who may go on until limit bytes are queued, which are
-// HighWatermark or more.
+// AwaitCapacityBelow is AwaitCapacity with a limit other than HighWatermark, in bytes; limit
+// is not below HighWatermark.
 func (o *WriteQueue) AwaitCapacityBelow(limit int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -150,9 +149,9 @@ func (o *WriteQueue) AwaitCapacityBelow(limit int) {
 	}
 }
 
-// Flush writes what waits, unless somebody does already. It returns before
-// everything is written if the socket is full. An error means that the
-// connection is lost; whoever reads from it finds out as well.
+// Flush writes the pending bytes, unless another goroutine already does. It returns before
+// everything is written if the socket is full. An error means that the connection is lost;
+// the goroutine that reads from it finds out as well.
 func (o *WriteQueue) Flush() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -171,16 +170,17 @@ func (o *WriteQueue) Flush() error {
 		if len(o.out) > 0 && o.err == nil {
 			o.requeue()
 			o.own()
-			o.room.Broadcast() // Own waits for us, and must not for the peer
+			o.room.Broadcast() // CopyBorrowed waits for Flush, and must not wait for the peer
 			o.run(o.writeBlocking)
-			return nil // writing goes on
+			return nil // writeBlocking continues to write
 		}
 	}
 	o.stop()
 	return o.err
 }
 
-// stop ends writing, for nothing waits or nothing can be written. o.mu is held.
+// stop ends writing, because nothing is pending or nothing can be written. The caller holds
+// o.mu.
 func (o *WriteQueue) stop() {
 	o.writing = false
 	if o.err != nil {
@@ -190,9 +190,9 @@ func (o *WriteQueue) stop() {
 	o.room.Broadcast()
 }
 
-// FlushAfterYield is Flush for a goroutine that has put one frame into the outbox, as
-// others may be about to: where there is one processor, they have their turn first,
-// and all leaves in one write.
+// FlushAfterYield is Flush for a goroutine that has appended one frame while others may be
+// about to do so. Where there is one processor, it lets them run first, so that all frames
+// leave in one write.
 func (o *WriteQueue) FlushAfterYield() error {
 	if o.yields {
 		runtime.Gosched()
@@ -200,7 +200,7 @@ func (o *WriteQueue) FlushAfterYield() error {
 	return o.Flush()
 }
 
-// take takes the oldest pieces to be written. o.mu is held.
+// take moves the oldest pieces to out. The caller holds o.mu.
 func (o *WriteQueue) take() {
 	n := min(len(o.pieces), maxIovecs)
 	o.out = append(o.out, o.pieces[:n]...)
@@ -212,7 +212,8 @@ func (o *WriteQueue) take() {
 	o.queued.Add(-int64(taken))
 }
 
-// requeue has what was taken and not written wait again. o.mu is held.
+// requeue moves the pieces in out, which are not written, back to pieces. The caller holds
+// o.mu.
 func (o *WriteQueue) requeue() {
 	for _, piece := range o.out {
 		o.queued.Add(int64(piece.Len()))
@@ -222,22 +223,23 @@ func (o *WriteQueue) requeue() {
 	o.out = o.out[:0]
 }
 
-// writeBlocking writes until nothing waits. It was given the right to write. A peer that takes
-// nothing has its connection closed: whoever reads from it would wait for ever.
+// writeBlocking writes until nothing is pending. Flush passes it the right to write. It
+// closes the connection of a peer that reads nothing: the goroutine that reads from it would
+// wait forever.
 func (o *WriteQueue) writeBlocking() {
 	if o.writeAll() != nil {
-		_ = o.conn.Close() // its owner may have
+		_ = o.conn.Close() // its owner may have closed it
 	}
 }
 
-// writeAll writes until nothing waits, or nothing can be written.
+// writeAll writes until nothing is pending, or nothing can be written.
 func (o *WriteQueue) writeAll() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.err == nil && len(o.pieces) > 0 {
 		piece := o.pieces[0]
 		o.pieces = slices.Delete(o.pieces, 0, 1)
-		size := piece.Len() // it is queued until it has been written
+		size := piece.Len() // the piece counts as queued until it is written
 		o.mu.Unlock()
 		_, err := o.conn.Write(piece.Bytes())
 		piece.Release()
@@ -252,7 +254,7 @@ func (o *WriteQueue) writeAll() error {
 	return o.err
 }
 
-// drop gives up what waits; o.mu is held.
+// drop discards the pending pieces. The caller holds o.mu.
 func (o *WriteQueue) drop() {
 	for _, piece := range o.pieces {
 		o.queued.Add(-int64(piece.Len()))
@@ -266,7 +268,7 @@ func (o *WriteQueue) drop() {
 	o.room.Broadcast()
 }
 
-// Shrink gives up the storage that only a busy connection needs.
+// Shrink frees the storage that only a busy connection needs.
 func (o *WriteQueue) Shrink() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -275,8 +277,8 @@ func (o *WriteQueue) Shrink() {
 	}
 }
 
-// Fail gives up what waits and refuses what comes. The connection is closed by
-// its owner, which ends a write that is under way.
+// Fail discards the pending bytes and refuses new frames. The owner closes the connection,
+// which ends a write that is in progress.
 func (o *WriteQueue) Fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -287,10 +289,10 @@ func (o *WriteQueue) Fail(err error) {
 	o.room.Broadcast()
 }
 
-// Close sends what waits and refuses what comes. It returns when everything has
-// been taken by the socket, or cannot be.
+// Close writes the pending bytes and refuses new frames. It returns when the socket has
+// taken everything, or when writing has failed.
 func (o *WriteQueue) Close() {
-	_ = o.Flush() // then there is nothing to wait for
+	_ = o.Flush() // after an error there is nothing to wait for
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for o.writing && o.err == nil {
@@ -299,8 +301,8 @@ func (o *WriteQueue) Close() {
 	o.err = errors.Join(o.err, os.ErrClosed)
 }
 
-// tryWrite writes as much of what was taken as the socket takes at once. Connections
-// that are not sockets take nothing at once.
+// tryWrite writes as much of out as the socket takes immediately. Connections that are not
+// sockets take nothing immediately.
 func (o *WriteQueue) tryWrite() error {
 	if o.conn.raw == nil {
 		return nil
@@ -314,13 +316,13 @@ func (o *WriteQueue) tryWrite() error {
 	}
 	o.res = nil
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return nil // the timer of an earlier, slow write: drain starts its own
+		return nil // the timer of an earlier, slow write: writeBlocking arms its own
 	}
 	return err
 }
 
-// seal is tryWrite over TLS: pieces become records. As long as the socket does not
-// take those, the last piece stays, empty: writing it is writing them.
+// seal is tryWrite over TLS: it turns pieces into records. While the socket does not take
+// the records, the last piece stays, empty: writing it writes the records.
 func (o *WriteQueue) seal(s *tlsLayer) error {
 	for len(o.out) > 0 {
 		piece := o.out[0]
@@ -350,7 +352,8 @@ func (o *WriteQueue) attempt(fd uintptr) bool {
 	return true
 }
 
-// written releases the pieces of which the last of n bytes was written.
+// written discards the first n bytes of out, which were written, and releases the pieces
+// that are empty then.
 func (o *WriteQueue) written(n int) {
 	whole := 0
 	for _, piece := range o.out {

@@ -254,7 +254,7 @@ func TestManyPiecesLeaveWholeThroughASocketThatTakesAPartOfThem(t *testing.T) {
 	}
 }
 
-// Lesson of a caller that read nothing: its connection stayed, with what it held.
+// The connection of a client that read nothing once stayed open, with all its storage.
 func TestAPeerThatTakesNothingHasItsConnectionClosed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nc, far := net.Pipe()

@@ -2,25 +2,25 @@ package network
 
 import "time"
 
-// GoAwayHandler is a Handler of a parked connection whose protocol has a word for its end.
+// GoAwayHandler is a Handler whose protocol can announce the end of a parked connection.
 type GoAwayHandler interface {
 	Handler
-	// SendGoAway says it. The listener calls it, instead of ServeConn, when the connection
-	// is to end while it is parked, and closes the connection once the peer has had a
-	// moment to hear it. It must not wait, nor read.
+	// SendGoAway announces the end. The listener calls it, instead of ServeConn, when the
+	// connection must end while it is parked, and closes the connection after a short
+	// linger. SendGoAway must neither wait nor read.
 	SendGoAway()
 }
 
 const (
-	// lingerTimeout is how long a peer may take to close a connection that was ended.
+	// lingerTimeout bounds how long linger waits for the peer to close the connection.
 	lingerTimeout = 500 * time.Millisecond
-	// maxLingerBytes is how much it may send meanwhile, in bytes.
+	// maxLingerBytes bounds how much linger reads and discards, in bytes.
 	maxLingerBytes = 256 << 10
 )
 
-// linger ends our direction and waits until the peer has closed its own, so that what
-// it sends meanwhile does not make the kernel take back what was said to it. It is
-// called on a small stack, which it does not let grow as long as nothing comes.
+// linger ends our direction and waits until the peer has closed its own, so that bytes that
+// the peer still sends do not make the kernel discard what was written. It runs on a small
+// stack, which does not grow while nothing arrives.
 func (c *Conn) linger() {
 	_ = c.SetIdle(false) // never fails
 	if c.CloseWrite() != nil {
@@ -36,7 +36,7 @@ func (c *Conn) linger() {
 	}
 }
 
-// drop reads what has come and returns how many bytes that were; 0 at the end.
+// drop reads and discards what has arrived, and returns the number of bytes; 0 at the end.
 func (c *Conn) drop() int {
 	var rest [512]byte
 	n, _ := c.Read(rest[:]) // an error is an end as well

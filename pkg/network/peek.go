@@ -8,10 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// IsReusable reports whether the connection is open and its peer has sent nothing:
-// what a pooled connection must be before it is used again. It costs a system
-// call and never waits. Connections that are not plain sockets are taken at
-// their word.
+// IsReusable reports whether the connection is open and its peer has sent nothing, as a pool
+// requires before it reuses a connection. It costs a system call and never waits. It returns
+// true for connections that are not sockets.
 func (c *Conn) IsReusable() bool {
 	if c.raw == nil {
 		return true
@@ -20,8 +19,8 @@ func (c *Conn) IsReusable() bool {
 	return c.raw.Control(r.peek) == nil && r.found < 0
 }
 
-// hasBytes reports whether there are bytes to be read. Connections that are not
-// plain sockets cannot be asked and have none.
+// hasBytes reports whether there are bytes to read. It returns false for connections that
+// are not sockets.
 func (c *Conn) hasBytes() bool {
 	if c.raw == nil {
 		return false
@@ -30,10 +29,10 @@ func (c *Conn) hasBytes() bool {
 	return c.raw.Control(r.peek) == nil && r.found > 0
 }
 
-// AwaitReadable waits, without a buffer, until a read would not block, under
-// the deadline of SetReadDeadline. io.EOF means that the peer has ended its
-// direction; bytes are left unread, or over TLS, read and kept for the next read. On a connection that is not a plain socket
-// it returns at once.
+// AwaitReadable waits, without a buffer, until a read would not block, under the deadline of
+// SetReadDeadline. io.EOF means that the peer has ended its direction. It leaves bytes
+// unread; over TLS it reads them and keeps them for the next read. On a connection that is
+// not a socket it returns immediately.
 func (c *Conn) AwaitReadable() error {
 	if c.raw == nil || c.reader.unread != nil {
 		return nil
@@ -64,8 +63,8 @@ func (c *Conn) AwaitReadable() error {
 	}
 }
 
-// readAhead waits until there is plaintext, and keeps it for the next read: only
-// reading tells whether what the socket brought is more than half a record.
+// readAhead waits until there is plaintext and keeps it for the next read: only reading
+// shows whether the socket holds a complete record.
 func (c *Conn) readAhead() error {
 	var b *buffer.IoBuffer
 	_, err := c.Fill(&b, aheadSize)
@@ -79,11 +78,11 @@ func (c *Conn) readAhead() error {
 	return err
 }
 
-// AwaitPeerClose waits until the peer has closed, reset or half-closed the
-// connection, or the wait is ended by Interrupt (ErrInterrupted). Bytes that
-// arrive meanwhile are left unread. halfClose says that the end of the peer's
-// direction alone is not the end. A connection that is not a plain socket cannot
-// be watched without reading: ErrInterrupted at once.
+// AwaitPeerClose waits until the peer has closed, reset or half-closed the connection, or
+// until Interrupt ends the wait (ErrInterrupted). It leaves bytes that arrive meanwhile
+// unread. With halfClose, the end of the peer's direction alone does not end the wait. A
+// connection that is not a socket cannot be watched without reading: AwaitPeerClose returns
+// ErrInterrupted immediately.
 func (c *Conn) AwaitPeerClose(halfClose bool) error {
 	if c.raw == nil {
 		return ErrInterrupted

@@ -12,38 +12,39 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
-// Stream is a peer of Pump: bytes both ways, ended one direction at a time.
+// Stream is one side of Relay: a byte stream in both directions, each of which ends
+// separately.
 type Stream interface {
 	io.ReadWriteCloser
 	CloseWrite() error
 }
 
-// RelayCounters is how many bytes have been carried between two connections, which may be read
-// while more are. The zero value is none. It serves one Pump.
+// RelayCounters counts the bytes that were copied between two connections. Other goroutines
+// may read Out and In meanwhile. The zero value is ready. Each value serves one Pump.
 type RelayCounters struct {
-	Out, In atomic.Int64 // from the one that came to its peer, and back
+	Out, In atomic.Int64 // bytes from conn to its peer, and back
 
 	last atomic.Int64 // when a byte last moved, since Pump began
-	idle bool         // of the goroutine that calls Pump
+	idle bool         // owned by the goroutine that calls Pump
 }
 
 // Idle reports whether Pump has ended because no byte moved for the idle time. The goroutine
 // that called Pump may call it afterwards.
 func (t *RelayCounters) Idle() bool { return t.idle }
 
-// Relay carries bytes between conn and peer until both directions have ended,
-// either failed, or neither moved a byte for idle (0: for ever). The end of one
-// direction is passed on and leaves the other open. It returns the bytes carried
-// from conn to peer (out) and from peer to conn (in). It closes both on failure,
-// over TLS without saying that it is the end, and neither otherwise.
+// Relay copies bytes between conn and peer until both directions have ended, either failed,
+// or neither moved a byte for idle (0: forever). It passes on the end of one direction and
+// leaves the other open. It returns the bytes copied from conn to peer (out) and from peer
+// to conn (in). On failure it closes both, over TLS without close_notify; otherwise it
+// closes neither.
 func Relay(conn *Conn, peer Stream, idle time.Duration) (out, in int64) {
 	var t RelayCounters
 	t.Pump(conn, peer, idle)
 	return t.Out.Load(), t.In.Load()
 }
 
-// Pump is the function Pump for a traffic that is watched. A panic of peer's fails its
-// direction and, once both have ended, goes on in the goroutine that called.
+// Pump is Relay with counters that other goroutines can read. A panic of peer fails its
+// direction; once both directions have ended, Pump panics in the goroutine that called it.
 func (t *RelayCounters) Pump(conn *Conn, peer Stream, idle time.Duration) {
 	began := time.Now()
 	var up, down error
@@ -88,7 +89,7 @@ type contained struct {
 
 func (c *contained) Error() string { return fmt.Sprintf("%v\n%s", c.value, c.stack) }
 
-// contain calls f, whose panic is an error.
+// contain calls f and returns a panic of f as an error.
 func contain(f func() error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -98,11 +99,11 @@ func contain(f func() error) (err error) {
 	return f()
 }
 
-// deadliner is a stream whose reads can be bounded.
+// deadliner is a stream with a read deadline.
 type deadliner interface{ SetReadDeadline(t time.Time) }
 
-// copyOneWay copies from src to dst until src ends: then its error is nil. What dst has taken
-// is added to count.
+// copyOneWay copies from src to dst and returns nil when src ends. It adds the bytes that
+// dst has taken to count.
 func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duration, last, count *atomic.Int64) error {
 	timed, _ := src.(deadliner)
 	for {
@@ -125,8 +126,8 @@ func copyOneWay(src io.Reader, dst io.Writer, began time.Time, idle time.Duratio
 	}
 }
 
-// carryOnce moves some bytes: within the kernel between two sockets, else what
-// one read gives. A socket holds no buffer while it waits.
+// carryOnce copies some bytes: within the kernel between two sockets, and else the bytes of
+// one read. A socket holds no buffer while it waits.
 func carryOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error) {
 	if from, ok := src.(*Conn); ok {
 		if to, ok := dst.(*Conn); ok {
@@ -160,8 +161,8 @@ func carryOnce(src io.Reader, dst io.Writer, count *atomic.Int64) (int64, error)
 }
 
 const (
-	// pumpSize is the most that is copied at a time, in bytes.
+	// pumpSize is how much is copied at a time at most, in bytes.
 	pumpSize = 64 << 10
-	// spliceTurn is after how many spliced bytes the idle time starts anew.
+	// spliceTurn is the number of spliced bytes after which the idle time starts again.
 	spliceTurn = 1 << 20
 )

@@ -48,8 +48,8 @@ func (b *bomb) Close() error {
 	return nil
 }
 
-// TestAPanicOfAStreamIsItsCallersOnly: whichever direction panics, both end, and the panic
-// is that of the goroutine that called Pump, which contains it.
+// TestAPanicOfAStreamIsItsCallersOnly checks that both directions end whichever one panics,
+// and that Pump panics in the goroutine that called it.
 func TestAPanicOfAStreamIsItsCallersOnly(t *testing.T) {
 	for _, at := range []string{"Read", "Write", "CloseWrite", "Close"} {
 		t.Run(at, func(t *testing.T) {

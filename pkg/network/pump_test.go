@@ -117,8 +117,8 @@ func TestPumpCopiesWhereTheKernelCannot(t *testing.T) {
 	}
 }
 
-// TestTrafficIsCountedWhileItIsCarried: long before a turn of splicing, or the idle time, is
-// over.
+// TestTrafficIsCountedWhileItIsCarried checks that bytes are counted long before spliceTurn
+// or the idle time is reached.
 func TestTrafficIsCountedWhileItIsCarried(t *testing.T) {
 	for name, stream := range map[string]func(c *Conn) Stream{
 		"within the kernel": func(c *Conn) Stream { return c },
@@ -156,7 +156,7 @@ func TestTrafficIsCountedWhileItIsCarried(t *testing.T) {
 	}
 }
 
-// A process without descriptors for a pipe copies: it cuts nothing.
+// A process without descriptors for a pipe copies instead and closes no connection.
 func TestSpliceWithoutAPipeMovesNothing(t *testing.T) {
 	src, in := pair(t)
 	dst, _ := pair(t)

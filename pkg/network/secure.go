@@ -14,16 +14,16 @@ import (
 )
 
 // tlsLayer is the TLS of a connection: it stands between the socket and the methods
-// of Conn that carry bytes, which mean plaintext from then on.
+// of Conn that carry bytes, which carry plaintext from then on.
 //
-//	reading  poller -> tryRead -> tls.Conn.Read -> wire.Read -> the socket, never waiting
-//	writing  Write -> tls.Conn.Write -> wire.Write: sealed grows; then flush -> the socket
+//	reading  poller -> tryRead -> tls.Conn.Read -> tlsTransport.Read -> the socket, never waiting
+//	writing  Write -> tls.Conn.Write -> tlsTransport.Write: sealed grows; then flush -> the socket
 //
-// Reading waits in the poller, outside of tls.Conn, which is left in the middle of
-// a record and goes on when there is more: a socket that brought half a record is
-// one that has nothing to read. Writing gathers the records of one call, and of
-// what the reader has to say (alerts, answers to key updates), in the order in
-// which they were sealed; they leave in one system call.
+// Reading waits in the poller, outside of tls.Conn, which stops in the middle of a
+// record and continues when there is more: a socket that holds half a record has
+// nothing to read. Writing gathers the records of one call, and those that the reader
+// sends (alerts, responses to key updates), in the order in which they were sealed;
+// they leave in one system call.
 type tlsLayer struct {
 	conn *Conn     // immutable
 	tls  *tls.Conn // immutable
@@ -34,23 +34,23 @@ type tlsLayer struct {
 		fd      uintptr          // while polling
 		polling bool             // reads must not wait
 		ended   bool             // the peer has ended its direction of the socket
-		// dry: all that the socket brought was given out, so that there is nothing
-		// before the socket is readable again.
+		// dry: the reader has consumed all bytes of the socket, so that there is nothing to
+		// read before the socket is readable again.
 		dry bool
 	}
 	out struct {
 		mu     sync.Mutex
 		sealed *buffer.IoBuffer // guarded by mu; records that wait for the socket; nil: none
-		busy   bool             // guarded by mu; a writer waits for the socket, and takes what comes
+		busy   bool             // guarded by mu; a writer waits for the socket, and writes what is added
 		large  int              // guarded by mu; bytes of the largest frame that was sealed at once
 	}
 }
 
-// tlsTransport is what tls.Conn takes for the socket.
+// tlsTransport is the net.Conn that tls.Conn uses as its socket.
 type tlsTransport tlsLayer
 
-// errNothing is what tls.Conn is told by a socket that has nothing to read: it goes
-// on as if nothing had happened, which it does after errors that say Temporary.
+// errNothing is the error for tls.Conn when the socket has nothing to read. tls.Conn
+// continues after it as if nothing had happened, because it is Temporary.
 var errNothing net.Error = nothing{}
 
 type nothing struct{}
@@ -59,7 +59,7 @@ func (nothing) Error() string   { return "network: nothing to read" }
 func (nothing) Timeout() bool   { return true }
 func (nothing) Temporary() bool { return true }
 
-// interrupted is an error of the socket after which reading may go on.
+// interrupted is an error of the socket after which reading may continue.
 type interrupted struct{ err error }
 
 func (e *interrupted) Error() string { return e.err.Error() }
@@ -111,12 +111,12 @@ func (w *tlsTransport) Read(p []byte) (int, error) {
 	}
 }
 
-// mostSealed is how many bytes of records may wait for a socket, beside those of one
-// frame that is larger. Writers stay below by themselves. The answers to a peer that
-// asks for new keys time and again, and takes none of them, would not.
+// mostSealed is how many bytes of records may wait for a socket, in addition to those
+// of one larger frame. Writers stay below it by themselves. The responses to a peer that
+// requests new keys again and again, and reads nothing, would not.
 const mostSealed = 1 << 20
 
-// errDeaf ends the writing to such a peer.
+// errDeaf ends writing to such a peer.
 var errDeaf = errors.New("network: the peer has TLS answered and takes no answers")
 
 // Write is for tls.Conn: it never waits.
@@ -127,7 +127,7 @@ func (w *tlsTransport) Write(p []byte) (int, error) {
 	if o.sealed == nil {
 		o.sealed = buffer.Get(len(p))
 	}
-	// In memory it may be the reader that sends, while the writer goes on.
+	// Without a socket, the reader may send while the writer continues.
 	if w.conn.raw != nil && o.sealed.Len()+len(p) > mostSealed+o.large {
 		return 0, errDeaf
 	}
@@ -152,21 +152,21 @@ func (w *tlsTransport) SetReadDeadline(time.Time) error { return nil }
 // SetWriteDeadline is for tls.Conn.
 func (w *tlsTransport) SetWriteDeadline(time.Time) error { return nil }
 
-// read is a read of plaintext that waits for the socket unless s.in.polling.
+// read reads plaintext. It waits for the socket unless s.in.polling.
 func (s *tlsLayer) read(p []byte) (int, error) {
 	n, err := s.tls.Read(p)
 	s.in.dry = err != nil && errors.Is(err, errNothing)
-	s.tryFlush() // what reading had to say
+	s.tryFlush() // records that reading has sealed
 	if n > 0 {
-		return n, nil // an error comes again with the next read
+		return n, nil // the next read returns the error again
 	}
 	return 0, s.readFailed(err)
 }
 
-// readFailed turns an error of tls.Conn into what the reader of a socket expects.
+// readFailed turns an error of tls.Conn into the error that the reader of a socket expects.
 func (s *tlsLayer) readFailed(err error) error {
 	if err == io.EOF && s.in.ended {
-		// Not close_notify: somebody may have cut what was sent (RFC 8446 6.1, RFC
+		// No close_notify: an attacker may have truncated the data (RFC 8446 6.1, RFC
 		// 9112 9.8).
 		return io.ErrUnexpectedEOF
 	}
@@ -177,7 +177,8 @@ func (s *tlsLayer) readFailed(err error) error {
 	return err
 }
 
-// poll is read on the socket fd, without waiting: errNothing.
+// poll reads from the socket fd without waiting. It returns errNothing when there is nothing
+// to read.
 func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	s.in.fd, s.in.polling = fd, true
 	n, err := s.read(p)
@@ -185,8 +186,8 @@ func (s *tlsLayer) poll(fd uintptr, p []byte) (int, error) {
 	return n, err
 }
 
-// idle reports whether there is nothing to read, at the cost of a look at the
-// socket and no more: neither a buffer nor a stack that has grown.
+// idle reports whether there is nothing to read. It costs one look at the socket, and
+// neither a buffer nor a larger stack.
 func (s *tlsLayer) idle(fd uintptr) bool {
 	if !s.in.dry {
 		return false
@@ -195,7 +196,7 @@ func (s *tlsLayer) idle(fd uintptr) bool {
 	return errno == syscall.EAGAIN
 }
 
-// peekPlaintext reads ahead what there is, without waiting, and reports as readCalls.found.
+// peekPlaintext reads ahead without waiting. Its result is that of readCalls.found.
 func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 	if s.conn.reader.unread != nil {
 		return s.conn.reader.unread.Len()
@@ -217,11 +218,11 @@ func (s *tlsLayer) peekPlaintext(fd uintptr) int {
 	return 0
 }
 
-// aheadSize is the buffer for what is read only to see whether there is something,
-// in bytes: what engines begin with.
+// aheadSize is the size of the buffer for reads that only check for data, in bytes. Engines
+// start with the same size.
 const aheadSize = 4 << 10
 
-// write seals p and sends it, with what waited.
+// write seals p and sends it, together with the records that waited.
 func (s *tlsLayer) write(p []byte) (written int, err error) {
 	for {
 		n := min(len(p)-written, outboxPiece)
@@ -239,13 +240,13 @@ func (s *tlsLayer) write(p []byte) (written int, err error) {
 	}
 }
 
-// flush sends what is sealed, waiting for the socket.
+// flush sends the sealed records and waits for the socket.
 func (s *tlsLayer) flush() error {
 	o := &s.out
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.busy {
-		return nil // only where the reader sends, who finds nothing else to do
+		return nil // only the reader gets here, and the writer sends its records
 	}
 	o.busy = true
 	defer func() { o.busy = false }()
@@ -263,8 +264,8 @@ func (s *tlsLayer) flush() error {
 	return nil
 }
 
-// tryFlush sends what the socket takes at once of what is sealed, unless a writer does,
-// and reports whether something is left for one. Safe from any goroutine.
+// tryFlush sends as many sealed bytes as the socket takes immediately, unless a writer does
+// so, and reports whether something remains for a writer. Safe from any goroutine.
 func (s *tlsLayer) tryFlush() (left bool) {
 	o := &s.out
 	o.mu.Lock()
@@ -275,7 +276,7 @@ func (s *tlsLayer) tryFlush() (left bool) {
 	err := s.conn.raw.Control(func(fd uintptr) {
 		for o.sealed.Len() > 0 {
 			n, errno := writeFD(fd, o.sealed.Bytes())
-			if errno != 0 { // EAGAIN, or what the next writer finds out as well
+			if errno != 0 { // EAGAIN, or an error that the next writer gets as well
 				return
 			}
 			o.sealed.Discard(n)
@@ -289,12 +290,12 @@ func (s *tlsLayer) tryFlush() (left bool) {
 	return false
 }
 
-// encrypt makes records of p, which it writes as far as the socket takes them at once,
-// and reports whether something is left: the next write sends it.
+// encrypt seals p, writes as much as the socket takes immediately, and reports whether
+// something remains: the next write sends it.
 func (s *tlsLayer) encrypt(p []byte) (left bool, err error) {
 	if len(p) > outboxPiece {
 		s.out.mu.Lock()
-		s.out.large = max(s.out.large, len(p)+len(p)/64) // and what records add
+		s.out.large = max(s.out.large, len(p)+len(p)/64) // the payload and the overhead of its records
 		s.out.mu.Unlock()
 	}
 	if _, err = s.tls.Write(p); err != nil {
@@ -303,15 +304,15 @@ func (s *tlsLayer) encrypt(p []byte) (left bool, err error) {
 	return s.tryFlush(), nil
 }
 
-// sendCloseNotify tells the peer that nothing follows, if that can be without waiting, before
-// the socket is closed. Safe from any goroutine.
+// sendCloseNotify sends close_notify before the socket is closed, if that is possible
+// without waiting. Safe from any goroutine.
 func (s *tlsLayer) sendCloseNotify() {
 	_ = s.tls.CloseWrite() // before the end of the handshake there is nothing to end
 	s.tryFlush()
 	s.drop()
 }
 
-// drop gives up what is sealed: the socket will not take it any more.
+// drop discards the sealed records: the socket will not take them any more.
 func (s *tlsLayer) drop() {
 	s.out.mu.Lock()
 	defer s.out.mu.Unlock()

@@ -388,8 +388,8 @@ func TestWhatBreaksOffIsNoEndOverTLS(t *testing.T) {
 	}
 }
 
-// TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived: the drain's look is a read,
-// so that the reader that it woke has its bytes already.
+// TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived: the drain checks for bytes with
+// a read, so that the woken reader already has its bytes.
 func TestADrainSparesAConnectionOverTLSOnWhichBytesHaveArrived(t *testing.T) {
 	for name, read := range map[string]func(c *Conn) (string, error){
 		"Fill": func(c *Conn) (string, error) {

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// KeepAlive is how TCP asks a silent peer whether it lives. The zero value is whatever
-// the place where it stands says.
+// KeepAlive configures TCP keepalive probes. The field or function that takes it defines the
+// zero value.
 type KeepAlive struct {
 	Enabled  bool
-	Idle     time.Duration // before the first probe; 0: the system's
-	Interval time.Duration // between two probes; 0: the system's
-	Probes   int           // without an answer; 0: the system's
+	Idle     time.Duration // before the first probe; 0: the system's default
+	Interval time.Duration // between two probes; 0: the system's default
+	Probes   int           // without a response; 0: the system's default
 }
 
-// config is k as package net spells it: there, 0 means its own defaults, and what is
-// negative is left to the system.
+// config returns k in the form of package net, where 0 means the defaults of that package
+// and a negative value those of the system.
 func (k KeepAlive) config() net.KeepAliveConfig {
 	c := net.KeepAliveConfig{Enable: k.Enabled, Idle: k.Idle, Interval: k.Interval, Count: k.Probes}
 	if c.Idle == 0 {
@@ -36,11 +36,11 @@ func (k KeepAlive) config() net.KeepAliveConfig {
 	return c
 }
 
-// keepAlive is a listener's KeepAlive, which may change while it accepts.
+// keepAlive holds a listener's KeepAlive, which may change while the listener accepts.
 type keepAlive struct{ now atomic.Pointer[KeepAlive] }
 
-// SetKeepAlive says how the callers of connections that are accepted from now on are
-// asked whether they live; the zero value: not at all.
+// SetKeepAlive configures keepalive for the connections that are accepted from now on; the
+// zero value disables it.
 func (l *Listener) SetKeepAlive(k KeepAlive) {
 	if !k.Enabled {
 		l.keepAlive.now.Store(nil)
@@ -49,19 +49,19 @@ func (l *Listener) SetKeepAlive(k KeepAlive) {
 	l.keepAlive.now.Store(&k)
 }
 
-// apply sets the options of a connection that was accepted. One that fails is gone.
+// apply sets the options of an accepted connection. They fail only on a connection that has
+// ended.
 func (k *keepAlive) apply(nc net.Conn) {
 	options := k.now.Load()
 	if options == nil {
 		return
 	}
 	if tcp, ok := nc.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(options.config()) // the first read tells what is wrong
+		_ = tcp.SetKeepAliveConfig(options.config()) // the first read returns the error
 	}
 }
 
-// source returns the address that a connection to address comes from, nil if the
-// system is to choose.
+// source returns the source address of a connection to address; nil: the system chooses.
 func (d *Dialer) source(network, address string) net.Addr {
 	if network != "tcp" || !d.Source4.IsValid() && !d.Source6.IsValid() && d.Port4 == 0 && d.Port6 == 0 {
 		return nil
@@ -84,8 +84,8 @@ func (d *Dialer) source(network, address string) net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(from, port))
 }
 
-// bindLater lets a socket that is to be bound use a port that others use towards other
-// peers, as if it was not bound. Bound to no port, it gets one when it connects.
+// bindLater lets a bound socket share its port with sockets that connect to other peers. A
+// socket that is bound to no port gets one when it connects.
 func bindLater(raw syscall.RawConn, source net.Addr) error {
 	level, option := unix.SOL_IP, unix.IP_BIND_ADDRESS_NO_PORT
 	if tcp, ok := source.(*net.TCPAddr); ok && tcp.Port != 0 {

@@ -123,7 +123,7 @@ func TestDialerSource(t *testing.T) {
 	}
 }
 
-// A port may be used towards several hosts at once, and once towards each.
+// A source port can be used for several hosts at the same time, and once for each.
 func TestDialerSourcePort(t *testing.T) {
 	// One that nobody has: the system gives others than those it gave last.
 	free, address := openPort(t, "127.0.0.1:0")
@@ -166,8 +166,8 @@ func TestDialerSourcePort(t *testing.T) {
 	}
 }
 
-// An address that is not of this machine is a failure to connect, not a panic, and
-// not another address.
+// An address of another machine makes the dial fail. It causes no panic, and Dial uses no
+// other address.
 func TestDialerSourceOfAnotherMachine(t *testing.T) {
 	_, address := openPort(t, "127.0.0.1:0")
 	conn, err := Dialer{Source4: netip.MustParseAddr("192.0.2.1")}.Dial(context.Background(), "tcp", address, time.Time{})

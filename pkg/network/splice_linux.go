@@ -11,19 +11,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipeSize is what a pipe holds, in bytes (pipe(7)).
+// pipeSize is the capacity of a pipe, in bytes (pipe(7)).
 const pipeSize = 64 << 10
 
-// maxIdlePipes is how many pipes are kept for the next connections that splice. Each has
-// two descriptors.
+// maxIdlePipes is how many idle pipes are kept for reuse. Each has two descriptors.
 const maxIdlePipes = 32
 
 // pipe is the kernel's buffer between two sockets. It is empty between uses. A connection
 // has one only while bytes are in it.
 type pipe struct{ r, w int }
 
-// pipes are the pipes that no connection uses: maxIdlePipes at most. Descriptors do not
-// wait for the garbage collector: TestPipesDoNotOutliveTheirConnections.
+// pipes holds the pipes that no connection uses, at most maxIdlePipes. The garbage collector
+// must not decide when descriptors are closed: see TestPipesDoNotOutliveTheirConnections.
 //
 //nolint:gochecknoglobals // descriptors are the process's; pipes are shared by all connections
 var pipes idlePipes
@@ -34,7 +33,7 @@ type idlePipes struct {
 	free []*pipe // guarded by mu; the newest last
 }
 
-// get takes a pipe out; nil if there is none.
+// get removes a pipe from the list and returns it; nil if there is none.
 func (i *idlePipes) get() *pipe {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -47,7 +46,7 @@ func (i *idlePipes) get() *pipe {
 	return p
 }
 
-// put keeps p, which is empty, or closes it if there are enough.
+// put keeps p, which is empty, or closes it if the list has maxIdlePipes.
 func (i *idlePipes) put(p *pipe) {
 	i.mu.Lock()
 	keep := len(i.free) < maxIdlePipes
@@ -60,10 +59,10 @@ func (i *idlePipes) put(p *pipe) {
 	}
 }
 
-// errNoPipe: the process is out of descriptors.
+// errNoPipe means that the process is out of descriptors.
 var errNoPipe = errors.New("network: no pipe")
 
-// takePipe returns an empty pipe, nil if none is to be had.
+// takePipe returns an empty pipe; nil if it cannot get one.
 func takePipe() *pipe {
 	if p := pipes.get(); p != nil {
 		return p
@@ -79,23 +78,22 @@ func newPipe() *pipe {
 	return &pipe{r: fds[0], w: fds[1]}
 }
 
-// close closes both ends; what is in the pipe is lost.
+// close closes both ends and discards what is in the pipe.
 func (p *pipe) close() {
 	_ = unix.Close(p.r) // an error cannot be acted on
 	_ = unix.Close(p.w)
 }
 
-// SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under
-// src's read deadline, c's write timeout and deadline. ok is false, and nothing has moved,
-// when one of them is not a plain socket or no pipe is to be had; when pipes run
-// out in the middle it returns early. After a read error the bytes moved have
-// arrived whole; after a write error the connection is lost. Reading goroutine of
-// src, writing goroutine of c.
+// SpliceFrom moves left bytes from src to c within the kernel (splice(2)), under src's read
+// deadline and c's write timeout and deadline. ok is false, and nothing has moved, when one
+// of them is not a plain socket or there is no pipe. If pipes run out later, it returns
+// early. After a read error, c has all moved bytes; after a write error, the connection is
+// lost. The caller is the reading goroutine of src and the writing goroutine of c.
 func (c *Conn) SpliceFrom(src *Conn, left int64) (moved int64, ok bool, readErr, writeErr error) {
 	return c.spliceFrom(src, left, new(atomic.Int64))
 }
 
-// spliceFrom is SpliceFrom that adds what has moved to count as it moves.
+// spliceFrom is SpliceFrom that adds the moved bytes to count as they move.
 func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int64, ok bool, readErr, writeErr error) {
 	if c.raw == nil || src.raw == nil || src.reader.unread != nil || c.secure.Load() != nil || src.secure.Load() != nil {
 		return 0, false, nil, nil
@@ -120,8 +118,8 @@ func (c *Conn) spliceFrom(src *Conn, left int64, count *atomic.Int64) (moved int
 	return moved, true, nil, nil
 }
 
-// spliceIn moves what one call gives, at most limit bytes, into an empty pipe
-// that it takes only once there is something to move.
+// spliceIn moves the bytes of one call, at most limit, into an empty pipe. It takes the pipe
+// only once there is something to move.
 func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 	for {
 		var result error
@@ -148,7 +146,7 @@ func (c *Conn) spliceIn(limit int64) (p *pipe, n int64, err error) {
 	}
 }
 
-// spliceOut moves the n bytes that are in the pipe to the socket.
+// spliceOut moves the n bytes in the pipe to the socket.
 func (c *Conn) spliceOut(p *pipe, n int64) (moved int64, err error) {
 	c.beginWrite()
 	fresh := false

@@ -25,8 +25,8 @@ func openPipes(t *testing.T) (n int) {
 	return n
 }
 
-// TestPipesDoNotOutliveTheirConnections: readers that take nothing leave their bytes in
-// pipes. Once they have left, only the pipes of the free list are open.
+// TestPipesDoNotOutliveTheirConnections: readers that read nothing leave their bytes in
+// pipes. Once their connections are closed, only the pipes of the free list are open.
 func TestPipesDoNotOutliveTheirConnections(t *testing.T) {
 	const connections = 3 * maxIdlePipes
 	before := openPipes(t)

@@ -22,13 +22,13 @@ const (
 	maxRecv = 64 << 10 // a busy reader's buffer; mostly less is there
 )
 
-// readFD reads what is there into p, which is not empty: maxRecv bytes at most.
+// readFD reads at most maxRecv available bytes into p, which is not empty.
 func readFD(fd uintptr, p []byte) (int, syscall.Errno) {
 	return socketCall(syscall.SYS_RECVFROM, fd, p[:min(len(p), maxRecv)], 0)
 }
 
-// writeFD writes what the socket takes of p: maxSend bytes at most. A peer that is gone is
-// EPIPE, not a signal.
+// writeFD writes as much of p as the socket takes, at most maxSend bytes. A closed peer
+// causes EPIPE, not a signal.
 func writeFD(fd uintptr, p []byte) (int, syscall.Errno) {
 	return socketCall(syscall.SYS_SENDTO, fd, p[:min(len(p), maxSend)], syscall.MSG_NOSIGNAL)
 }

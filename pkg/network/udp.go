@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MaxDatagram is the largest content of a datagram of UDP, in bytes: a buffer of this
-// size loses nothing.
+// MaxDatagram is the largest payload of a UDP datagram, in bytes: a buffer of this size
+// loses nothing.
 const MaxDatagram = 1<<16 - 1
 
-// PacketOptions describe a socket of UDP that callers send to.
+// PacketOptions describe a UDP socket that clients send to.
 type PacketOptions struct {
 	Name      string // of the listener, for errors
 	Address   string // ip:port
@@ -24,16 +24,16 @@ type PacketOptions struct {
 	Mark      uint32 // of the socket (SO_MARK); 0: none
 }
 
-// PacketConn is a socket of UDP that callers send to. Safe for concurrent use.
+// PacketConn is a UDP socket that clients send to. Safe for concurrent use.
 type PacketConn struct {
 	conn *net.UDPConn
-	// ask: the socket has no address of its own, so that each datagram says which of
-	// the machine's it was sent to, and its answer comes from there.
+	// ask: the socket has a wildcard address. The kernel reports the local address of each
+	// datagram, and the response leaves from there.
 	ask bool
 }
 
-// receiveBuffer is what the kernel may hold of datagrams that nobody has received yet,
-// if it allows as much.
+// receiveBuffer is the kernel's buffer for datagrams that are not yet received, in bytes, if
+// the kernel allows that much.
 const receiveBuffer = 2 << 20
 
 // ListenPacket binds an address. Datagrams wait in the kernel until Receive is called.
@@ -81,16 +81,16 @@ func (p *PacketConn) Addr() net.Addr { return p.conn.LocalAddr() }
 // Close frees the address and ends Receive.
 func (p *PacketConn) Close() error { return p.conn.Close() }
 
-// Flow is who sent a datagram, and which address of this machine it was sent to: the
-// zero Addr if the socket has one of its own.
+// Flow is the source of a datagram and the local address that it was sent to. Local is the
+// zero Addr if the socket is bound to one address.
 type Flow struct {
 	Source netip.AddrPort
 	Local  netip.Addr
 }
 
-// Receive waits for a datagram and puts its content into b: what does not fit is lost,
-// which a buffer of MaxDatagram rules out. The error is net.ErrClosed after Close;
-// others concern one datagram, or pass.
+// Receive waits for a datagram and puts its payload into b. Bytes that do not fit are lost,
+// which a buffer of MaxDatagram rules out. The error is net.ErrClosed after Close; others
+// concern one datagram, or are temporary.
 func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	if !p.ask {
 		n, f.Source, err = p.conn.ReadFromUDPAddrPort(b)
@@ -104,8 +104,8 @@ func (p *PacketConn) Receive(b []byte) (n int, f Flow, err error) {
 	return n, Flow{source, packetInfo(room[:control])}, nil
 }
 
-// Send sends b to the source of f, from where f was sent to. It waits while the kernel
-// has no room for what is on its way to the network, until Close at most.
+// Send sends b to the source of f, from the local address of f. It waits while the kernel
+// has no space to send, until Close at most.
 func (p *PacketConn) Send(b []byte, f Flow) error {
 	if !f.Local.IsValid() {
 		_, err := p.conn.WriteToUDPAddrPort(b, f.Source)
@@ -126,8 +126,8 @@ const (
 	packetInfoRoom = 64
 )
 
-// packetInfo returns the address that a datagram was sent to, the zero Addr if its
-// ancillary data does not say.
+// packetInfo returns the address that a datagram was sent to; the zero Addr if its ancillary
+// data does not contain it.
 func packetInfo(control []byte) netip.Addr {
 	for len(control) >= controlHeader {
 		length := int(binary.NativeEndian.Uint64(control))

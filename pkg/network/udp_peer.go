@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ConnectedUDP is a socket of UDP that is connected to one address: it sends nowhere else, and
-// receives from nobody else. It holds a descriptor and neither goroutine nor buffer:
-// a Poll tells when there is something to receive. Safe for concurrent use.
+// ConnectedUDP is a UDP socket that is connected to one address: it sends only there and
+// receives only from there. It holds a descriptor and neither goroutine nor buffer: a Poller
+// reports when there is something to receive. Safe for concurrent use.
 type ConnectedUDP struct {
 	mu    sync.Mutex
 	fd    int // guarded by mu; -1: closed
@@ -22,14 +22,14 @@ type ConnectedUDP struct {
 	poll  *Poller // guarded by mu; nil: none
 }
 
-// ReadHandler is told that a Peer of its has something to receive, or an error to tell.
+// ReadHandler handles the event that a ConnectedUDP has a datagram or an error to receive.
 type ReadHandler interface {
-	// Readable is called by Poll.Run, one call at a time; buffer is the callee's until it
+	// Poller.Run calls Readable, one call at a time. Readable may use buffer until it
 	// returns.
 	Readable(buffer []byte)
 }
 
-// DialPacket connects a socket of UDP to ip:port. d's options count but KeepAlive.
+// DialPacket connects a UDP socket to ip:port. It ignores KeepAlive, Port4 and Port6 of d.
 func (d Dialer) DialPacket(address string) (*ConnectedUDP, error) {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil {
@@ -65,8 +65,7 @@ func (d *Dialer) connectPacket(fd int, from netip.Addr, to netip.AddrPort) error
 	return os.NewSyscallError("connect", unix.Connect(fd, socketAddress(to)))
 }
 
-// socketAddress is an address as unix spells it. A zone is the index or the name of an
-// interface.
+// socketAddress converts a to a type of package unix. A zone is the name of an interface.
 func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	if a.Addr().Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
@@ -80,8 +79,8 @@ func socketAddress(a netip.AddrPort) unix.Sockaddr {
 	return out
 }
 
-// Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused, for a
-// datagram sent before, net.ErrClosed, and those of the system.
+// Send sends b as one datagram, without waiting. Errors: ErrSendBufferFull, ErrConnRefused
+// for an earlier datagram, net.ErrClosed, and those of the system.
 func (p *ConnectedUDP) Send(b []byte) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -110,13 +109,14 @@ func (p *ConnectedUDP) Receive(b []byte) (int, error) {
 	return n, nil
 }
 
-// Errors of peers.
+// Errors of ConnectedUDP.
 var (
-	// ErrSendBufferFull: the kernel has no room for the datagram; it was not sent.
+	// ErrSendBufferFull means that the kernel has no space for the datagram, which was not
+	// sent.
 	ErrSendBufferFull = errors.New("the socket is full")
-	// ErrWouldBlock: there is nothing to receive.
+	// ErrWouldBlock means that there is nothing to receive.
 	ErrWouldBlock = errors.New("nothing to receive")
-	// ErrConnRefused: nobody receives at the peer's address, as its machine says.
+	// ErrConnRefused means that the peer's machine reports no receiver at the address.
 	ErrConnRefused = errors.New("nobody receives at the address")
 )
 
@@ -133,7 +133,7 @@ func packetError(call string, errno syscall.Errno) error {
 	}
 }
 
-// LocalAddr returns where the datagrams come from; the zero AddrPort after Close.
+// LocalAddr returns the source address of the datagrams; the zero AddrPort after Close.
 func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,8 +150,8 @@ func (p *ConnectedUDP) LocalAddr() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Close frees the socket. Its owner may be told once more, by a call that is under way.
-// Closing it again does nothing.
+// Close frees the socket. A call in progress may still notify the owner once. A second Close
+// does nothing.
 func (p *ConnectedUDP) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

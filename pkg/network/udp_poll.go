@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Poller waits for many Peers at once, on one goroutine: that of Run. A peer costs the
-// kernel's entry and one of a map, where a goroutine that waits would cost a stack.
+// Poller waits for many ConnectedUDP sockets on one goroutine: that of Run. A socket costs
+// an entry in the kernel and one in a map, where a waiting goroutine would cost a stack.
 //
-// It is an epoll of its own, which the runtime's watches: when one of its sockets has
-// something, Run wakes up.
+// A Poller is an epoll instance that the runtime's poller watches: when one of its sockets
+// is readable, Run wakes up.
 type Poller struct {
 	file *os.File        // of the epoll
 	raw  syscall.RawConn // of file
@@ -27,7 +27,7 @@ type Poller struct {
 	peers map[int32]*ConnectedUDP // guarded by mu; by descriptor
 }
 
-// NewPoll returns a poll of no peers.
+// NewPoll returns a Poller without sockets.
 func NewPoll() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -46,8 +46,8 @@ func NewPoll() (*Poller, error) {
 	return &Poller{file: file, raw: raw, fd: fd, peers: make(map[int32]*ConnectedUDP)}, nil
 }
 
-// Add makes Run tell owner when p has something to receive, until p is closed. A peer
-// is added once.
+// Add makes Run call owner when p has something to receive, until p is closed. The caller
+// adds a socket only once.
 func (l *Poller) Add(p *ConnectedUDP, owner ReadHandler) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -67,17 +67,18 @@ func (l *Poller) Add(p *ConnectedUDP, owner ReadHandler) error {
 	return nil
 }
 
-// remove forgets a descriptor that is about to be closed. Its peer's mu is held.
+// remove removes a descriptor that is about to be closed. The caller holds the mu of its
+// ConnectedUDP.
 func (l *Poller) remove(fd int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.peers, int32(fd))
 }
 
-// batch is how many peers one call of the kernel tells of.
+// batch is how many sockets one system call reports at most.
 const batch = 128
 
-// Run tells owners, until Close; then it returns nil.
+// Run calls the owners of readable sockets until Close; then it returns nil.
 func (l *Poller) Run() error {
 	buffer := make([]byte, MaxDatagram)
 	events := make([]unix.EpollEvent, batch)
@@ -112,7 +113,7 @@ func (l *Poller) peer(fd int32) *ConnectedUDP {
 	return l.peers[fd]
 }
 
-// Close ends Run. Peers are to be closed before.
+// Close ends Run. The caller closes the sockets first.
 func (l *Poller) Close() error {
 	l.closed.Store(true)
 	return l.file.Close()

@@ -21,8 +21,8 @@ func listenPacket(t *testing.T, address string) *PacketConn {
 	return p
 }
 
-// Answers come from the address that was asked, also if the socket has none of its own:
-// a caller that is connected hears nothing else.
+// Responses come from the address that the client sent to, even if the socket has a wildcard
+// address: a connected client receives nothing else.
 func TestAnswersComeFromTheAddressThatWasAsked(t *testing.T) {
 	tests := []struct{ name, listen, ask string }{
 		{"its own", "127.0.0.1:0", "127.0.0.1"},
