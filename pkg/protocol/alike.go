@@ -1,8 +1,8 @@
 package protocol
 
-// EqualFoldUnderscore reports whether an application may take one name of a field for another: they
-// are the same but for case, and for "_" and "-". Those that make variables of fields
-// take X_User for X-User, so that who removes one must remove the other.
+// EqualFoldUnderscore reports whether an application may take one header name for another: the
+// names differ only in case, or in "_" and "-". Applications that make variables of headers read
+// X_User as X-User, so code that removes one must remove the other.
 func EqualFoldUnderscore(a, b string) bool {
 	if len(a) != len(b) {
 		return false

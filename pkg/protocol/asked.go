@@ -1,7 +1,7 @@
 package protocol
 
-// OriginalPath returns Request.Path as the caller sent it, with its query. Who judges
-// callers goes by it; routes may have rewritten the path since.
+// OriginalPath returns Request.Path as the client sent it, with its query. Code that authorizes
+// clients uses it, because routes may have rewritten Request.Path.
 func (x *Exchange) OriginalPath() string {
 	if x.Record.OriginalPath != "" {
 		return x.Record.OriginalPath
@@ -9,7 +9,7 @@ func (x *Exchange) OriginalPath() string {
 	return x.Request.Path
 }
 
-// OriginalAuthority returns Request.Authority as the caller sent it.
+// OriginalAuthority returns Request.Authority as the client sent it.
 func (x *Exchange) OriginalAuthority() string {
 	if x.Record.OriginalAuthority != "" {
 		return x.Record.OriginalAuthority
@@ -17,7 +17,7 @@ func (x *Exchange) OriginalAuthority() string {
 	return x.Request.Authority
 }
 
-// RewriteAuthority makes authority the one that the request is for from here on.
+// RewriteAuthority sets Request.Authority and keeps the original authority in the record.
 func (x *Exchange) RewriteAuthority(authority string) {
 	if x.Record.OriginalAuthority == "" {
 		x.Record.OriginalAuthority = x.Request.Authority

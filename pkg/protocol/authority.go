@@ -13,15 +13,14 @@ func IsAuthority(s string) bool {
 	return ok
 }
 
-// IsTunnelTarget reports whether s is what CONNECT goes to: a host with a port,
-// which has no default (RFC 9112 3.2.3; RFC 9113 8.5).
+// IsTunnelTarget reports whether s is a valid target of CONNECT: a host with a port, which has no
+// default (RFC 9112 3.2.3; RFC 9113 8.5).
 func IsTunnelTarget(s string) bool {
 	port, ok := splitAuthority(s)
 	return ok && len(port) > 1
 }
 
-// splitAuthority returns the port of a valid authority with its colon; "" if it
-// has none.
+// splitAuthority returns the port of a valid authority with its colon, or "" if it has none.
 func splitAuthority(s string) (port string, ok bool) {
 	n := nameLen(s)
 	if s != "" && s[0] == '[' {
@@ -48,8 +47,8 @@ func nameLen(s string) int {
 	return len(s)
 }
 
-// literalLen returns the length of the IP literal that s starts with, 0 if it
-// is none. Zones and literals of future versions (RFC 3986 3.2.2) are refused.
+// literalLen returns the length of the IP literal that s starts with, or 0 if s starts with none.
+// It rejects zones and literals of future versions (RFC 3986 3.2.2).
 func literalLen(s string) int {
 	end := strings.IndexAny(s, "]%")
 	if end < 0 || s[end] == '%' {
@@ -76,8 +75,8 @@ func isPort(s string) bool {
 	return true
 }
 
-// hostBytes has a bit for each byte below 128 that a name can have: unreserved and
-// sub-delims (RFC 3986 2.2, 2.3).
+// hostBytes has a bit for each byte below 128 that a name may contain: unreserved and sub-delims
+// (RFC 3986 2.2, 2.3).
 //
 //nolint:gochecknoglobals // a constant table
 var hostBytes = func() (bits [2]uint64) {

@@ -2,50 +2,48 @@ package protocol
 
 import "io"
 
-// Body is content on its way. One goroutine reads it.
+// Body is the body of a message that is being received. One goroutine reads it.
 type Body interface {
-	// Read fills p as io.Reader does; after io.EOF the message's Trailer is
-	// complete. A Fault or other error means that the content is cut short:
-	// what was read must not pass for the whole.
+	// Read fills p as io.Reader does; after io.EOF the message's Trailer is complete. A Fault or
+	// other error means that the body is truncated: the reader must not treat it as complete.
 	Read(p []byte) (int, error)
 
-	// Buffered returns how many bytes Read can give without waiting: engines
-	// put them into the same write as the head.
+	// Buffered returns how many bytes Read can return without waiting. Engines put them into the
+	// same write as the head.
 	Buffered() int
 
-	// Close gives up what is unread and releases what the body holds. It may be
-	// called beside a Read, which then returns an error: so an upload is stopped
-	// that waits for its client. A Request.Body may be closed any number of times.
-	// A Response.Body is closed once and not touched afterwards, because an
-	// engine may reuse it for the next exchange: a body that wraps another passes
-	// Close on once, and who wants to be rid of an answer calls ResetResponse.
+	// Close discards unread bytes and releases the resources of the body. It may be called
+	// concurrently with Read, which then returns an error: this stops an upload that waits for its
+	// client. A Request.Body may be closed any number of times. A Response.Body is closed once and
+	// not used afterwards, because an engine may reuse it for the next exchange. A body that wraps
+	// another therefore closes it once, and code that drops a response calls ResetResponse.
 	Close() error
 }
 
-// Rewinder is a request body that can be read again from its start, as long as
-// all of it is still held. Retry asks for it.
+// Rewinder is a request body that can be read again from its start, as long as all of it is still
+// buffered. Retry uses it.
 type Rewinder interface {
 	// Rewind reports whether the next Read starts at the first byte.
 	Rewind() bool
 }
 
-// CompleteBody is a Body that knows whether all of it has come from its peer.
+// CompleteBody is a Body that knows whether all of it has arrived.
 type CompleteBody interface {
-	// Complete reports whether no Read will wait any more, and if so, whether there is
-	// neither content nor a trailer.
+	// Complete reports whether the body is complete, so that no Read waits any more, and if so,
+	// whether it has neither bytes nor a trailer.
 	Complete() (whole, empty bool)
 }
 
-// Tunnel is a connection that left its protocol: bytes both ways. One goroutine reads
-// and one writes. Close may be called by any, beside both, which it ends, and more than
-// once.
+// Tunnel is a connection that switched protocols: it carries bytes in both directions. One
+// goroutine reads and one writes. Any goroutine may call Close, more than once and concurrently
+// with a Read and a Write, which it ends.
 type Tunnel interface {
 	io.ReadWriteCloser
-	// CloseWrite ends our direction only.
+	// CloseWrite ends the direction that Weft writes.
 	CloseWrite() error
 }
 
-// StringBody is a Body that is a string. The zero value is empty.
+// StringBody is a Body that reads from a string. The zero value is empty.
 type StringBody struct {
 	text string
 	read int
@@ -63,20 +61,20 @@ func (b *StringBody) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Buffered returns the bytes that are unread.
+// Buffered returns the number of unread bytes.
 func (b *StringBody) Buffered() int { return len(b.text) - b.read }
 
-// Rewind starts again; it always can.
+// Rewind restarts at the first byte and returns true.
 func (b *StringBody) Rewind() bool { b.read = 0; return true }
 
-// Close has nothing to release.
+// Close does nothing and returns nil.
 func (b *StringBody) Close() error { return nil }
 
-// Arguments is what the body of a call of RPC may be, too: it tells of the call's
-// arguments, which nobody else reads.
+// Arguments is an optional interface of the body of an RPC request: it gives access to the
+// arguments of the call, which no other code decodes.
 type Arguments interface {
-	// Argument returns an argument, counted from 0, as text if it is a text, a whole
-	// number or a boolean; ok is false of others, and if there is none. It costs the
-	// reading of those before it, and an allocation.
+	// Argument returns argument i, counted from 0, as text. ok is false if it is not a string, an
+	// integer or a boolean, or if there is no such argument. Argument decodes the arguments before
+	// it, and allocates.
 	Argument(i int) (text string, ok bool)
 }

@@ -1,7 +1,7 @@
 package protocol
 
-// Attachment implements config.Call: it returns the value of the request's field of that
-// exact name, the last one if there are several.
+// Attachment implements config.Call: it returns the value of the request's header with exactly that
+// name, the last one if there are several.
 func (x *Exchange) Attachment(name string) (value string, ok bool) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i-- {
@@ -12,7 +12,7 @@ func (x *Exchange) Attachment(name string) (value string, ok bool) {
 	return "", false
 }
 
-// Argument implements config.Call: it returns an argument of the RPC call that x is.
+// Argument implements config.Call: it returns an argument of the RPC request.
 func (x *Exchange) Argument(index int) (value string, ok bool) {
 	if body, reads := x.Request.Body.(Arguments); reads {
 		return body.Argument(index)

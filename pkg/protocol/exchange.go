@@ -1,6 +1,6 @@
-// Package protocol owns what every wire protocol has in common: one request
-// and its answer (Exchange), who answers it (Service), and why it failed
-// (Reason, Fault). It is pure: no sockets, no locks, no clock.
+// Package protocol owns what every wire protocol has in common: one request with its response
+// (Exchange), the code that produces the response (Service), and why it failed (Reason, Fault). It
+// is pure: no sockets, no locks, no clock.
 package protocol
 
 import (
@@ -9,16 +9,16 @@ import (
 	"time"
 )
 
-// Exchange is one request and its answer.
+// Exchange is one request with its response.
 //
-// The stream engine that read the request owns it: it takes the exchange from
-// its pool, hands it to a Service, writes the answer and takes it back. A
-// Service uses it from the goroutine that called Serve (or Start, or Finish) and
-// keeps nothing of it after Serve returns; the one exception is a streamed upload, which may read
-// Request.Body until Response.Body is closed.
+// The stream engine that read the request owns it: the engine gets the exchange from its pool,
+// passes it to a Service, writes the response and puts the exchange back. A Service uses it from
+// the goroutine that called Serve (or Start, or Finish) and keeps no part of it after Serve
+// returns. The one exception is a streamed upload, which may read Request.Body until Response.Body
+// is closed.
 //
-// Every string in it may be a view of an engine's buffer, valid only as long as
-// the exchange is: strings.Clone what must be kept. See docs/ownership.md.
+// Every string in it may be a view of an engine's buffer, valid only as long as the exchange. Code
+// that keeps a string clones it with strings.Clone. See docs/ownership.md.
 //
 // A field belongs here only if both an engine and a filter need it.
 type Exchange struct {
@@ -28,41 +28,41 @@ type Exchange struct {
 	Record   Record
 	Metadata Metadata
 
-	// Deadline is when the caller stops waiting; the zero time means never.
-	// Timeout narrows it.
+	// Deadline is when the request times out; the zero time means never. The timeout service
+	// shortens it.
 	Deadline time.Time
-	// PerTryDeadline is when the attempt that is under way is given up; the zero time
-	// means at Deadline. Retry sets it.
+	// PerTryDeadline is when the current attempt times out; the zero time means at Deadline. Retry
+	// sets it.
 	PerTryDeadline time.Time
-	// IdleTimeout is how long the exchange may go without a byte: of the request, unless the
-	// answer moves meanwhile, then of the answer, then of the tunnel; 0: for ever. The engine
-	// that read the request sets it.
+	// IdleTimeout bounds the time without a byte: of the request, unless bytes of the response move
+	// meanwhile, then of the response, then of the tunnel; 0 means no limit. The engine that read
+	// the request sets it.
 	IdleTimeout time.Duration
 
-	// Caller is the engine's side of the exchange. Never nil in an engine's
-	// exchange; may be nil in a test.
+	// Caller is the engine's side of the exchange. An engine always sets it; it may be nil in a
+	// test.
 	Caller Downstream
 
-	text      StringBody // storage of Reply's body
-	finishers []Finisher // what is left to do when there is an answer, the outermost first; reused storage
+	text      StringBody // storage of LocalReply's body
+	finishers []Finisher // run when there is a response, the innermost (last) first; reused storage
 }
 
-// Downstream is what a service may ask of the engine that read the request.
+// Downstream is the engine that read the request, as services use it.
 type Downstream interface {
-	// SendInterim sends an informational (1xx) response at once. Fields are views,
-	// used before it returns. An error means that the caller is gone.
+	// SendInterim sends an interim (1xx) response immediately. It does not use header, whose fields
+	// are views, after it returns. An error means that the client disconnected.
 	SendInterim(status int, header *Header) error
 
-	// OnDisconnect calls gone, from another goroutine and at most once, when the
-	// caller goes away before its answer was written. stop ends the watch and
-	// returns after gone has returned or can no longer be called. It costs a
-	// goroutine for HTTP/1: ask only when the answer is slow.
+	// OnDisconnect calls gone, from another goroutine and at most once, when the client disconnects
+	// before its response was written. stop ends the watch; when stop returns, gone has returned or
+	// will not be called. The watch costs a goroutine for HTTP/1: use it only when the response is
+	// slow.
 	OnDisconnect(gone func()) (stop func())
 }
 
-// Request is what the caller asked for. RPC protocols fill the same view as
-// HTTP: Authority is the interface, Path is "/interface/method", Header holds
-// the attachments and service, method, version and group, and the HTTP method is "".
+// Request is the request of the client. RPC protocols fill the same fields as HTTP: Authority is
+// the interface, Path is "/interface/method", Header holds the attachments and service, method,
+// version and group, and Method, the HTTP method, is "".
 type Request struct {
 	Method    string // case-sensitive (RFC 9110 9.1)
 	Scheme    string // "http" or "https"
@@ -70,50 +70,49 @@ type Request struct {
 	Path      string // path and query as on the wire, percent-encoding untouched; "*" for OPTIONS *; "" for CONNECT
 	Message
 
-	// Upgrade is the protocol that the request asks to switch to ("websocket";
-	// RFC 9110 7.8), "" for none.
+	// Upgrade is the protocol that the request asks to switch to ("websocket"; RFC 9110 7.8), or
+	// "".
 	Upgrade string
-	// ExpectContinue: the caller waits for a 100 before it sends the body
-	// (RFC 9110 10.1.1).
+	// ExpectContinue: the client waits for a 100 response before it sends the body (RFC 9110
+	// 10.1.1).
 	ExpectContinue bool
 
-	// OneWay: the caller wants no answer, errors included. RPC protocols only.
+	// OneWay: the client wants no response, not even an error. RPC protocols only.
 	OneWay bool
-	// Serialization is how an RPC request's arguments are written: "hessian2";
-	// "" for HTTP.
+	// Serialization is the encoding of an RPC request's arguments, such as "hessian2"; "" for HTTP.
 	Serialization string
 }
 
-// Response is the answer. The service that sets it fills Status first.
+// Response is the response to the request. The service that produces it sets Status first.
 type Response struct {
-	Status int // HTTP status, of RPC answers their HTTP view; 0 while there is no answer
-	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and
-	// while there is no answer.
+	Status int // HTTP status, or the HTTP equivalent of an RPC status; 0 while there is no response
+	// Code is the status in the RPC protocol's own numbers; NoCode for HTTP, and while there is no
+	// response.
 	Code int
-	// Version is what the answer was received in, as Meta.Version is of the
-	// request; "" for Weft's own.
+	// Version is the protocol version of the response, in the form of Meta.Version; "" for a local
+	// reply.
 	Version string
-	// Source says who made the answer. An engine's client sets it when it has read
-	// the head of an answer; every reset sets it back to LocalReply.
+	// Source says who produced the response. An engine's upstream connection sets it when it has
+	// read the head of a response; every reset sets it back to LocalReply.
 	Source ResponseSource
 	Message
 
-	// Tunnel is set instead of Body when the connection switched protocols
-	// (101, or 2xx to CONNECT). The engine pumps and closes it.
+	// Tunnel is set instead of Body when the connection switched protocols (101, or 2xx to
+	// CONNECT). The engine relays its bytes and closes it.
 	Tunnel Tunnel
 
-	// The content or the tunnel that the upstream's engine made, until it is closed: Body
-	// and Tunnel may be what filters have wrapped around them.
+	// The body or the tunnel that the upstream's engine made, until it is closed. Body and Tunnel
+	// may be wrappers that filters put around them.
 	engineBody   Body
 	engineTunnel Tunnel
 }
 
-// SetBody makes b, which reads from an upstream, the content; nil: there is none. If a
-// filter wraps b and its Close panics before it closes b, ResetResponse closes b. The Close
-// of b calls BodyClosed.
+// SetBody sets the body to b, which reads from an upstream; nil means that there is none. If a
+// filter wraps b and its Close panics before it closes b, ResetResponse closes b. The Close of b
+// calls BodyClosed.
 func (r *Response) SetBody(b Body) { r.Body, r.engineBody = b, b }
 
-// BodyClosed removes b, which SetBody has set, so that nothing closes it again.
+// BodyClosed removes b, which SetBody has set, so that it is not closed again.
 func (r *Response) BodyClosed(b Body) {
 	if r.Body == b {
 		r.Body = nil
@@ -123,11 +122,11 @@ func (r *Response) BodyClosed(b Body) {
 	}
 }
 
-// SetTunnel is SetBody for a tunnel. Its Close may be called more than once.
+// SetTunnel does for a tunnel what SetBody does for a body. t.Close may be called more than once.
 func (r *Response) SetTunnel(t Tunnel) { r.Tunnel, r.engineTunnel = t, t }
 
-// TakeTunnel removes and returns the tunnel. If a filter wraps the tunnel that SetTunnel has
-// set, Close of the result closes both, even if the filter's panics.
+// TakeTunnel removes and returns the tunnel. If a filter wraps the tunnel that SetTunnel has set,
+// Close of the result closes both, even if the filter's Close panics.
 func (r *Response) TakeTunnel() Tunnel {
 	t := r.Tunnel
 	r.Tunnel = nil
@@ -137,26 +136,26 @@ func (r *Response) TakeTunnel() Tunnel {
 	return filteredTunnel{t, r.engineTunnel}
 }
 
-// filteredTunnel is a filter's tunnel that wraps that of an engine.
+// filteredTunnel is a filter's tunnel that wraps an engine's tunnel.
 type filteredTunnel struct {
 	Tunnel
 	inner io.Closer
 }
 
-// SetReadDeadline bounds the next reads, if the filter's tunnel can.
+// SetReadDeadline sets the deadline of the next reads, if the filter's tunnel supports it.
 func (f filteredTunnel) SetReadDeadline(at time.Time) {
 	if t, ok := f.Tunnel.(interface{ SetReadDeadline(at time.Time) }); ok {
 		t.SetReadDeadline(at)
 	}
 }
 
-// Close is Tunnel's.
+// Close implements Tunnel.
 func (f filteredTunnel) Close() error {
 	defer f.inner.Close() //nolint:errcheck // the filter's Close returns the error
 	return f.Tunnel.Close()
 }
 
-// drop closes the content and the tunnel of an upstream, if they are still open, and resets r.
+// drop closes the body and the tunnel of an upstream, if they are still open, and resets r.
 func (r *Response) drop() {
 	if r.engineBody == nil && r.engineTunnel == nil {
 		r.reset()
@@ -165,7 +164,7 @@ func (r *Response) drop() {
 	defer r.reset()
 	if b := r.engineBody; b != nil {
 		r.engineBody = nil
-		_ = b.Close() // the response is not wanted: nothing to report it to
+		_ = b.Close() // the response is dropped: the error has no receiver
 	}
 	if t := r.engineTunnel; t != nil {
 		r.engineTunnel = nil
@@ -173,58 +172,57 @@ func (r *Response) drop() {
 	}
 }
 
-// ResponseSource says who made an answer.
+// ResponseSource says who produced a response.
 type ResponseSource uint8
 
-// The sources of an answer.
+// The sources of a response.
 const (
-	// LocalReply is an answer of Weft's own: a fault, a filter's reply, a redirect.
-	// It is the source of a Response that no upstream has answered.
+	// LocalReply is a response that Weft generates: a fault, a filter's reply, a redirect. It is
+	// the source of a Response until an upstream has responded.
 	LocalReply ResponseSource = iota
-	// UpstreamResponse is an answer of a host's, also where filters changed it.
+	// UpstreamResponse is the response of a host, even if filters changed it.
 	UpstreamResponse
 )
 
-// NoCode is the Code of an answer that has none.
+// NoCode is the Code of a response that has none.
 const NoCode = -1
 
-// Message is what requests and responses share.
+// Message holds the fields that requests and responses share.
 type Message struct {
-	// Header holds the end-to-end fields in wire order and case. Host, the
-	// framing fields (Content-Length, Transfer-Encoding, Trailer as framing)
-	// and the connection's own fields (RFC 9110 7.6.1) are never in it: they
-	// are Authority, ContentLength and the engine's business. The exception is the
-	// field "TE: trailers" of a request, which filters and routes can match; the
-	// engine decides whether to send it (RFC 9110 10.1.4).
+	// Header holds the end-to-end headers in wire order and case. It never contains Host, the
+	// framing headers (Content-Length, Transfer-Encoding, Trailer as framing) or the headers of the
+	// connection (RFC 9110 7.6.1): Authority and ContentLength hold their values, or the engine
+	// handles them. The exception is "TE: trailers" of a request, which filters and routes can
+	// match; the engine decides whether to send it (RFC 9110 10.1.4).
 	Header Header
 
-	// Body is the content; nil for none. The engine closes a Response.Body
-	// exactly once, also that of an answer which has no content (to HEAD, 204,
-	// 304): closing releases what the answer holds of an upstream.
+	// Body is the body; nil if there is none. The engine closes a Response.Body exactly once, also
+	// if the response has no body on the wire (to HEAD, 204, 304): Close releases the upstream
+	// resources of the response.
 	Body Body
 
-	// ContentLength is the declared length of the content in bytes, -1 if not
-	// declared. An answer to HEAD may declare the length that GET would have.
+	// ContentLength is the declared length of the body in bytes, -1 if not declared. A response to
+	// HEAD may declare the length that GET would have.
 	ContentLength int64
 
-	// Trailer holds the trailer fields; complete once Body returned io.EOF.
+	// Trailer holds the trailer fields. It is complete once Body returned io.EOF.
 	Trailer Header
 }
 
-// Meta is what is known of a request beside its content.
+// Meta describes a request apart from its message: where and when it arrived.
 type Meta struct {
 	Conn *ConnMeta // shared by the exchanges of one connection; immutable
-	// Client is the address that the request came from at first, as proxies say that are
-	// trusted; the zero Addr: none has said it, it is Conn's Remote.
+	// Client is the original address of the client as trusted proxies report it; the zero Addr if
+	// none does: then the client is Conn's Remote.
 	Client   netip.Addr
-	Protocol string    // the caller's protocol as config.json names it: "Http1"
+	Protocol string    // the downstream protocol as config.json names it: "Http1"
 	Version  string    // as in an access log: "HTTP/1.1"
 	Start    time.Time // when the first byte of the request was read
 	HeadSize int       // bytes of the request head on the wire
 }
 
-// ClientIP returns the address that the request came from at first, as text: Client, or
-// Conn's Remote. "" if there is none.
+// ClientIP returns the original address of the client as text: Client, or Conn's Remote. It returns
+// "" if there is none.
 func (m *Meta) ClientIP() string {
 	switch {
 	case m.Client.IsValid():
@@ -235,31 +233,32 @@ func (m *Meta) ClientIP() string {
 	return m.Conn.RemoteIP
 }
 
-// ConnMeta is what is known of a downstream connection.
+// ConnMeta describes a downstream connection.
 type ConnMeta struct {
 	ID       uint64 // unique in the process
 	Listener string
 	Local    netip.AddrPort // zero for unix sockets
 	Remote   netip.AddrPort // zero for unix sockets
-	// Redirected: Local is where the caller was going, which is known to be another
-	// address than the socket's own: the kernel or Peer has said it.
+	// Redirected: Local is the original destination, which differs from the socket's own address.
+	// The kernel or the proxy at ProxyAddr reported it.
 	Redirected bool
-	// LocalText and RemoteText are the addresses as text, made once.
+	// LocalText and RemoteText are the addresses as text, formatted once.
 	LocalText, RemoteText string
 	// RemoteIP is Remote without its port, as text.
 	RemoteIP string
-	// ProxyAddr is the proxy that said what Local and Remote are, by a PROXY protocol header:
-	// the connection's other end, the zero AddrPort of a unix socket. nil: Remote is.
+	// ProxyAddr is the direct remote address of a proxy that sent Local and Remote in a PROXY
+	// protocol header: the zero AddrPort for a unix socket. nil: Remote is the direct remote
+	// address.
 	ProxyAddr *netip.AddrPort
 	Secure    bool // over TLS
 	TLS       *TLS // nil: plaintext
-	// DownstreamConn is the connection itself: one and the same for as long as it is open,
-	// while ConnMeta may be made anew. nil if there is none.
+	// DownstreamConn is the connection itself: the same value for as long as it is open, while
+	// ConnMeta may be rebuilt. nil if there is none.
 	DownstreamConn DownstreamConn
 }
 
-// DirectRemote returns the address of the connection's other end, whoever that speaks for;
-// the zero AddrPort of a unix socket.
+// DirectRemote returns the direct remote address: the address of the socket's peer, which may be a
+// proxy. It returns the zero AddrPort for a unix socket.
 func (m *ConnMeta) DirectRemote() netip.AddrPort {
 	if m.ProxyAddr != nil {
 		return *m.ProxyAddr
@@ -267,24 +266,22 @@ func (m *ConnMeta) DirectRemote() netip.AddrPort {
 	return m.Remote
 }
 
-// DownstreamConn is a connection that services can be bound to. Values are comparable.
+// DownstreamConn is a connection to which services can bind resources. Values are comparable.
 type DownstreamConn interface {
-	// OnClose has f called once the connection has ended, by whoever ends it; at
-	// once if it has. f must not wait. stop takes that back; it may come too late.
+	// OnClose calls f once when the connection has closed, whichever side closes it, or immediately
+	// if it is closed already. f must not block. stop cancels the call; it may come too late.
 	OnClose(f func()) (stop func())
 }
 
-// Detacher is a Caller whose other exchanges wait while a service is busy with
-// this one: the engine serves them one after the other, on one goroutine, each
-// until it waits for its upstream.
+// Detacher is a Caller whose other exchanges wait while a service works on this one: the engine
+// serves them one after the other on one goroutine, each until it waits for its upstream.
 type Detacher interface {
-	// Detach goes on on a goroutine of the exchange's own, if it is not on one
-	// already.
+	// Detach moves the exchange to a goroutine of its own, unless it already has one.
 	Detach()
 }
 
-// Detach is to be called by a service that is about to wait for something other
-// than the answer of a stream engine's client: a timer, a connect, a free slot.
+// Detach must be called by a service before it waits for anything but the response of an upstream
+// connection: a timer, a connect, a free slot.
 func (x *Exchange) Detach() {
 	if d, ok := x.Caller.(Detacher); ok {
 		d.Detach()
@@ -293,29 +290,29 @@ func (x *Exchange) Detach() {
 
 // Cancellable is a Caller that knows without waiting whether its exchange was canceled.
 type Cancellable interface {
-	// Canceled reports whether the caller has gone, or its time is up. Safe from any
-	// goroutine; it costs an atomic load.
+	// Canceled reports whether the client disconnected or the request timed out. It is safe for
+	// concurrent use and costs an atomic load.
 	Canceled() bool
 }
 
-// Canceled reports whether the caller is known to want no answer any more. A service
-// asks before it begins something that costs, such as a connect; one that is about to
-// wait uses Caller.Watch, which reports what happens later.
+// Canceled reports whether the client is known to want no response any more. A service calls it
+// before expensive work such as a connect; a service that is about to wait uses
+// Caller.OnDisconnect, which reports later disconnects.
 func (x *Exchange) Canceled() bool {
 	c, ok := x.Caller.(Cancellable)
 	return ok && c.Canceled()
 }
 
-// ContentCloser is a Caller that can close the content of its request without the bodies
-// that filters have put around it.
+// ContentCloser is a Caller that can close the body of its request without the wrappers that
+// filters have put around it.
 type ContentCloser interface {
-	// CloseContent is Body.Close of the content as the engine reads it.
+	// CloseContent closes the body that the engine reads.
 	CloseContent()
 }
 
-// CloseContent closes body, the content of x's request, so that a Read of it on another
-// goroutine ends. If body is a filter's and panics, the Caller closes the content that it
-// wraps. The error is the panic.
+// CloseContent closes body, the body of x's request, so that a Read of it on another goroutine
+// ends. If body is a filter's and its Close panics, the Caller closes the body that it wraps. The
+// error is the panic.
 func (x *Exchange) CloseContent(body Body) (err error) {
 	defer func() {
 		if c, ok := x.Caller.(ContentCloser); ok && err != nil {
@@ -323,66 +320,65 @@ func (x *Exchange) CloseContent(body Body) (err error) {
 		}
 	}()
 	defer RecoverPanic(&err)
-	_ = body.Close() // the goroutine that reads it gets the error
+	_ = body.Close() // the goroutine that reads the body gets the error
 	return nil
 }
 
-// Named is a configured thing that exchanges pass: a route, a cluster, a host.
-// Values are comparable.
+// Named is a configured object that exchanges pass: a route, a cluster, a host. Values are
+// comparable.
 type Named interface {
-	// Name is for logs; stable for the life of the place.
+	// Name returns the name for logs. It never changes.
 	Name() string
 }
 
-// Attempt is one try to get an answer from a host.
+// Attempt is one send of the request to one host.
 type Attempt struct {
 	Host   Named
-	Local  string // our end of the connection, as text; "" if there was none, or nobody knows
-	TLS    *TLS   // of the connection to it; nil: plaintext, or there was none
-	Reason Reason // why it failed; None if it answered
-	Status int    // what it answered; 0 for nothing
+	Local  string // local address of the upstream connection, as text; "" if there was none, or it is unknown
+	TLS    *TLS   // of the connection to Host; nil: plaintext, or there was none
+	Reason Reason // why the attempt failed; ReasonNone if Host responded
+	Status int    // status of the response; 0 if there was none
 }
 
-// Record is what happened, for access log and metrics.
+// Record describes what happened to an exchange, for access logs and metrics.
 type Record struct {
-	Reason Reason // why Weft answered by itself or ended the exchange; None otherwise
+	Reason Reason // why Weft sent a local reply or ended the exchange; otherwise ReasonNone
 	Flags  Flags  // what else happened
-	Detail string // one line for people, from the fault
+	Detail string // one line for operators, from the fault
 
-	// Listener is what serves the exchange; set by the first service, whose engine
-	// has each exchange that it serves accounted for, once. nil: no
-	// service has seen it.
+	// Listener is the listener that serves the exchange. The first service sets it; its engine has
+	// each exchange that it serves observed once. nil: no service has received the exchange.
 	Listener Named
 
-	Method  Named // of an RPC request, as its caller named it; nil: not known
+	Method  Named // of an RPC request, as the client named it; nil: not known
 	Route   Named // nil: no route matched
-	Cluster Named // nil: none was reached
-	// TargetCluster is the name of the cluster that the route chose, known before it is
-	// reached; "" for a route that answers by itself.
+	Cluster Named // nil: no cluster was reached
+	// TargetCluster is the name of the cluster that the route selected, set before the cluster is
+	// reached; "" if the route sends a local reply.
 	TargetCluster string
 
-	// WeightedIndex is the place of the route's weighted cluster that was chosen, from 0.
+	// WeightedIndex is the index of the selected entry in the route's weighted clusters.
 	WeightedIndex int
-	// Hash is the same for exchanges that a consistent hash is to keep together, as the
-	// route says; 0: there is nothing to go by.
+	// Hash is equal for exchanges that consistent hashing sends to the same host, according to the
+	// route; 0: there is no input to hash.
 	Hash uint64
 
-	// Attempts lists the hosts tried, in order; the last one answered, or
-	// failed last. Reused storage.
+	// Attempts lists the attempts in order; the last one got the response, or failed last. Reused
+	// storage.
 	Attempts []Attempt
 
-	OriginalPath      string // the path before a rewrite; "" if it was not rewritten
-	OriginalAuthority string // the same of the authority; see Exchange.RewriteAuthority
+	OriginalPath      string // "" if the path was not rewritten
+	OriginalAuthority string // "" if the authority was not rewritten; see Exchange.RewriteAuthority
 
-	RequestBytes  int64 // content bytes read from the caller
-	ResponseBytes int64 // content bytes written to the caller
+	RequestBytes  int64 // body bytes read from the client
+	ResponseBytes int64 // body bytes written to the client
 
-	UpstreamStart     time.Time // the last attempt was sent
-	UpstreamFirstByte time.Time // its response head was read
-	End               time.Time // the last byte of the answer was written
+	UpstreamStart     time.Time // when the last attempt was sent
+	UpstreamFirstByte time.Time // when its response head was read
+	End               time.Time // when the last byte of the response was written
 }
 
-// Host returns the host of the last attempt, nil if there was none.
+// Host returns the host of the last attempt, or nil if there was none.
 func (r *Record) Host() Named {
 	if len(r.Attempts) == 0 {
 		return nil
@@ -390,8 +386,8 @@ func (r *Record) Host() Named {
 	return r.Attempts[len(r.Attempts)-1].Host
 }
 
-// BeginAttempt appends an attempt at host. It clears the times of the attempt before,
-// so that they never pass for those of an attempt that does not reach its host.
+// BeginAttempt appends an attempt at host. It clears the times of the previous attempt, so that an
+// attempt that does not reach its host does not report them.
 func (r *Record) BeginAttempt(host Named) {
 	r.Attempts = append(r.Attempts, Attempt{Host: host})
 	r.UpstreamStart, r.UpstreamFirstByte = time.Time{}, time.Time{}
@@ -407,8 +403,8 @@ func (r *Record) Tried(host Named) bool {
 	return false
 }
 
-// EffectiveDeadline is when waiting for an answer ends: the nearer deadline. Upstream streams
-// and pools wait until it; the zero time means for ever.
+// EffectiveDeadline returns when waiting for a response ends: the earlier of PerTryDeadline and
+// Deadline. Upstream streams and pools wait until then; the zero time means no limit.
 func (x *Exchange) EffectiveDeadline() time.Time {
 	if d := x.PerTryDeadline; !d.IsZero() && (x.Deadline.IsZero() || d.Before(x.Deadline)) {
 		return d
@@ -416,7 +412,7 @@ func (x *Exchange) EffectiveDeadline() time.Time {
 	return x.Deadline
 }
 
-// Reset makes x ready for the next request. It keeps storage and Caller.
+// Reset prepares x for the next request. It keeps storage and Caller.
 func (x *Exchange) Reset() {
 	x.Request.reset()
 	x.Response.reset()
@@ -425,24 +421,23 @@ func (x *Exchange) Reset() {
 	x.Record = Record{Attempts: x.Record.Attempts[:0]}
 	x.Metadata.reset()
 	x.Deadline, x.PerTryDeadline, x.IdleTimeout = time.Time{}, time.Time{}, 0
-	clear(x.finishers) // there are none left, unless an engine gave x up
+	clear(x.finishers) // it is empty unless an engine abandoned x
 	x.finishers = x.finishers[:0]
 }
 
-// ResetResponse drops the answer so that another can take its place; it closes
-// the body, which releases the upstream. The answer is dropped, and the upstream released,
-// also if Close panics.
+// ResetResponse drops the response so that another can replace it. It closes the body, which
+// releases the upstream; both happen even if Close panics.
 func (x *Exchange) ResetResponse() {
 	defer x.Response.drop()
 	if x.Response.Body != nil {
-		_ = x.Response.Body.Close() // the answer is not wanted: nothing to report it to
+		_ = x.Response.Body.Close() // the response is dropped: the error has no receiver
 	}
 	if x.Response.Tunnel != nil {
 		_ = x.Response.Tunnel.Close()
 	}
 }
 
-// LocalReply makes an answer of Weft's own: nothing of the request is in it.
+// LocalReply replaces the response with a local reply, which contains nothing of the request.
 func (x *Exchange) LocalReply(status int, contentType, body string) {
 	x.ResetResponse()
 	x.Response.Status = status
@@ -456,9 +451,8 @@ func (x *Exchange) LocalReply(status int, contentType, body string) {
 	}
 }
 
-// LocalReplyError makes the answer that tells the caller of err, in the terms of err's
-// Reason, and records it. The detail goes to the log only: it may hold what the
-// caller must not see.
+// LocalReplyError makes the local reply for err's Reason and records err. The detail goes only to
+// the log, because it may contain text that the client must not see.
 func (x *Exchange) LocalReplyError(err error) {
 	reason := ReasonOf(err)
 	x.Record.Reason = reason
@@ -470,15 +464,15 @@ func (x *Exchange) LocalReplyError(err error) {
 	}
 }
 
-// Abandon records that the caller has left before there was a response. Unlike Fail it
-// makes no response, because no caller can read it, and allocates nothing.
+// Abandon records that the client disconnected before there was a response. Unlike LocalReplyError
+// it makes no body, because no client can read it, and allocates nothing.
 func (x *Exchange) Abandon(detail string) {
 	x.Record.Reason, x.Record.Detail = ReasonDownstreamDisconnect, detail
 	x.LocalReply(ReasonDownstreamDisconnect.Traits().HTTP, "", "")
 }
 
-// overloadedField tells callers that the request was dropped by a circuit breaker, so that
-// they do not try again at once; its name is Envoy's.
+// overloadedField tells clients that a circuit breaker dropped the request, so that they do not
+// retry immediately. Envoy defines the name.
 const overloadedField = "x-envoy-overloaded"
 
 func (r *Request) reset() {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// closing counts how often it is closed.
+// closing counts the calls of Close.
 type closing struct {
 	StringBody
 	closed int
@@ -155,7 +155,7 @@ func TestReasonsAreTold(t *testing.T) {
 		names[r.String()] = true
 	}
 	for range Reasons() {
-		break // an iterator ends when it is told to
+		break // the iterator supports an early break
 	}
 }
 

@@ -5,26 +5,26 @@ import (
 	"fmt"
 )
 
-// ErrNotSent is in the chain of a Fault of a request of which nothing was written: its
-// connection had ended before.
+// ErrNotSent is in the chain of the Fault when no byte of the request was written, because the
+// connection had closed before.
 var ErrNotSent = errors.New("nothing of the request was sent")
 
-// ErrNotReceived is in the chain of a Fault of a request that was written, whole or in part,
-// to a connection which its peer had closed before it received all of the request (RFC 9112
-// 9.3.1): it has not acted on it.
+// ErrNotReceived is in the chain of the Fault when the peer closed the connection before it
+// received all of a request that was written in full or in part (RFC 9112 9.3.1). The peer has not
+// processed the request.
 var ErrNotReceived = errors.New("the connection was closed before the peer received the request")
 
-// Fault is an error that costs one exchange; any other error that an engine's
-// loop returns costs the connection.
+// Fault is an error that fails one exchange; any other error that an engine's loop returns closes
+// the connection.
 type Fault struct {
 	Reason Reason
-	Err    error // what happened and where; nil when the reason says it all
+	Err    error // what happened and where; nil if the reason is enough
 }
 
 // NewFault returns a fault with its cause; err may be nil.
 func NewFault(reason Reason, err error) *Fault { return &Fault{Reason: reason, Err: err} }
 
-// Faultf returns a fault whose cause is made as by fmt.Errorf.
+// Faultf returns a fault whose cause fmt.Errorf makes of format and args.
 func Faultf(reason Reason, format string, args ...any) *Fault {
 	return &Fault{Reason: reason, Err: fmt.Errorf(format, args...)}
 }
@@ -38,8 +38,8 @@ func (f *Fault) Error() string {
 
 func (f *Fault) Unwrap() error { return f.Err }
 
-// ReasonOf returns the reason of the first Fault in err's chain: None for nil,
-// Internal for an error that carries none.
+// ReasonOf returns the reason of the first Fault in err's chain: ReasonNone for nil, Internal for
+// an error without a Fault.
 func ReasonOf(err error) Reason {
 	if err == nil {
 		return ReasonNone

@@ -8,13 +8,13 @@ type Flags uint8
 
 // The flags.
 const (
-	DelayInjected      Flags = 1 << iota // DI: the fault filter made it wait
-	RetryLimitExceeded                   // URX: the last try failed, and the policy allows no more
-	ExternallyDenied                     // UAEX: the service that ext_authz asks refused it, or failed
+	DelayInjected      Flags = 1 << iota // DI: the fault filter delayed it
+	RetryLimitExceeded                   // URX: the last attempt failed, and the policy allows no more
+	ExternallyDenied                     // UAEX: the ext_authz service denied it, or failed
 )
 
-// With returns f's names and that of a reason, in the order in which they come to be, "-"
-// for neither. It allocates only if there are several.
+// With returns the names of the flags and then that of r, in the order in which they occur, or "-"
+// if there are none. It allocates only if there are several names.
 func (f Flags) With(r Reason) string {
 	own, none := r.Traits().Flag, ReasonNone.Traits().Flag
 	if f == 0 {

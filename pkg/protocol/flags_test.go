@@ -2,7 +2,7 @@ package protocol
 
 import "testing"
 
-// TestFlagsStandWithTheReason holds Envoy's access log.
+// TestFlagsStandWithTheReason compares the names with those of Envoy's access log.
 func TestFlagsStandWithTheReason(t *testing.T) {
 	for _, test := range []struct {
 		flags  Flags

@@ -2,10 +2,9 @@ package protocol
 
 import "strings"
 
-// IsGRPC reports whether a message with these fields is one of gRPC: its content
-// type is application/grpc, with a subtype ("application/grpc+proto") or without.
-// application/grpc-web is another protocol, and so are types with parameters, as for
-// Envoy.
+// IsGRPC reports whether a message with these headers is a gRPC message: its content type is
+// application/grpc, with or without a subtype ("application/grpc+proto"). As in Envoy,
+// application/grpc-web and types with parameters do not match.
 func IsGRPC(h *Header) bool {
 	const kind = "application/grpc"
 	value := h.Get("content-type")
@@ -15,9 +14,9 @@ func IsGRPC(h *Header) bool {
 	return len(value) == len(kind) || value[len(kind)] == '+'
 }
 
-// GRPCMethod returns the service and the method that the path of a gRPC request
-// names: "/package.Service/Method", perhaps behind a prefix, which counts as the
-// service's. What is not there is "".
+// GRPCMethod returns the service and the method in the path of a gRPC request:
+// "/package.Service/Method". A prefix before them becomes part of the service. A missing part is
+// "".
 func GRPCMethod(path string) (service, method string) {
 	path, _, _ = strings.Cut(path, "?")
 	path = strings.TrimPrefix(path, "/")
@@ -27,13 +26,13 @@ func GRPCMethod(path string) (service, method string) {
 	return path, ""
 }
 
-// GRPCUnavailable is the gRPC status of a call that its server did not take on, or
-// may not have.
+// GRPCUnavailable is the gRPC status of a call that the server did not process, or may not have
+// processed.
 const GRPCUnavailable = 14
 
-// GRPCStatus returns the grpc-status of an answer: of its trailers once its content
-// has been read to the end, or of its head if there is nothing else (trailers-only).
-// NoCode: there is none, or it is no number of at most three digits.
+// GRPCStatus returns the grpc-status of a response: of its trailer once the body has been read to
+// the end, or else of its headers (trailers-only). It returns NoCode if there is none, or if it is
+// not a number of at most three digits.
 func GRPCStatus(r *Response) int {
 	const field = "grpc-status"
 	text, ok := r.Trailer.Lookup(field)

@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// ReplyGRPC turns an error that Weft answers itself into a trailers-only gRPC response:
-// status 200, the error in grpc-status and grpc-message, no content. Header fields that
-// filters and routes set stay, grpc-status and grpc-message among them. contentType is the
-// request's. It leaves successes and responses of the upstream as they are.
+// ReplyGRPC turns a local reply for an error into a trailers-only gRPC response: status 200, the
+// error in grpc-status and grpc-message, no body. It keeps headers that filters and routes set,
+// including grpc-status and grpc-message. contentType is the request's. It does not change
+// successes and responses of the upstream.
 func ReplyGRPC(x *Exchange, contentType string) {
 	r := &x.Response
 	if r.Source != LocalReply || x.Record.Reason == ReasonNone && r.Status == 200 {
@@ -30,12 +30,12 @@ func ReplyGRPC(x *Exchange, contentType string) {
 	}
 }
 
-// grpcCode returns the grpc-status of a reply of Weft's own, and what it says.
+// grpcCode returns the grpc-status and the grpc-message of a local reply.
 func grpcCode(x *Exchange) (code int, text string) {
 	r := x.Record.Reason
 	if r == UpstreamTimeout || r == ReasonPerTryTimeout || r == StreamIdle {
 		if _, ok := x.Request.Header.Lookup("grpc-timeout"); ok {
-			return 4, r.Text() // DEADLINE_EXCEEDED: the caller set one
+			return 4, r.Text() // DEADLINE_EXCEEDED: the client set a deadline
 		}
 	}
 	if r != ReasonNone {
@@ -44,8 +44,8 @@ func grpcCode(x *Exchange) (code int, text string) {
 	return GRPCCodeOf(x.Response.Status), "HTTP status " + strconv.Itoa(x.Response.Status)
 }
 
-// GRPCCodeOf returns what gRPC makes of the HTTP status of an answer that has no
-// grpc-status (grpc: http-grpc-status-mapping).
+// GRPCCodeOf returns the gRPC status for the HTTP status of a response without grpc-status (grpc:
+// http-grpc-status-mapping).
 func GRPCCodeOf(status int) int {
 	switch status {
 	case 400:
@@ -62,7 +62,7 @@ func GRPCCodeOf(status int) int {
 	return 2 // UNKNOWN
 }
 
-// EncodeGRPCMessage writes a grpc-message: what is not printable ASCII, and '%', as
+// EncodeGRPCMessage returns s as a grpc-message: '%' and bytes that are not printable ASCII become
 // "%XX".
 func EncodeGRPCMessage(s string) string {
 	const hex = "0123456789ABCDEF"

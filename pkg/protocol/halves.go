@@ -5,57 +5,55 @@ import (
 	"errors"
 )
 
-// AsyncService is a Service in two halves. Between them, while an answer is waited
-// for, nothing of the exchange is on a stack, so that an engine with many
-// exchanges under way needs none for each (docs/decisions/0008).
+// AsyncService is a Service that may return before the response is there. While an exchange is
+// pending it holds no goroutine stack, so an engine with many requests in flight needs no goroutine
+// for each (docs/decisions/0008).
 //
-// Who has nothing to do after the service it calls has answered only starts:
+// A service that does nothing after the next service has responded implements only Start:
 //
 //	func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 //		narrow(x, t.limit)
 //		return t.next.Start(ctx, x)
 //	}
 //
-// Who has is a Finisher, too, and says so before:
+// A service that does is also a Finisher, and pushes itself first:
 //
 //	func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 //		f.route.RewriteRequest(x)
-//		x.Then(f)
+//		x.PushFinisher(f)
 //		return f.next.Start(ctx, x)
 //	}
 //
-// Serve of both is Run. Halves makes a Starter of any Service.
+// Both implement Serve with ServeSync. Async makes an AsyncService of any Service.
 type AsyncService interface {
 	Service
 
-	// Start is Serve as far as it goes without waiting. It returns what Serve
-	// would, or ErrPending: the answer comes later, and x is already somebody else's.
-	// Whoever gets ErrPending returns it and touches nothing of x any more. An answer
-	// is dropped (Exchange.ResetResponse) before the next service is called again.
+	// Start serves x as far as it can without waiting. It returns what Serve would, or ErrPending:
+	// then the response comes later, and x already has another owner. Code that gets ErrPending
+	// returns it and does not touch x any more. A service drops the response
+	// (Exchange.ResetResponse) before it calls the next service again.
 	Start(ctx context.Context, x *Exchange) error
 }
 
-// Finisher is what is left to do for a service when the one it called has
-// answered.
+// Finisher is the part of a service that runs after the next service has responded.
 type Finisher interface {
-	// Finish is called with what the called service returned. What it returns
-	// takes the place of that; ErrPending, from Exchange.Fork, defers it once more.
+	// Finish receives the result of the next service and returns the result that replaces it. If it
+	// returns ErrPending, from Exchange.RunBlocking, the exchange is pending again.
 	Finish(ctx context.Context, x *Exchange, err error) error
 }
 
-// ErrPending is what Start and Finish return when the answer comes later. It is no
+// ErrPending is the error that Start and Finish return when the response comes later. It is not a
 // failure and never reaches a Finisher.
 var ErrPending = errors.New("protocol: pending")
 
-// BlockingRunner is a Caller that keeps no stack for an exchange while it is pending.
+// BlockingRunner is a Caller that keeps no goroutine for an exchange while it is pending.
 type BlockingRunner interface {
-	// RunBlocking lets s serve the exchange on a stack of its own, on which it may wait. It
-	// returns what s did, or ErrPending.
+	// RunBlocking runs s on a goroutine that may block. It returns the result of s, or ErrPending.
 	RunBlocking(ctx context.Context, s Service) error
 }
 
-// RunBlocking has s, which may wait, serve x, which has no answer: Finish drops one
-// before. Called by Start and Finish, as the last thing that they do.
+// RunBlocking serves x with s, which may block. x has no response: Finish drops one before the
+// call. Start and Finish call RunBlocking as the last thing they do.
 func (x *Exchange) RunBlocking(ctx context.Context, s Service) error {
 	if f, ok := x.Caller.(BlockingRunner); ok {
 		return f.RunBlocking(ctx, s)
@@ -63,7 +61,7 @@ func (x *Exchange) RunBlocking(ctx context.Context, s Service) error {
 	return s.Serve(ctx, x)
 }
 
-// Async returns s as a Starter.
+// Async returns s as an AsyncService.
 func Async(s Service) AsyncService {
 	if s, ok := s.(AsyncService); ok {
 		return s
@@ -71,42 +69,41 @@ func Async(s Service) AsyncService {
 	return blockingService{s}
 }
 
-// blockingService is a Service that cannot be divided: it needs a stack.
+// blockingService makes an AsyncService of a Service that may block.
 type blockingService struct{ Service }
 
 func (w blockingService) Start(ctx context.Context, x *Exchange) error {
 	return x.RunBlocking(ctx, w.Service)
 }
 
-// PushFinisher has f called when the service that x is given to next has answered. The
-// last that was said is the first that is called.
+// PushFinisher registers f to run when the next service has responded. Finishers run in reverse
+// order.
 func (x *Exchange) PushFinisher(f Finisher) { x.finishers = append(x.finishers, f) }
 
-// StartAsync starts to serve x by s, as an engine does that can do without a stack. It
-// returns what Serve would; with ErrPending, whoever gets the answer calls Resume.
+// StartAsync starts to serve x with s without blocking. It returns what Serve would; after
+// ErrPending, the code that gets the response calls Resume.
 func (x *Exchange) StartAsync(ctx context.Context, s AsyncService) error {
 	return x.runFinishers(ctx, x.start(ctx, s), 0)
 }
 
-// Resume goes on with a pending exchange: err is what the service returned, or
-// would have, that it was pending in. It returns as Begin does.
+// Resume continues a pending exchange: err is the result of the service in which it was pending.
+// Resume returns what StartAsync does.
 func (x *Exchange) Resume(ctx context.Context, err error) error { return x.runFinishers(ctx, err, 0) }
 
-// ServeSync is Serve of a Starter, on a stack that may wait. A panic becomes an error,
-// a *Panic.
+// ServeSync implements Serve for an AsyncService, on a goroutine that may block. A panic becomes an
+// error with a *PanicError.
 func ServeSync(ctx context.Context, s AsyncService, x *Exchange) error {
 	depth := len(x.finishers)
 	return x.runFinishers(ctx, x.start(ctx, s), depth)
 }
 
-// start is s.Start, whose panic is an error.
+// start calls s.Start and returns a panic as an error.
 func (x *Exchange) start(ctx context.Context, s AsyncService) (err error) {
 	defer RecoverPanic(&err)
 	return s.Start(ctx, x)
 }
 
-// runFinishers calls the finishers above depth, until one makes the exchange pending
-// again.
+// runFinishers calls the finishers above depth until one makes the exchange pending again.
 func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error {
 	for err != ErrPending && len(x.finishers) > depth { //nolint:errorlint // it is never wrapped
 		err = x.finish(ctx, err, depth)
@@ -114,8 +111,8 @@ func (x *Exchange) runFinishers(ctx context.Context, err error, depth int) error
 	return err
 }
 
-// finish is unwind up to a panic, which is an error for the finishers that are
-// left.
+// finish calls finishers until one panics. The panic becomes the error that the remaining finishers
+// receive.
 func (x *Exchange) finish(ctx context.Context, err error, depth int) (result error) {
 	defer RecoverPanic(&result)
 	for n := len(x.finishers) - 1; n >= depth && err != ErrPending; n-- { //nolint:errorlint // it is never wrapped

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// step is a service in two halves that notes when they run.
+// step is an asynchronous service that records when Start and Finish run.
 type step struct {
 	name   string
 	next   AsyncService
 	log    *[]string
-	starts error // instead of next; nil: next is started
+	starts error // result of Start if next is nil
 	panics string
-	forks  Service // in Finish
+	forks  Service // Finish passes it to RunBlocking
 }
 
 func (s *step) Serve(ctx context.Context, x *Exchange) error { return ServeSync(ctx, s, x) }
@@ -47,7 +47,7 @@ func (s *step) Finish(ctx context.Context, x *Exchange, err error) error {
 	return err
 }
 
-// forker is a Caller that serves a fork later.
+// forker is a Caller that runs blocking services later.
 type forker struct{ forked Service }
 
 func (*forker) SendInterim(int, *Header) error                   { return nil }

@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Field is one header field as on the wire. For HTTP the name compares without
-// regard to ASCII case (RFC 9110 5.1); its case is kept.
+// Field is one header as on the wire. For HTTP, names are compared without regard to ASCII case
+// (RFC 9110 5.1); the case is kept.
 type Field struct{ Name, Value string }
 
-// Header is an ordered list of fields. Order, case and repetition are kept.
-// The zero value is empty. Lookups are linear: heads are short and bounded.
+// Header is an ordered list of headers. It keeps order, case and repetition. The zero value is
+// empty. Lookups are linear, because heads are short and bounded.
 type Header struct {
 	fields  []Field
 	changed bool
-	later   FieldLoader // nil: all that there are have been read
+	later   FieldLoader // nil: the fields are loaded
 }
 
-// FieldLoader has fields that cost something to read.
+// FieldLoader loads fields that are expensive to decode.
 type FieldLoader interface {
-	// LoadFields adds them to h, which is empty.
+	// LoadFields adds the fields to h, which is empty.
 	LoadFields(h *Header)
 }
 
-// SetLazy has s asked for the fields when somebody wants to see or change them: most
-// answers pass without. h is empty, and sealed with what s adds.
+// SetLazy defers loading the fields of h, which is empty, until they are first read or changed:
+// most responses pass without it. The fields that s adds do not count as changed.
 func (h *Header) SetLazy(s FieldLoader) { h.later = s }
 
-// read asks for the fields that have not been read.
+// read loads the fields that SetLazy deferred.
 func (h *Header) read() {
 	s := h.later
 	h.later = nil
@@ -44,8 +44,8 @@ func (h *Header) Len() int {
 	return len(h.fields)
 }
 
-// At returns field i, to be changed in place if need be, which Changed does not
-// notice; valid until the next call that adds or removes. Ask Len first.
+// At returns field i, valid until the next call that adds or removes a field. The caller may change
+// the field in place, which Changed does not detect. Call Len first.
 func (h *Header) At(i int) *Field { return &h.fields[i] }
 
 // All yields the fields in order.
@@ -62,7 +62,7 @@ func (h *Header) All() iter.Seq2[string, string] {
 	}
 }
 
-// CloneFields returns the fields in order, for who keeps them: no string is a view of the
+// CloneFields returns the fields in order, for code that keeps them: no string is a view of the
 // buffer that a message was read from.
 func (h *Header) CloneFields() []Field {
 	list := make([]Field, 0, h.Len())
@@ -78,8 +78,7 @@ func (h *Header) Get(name string) string {
 	return v
 }
 
-// Lookup returns the value of the first field called name and whether there is
-// one.
+// Lookup returns the value of the first field called name and whether there is one.
 func (h *Header) Lookup(name string) (string, bool) {
 	if h.later != nil {
 		h.read()
@@ -92,11 +91,11 @@ func (h *Header) Lookup(name string) (string, bool) {
 	return "", false
 }
 
-// Changed reports whether a field was added, set or removed since Seal. Engines
-// whose messages pass byte for byte ask it.
+// Changed reports whether a field was added, set or removed since MarkUnchanged or Reset. Engines
+// that forward messages byte for byte use it.
 func (h *Header) Changed() bool { return h.changed }
 
-// MarkUnchanged makes the fields those that Changed compares with.
+// MarkUnchanged makes Changed return false until the next change.
 func (h *Header) MarkUnchanged() { h.changed = false }
 
 // Add appends a field.
@@ -108,8 +107,7 @@ func (h *Header) Add(name, value string) {
 	h.fields = append(h.fields, Field{name, value})
 }
 
-// Set makes value the only value of name: in the place of the first field so
-// called, or at the end.
+// Set makes value the only value of name: it replaces the first field of that name, or appends one.
 func (h *Header) Set(name, value string) {
 	if h.later != nil {
 		h.read()
@@ -163,15 +161,15 @@ func (h *Header) removeFrom(start int, name string) {
 	h.fields = h.fields[:kept]
 }
 
-// Reset removes all fields, unnoticed by Changed, and keeps the storage: for whoever
-// makes a message, not for those who change it.
+// Reset removes all fields and keeps the storage. Changed then returns false, so only code that
+// builds a message calls Reset.
 func (h *Header) Reset() {
 	clear(h.fields)
 	h.fields = h.fields[:0]
 	h.changed, h.later = false, nil
 }
 
-// EqualFold reports whether a and b are equal but for ASCII case.
+// EqualFold reports whether a and b are equal under ASCII case folding.
 func EqualFold(a, b string) bool {
 	if len(a) != len(b) {
 		return false

@@ -6,7 +6,7 @@ import (
 	"unsafe"
 )
 
-// read is a source of fields that are views of a buffer.
+// read is a FieldLoader whose fields are views of a buffer.
 type read struct{ buffer []byte }
 
 func (r read) LoadFields(h *Header) {

@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// BalancerNamespace is the namespace of the metadata that chooses hosts: the labels
-// of a subset. MOSN calls it "mosn.lb", Envoy "envoy.lb"; they are one.
+// BalancerNamespace is the namespace of the metadata that selects hosts: the labels of a subset.
+// MOSN calls it "mosn.lb", Envoy "envoy.lb"; Weft treats them as one.
 const BalancerNamespace = "mosn.lb"
 
-// Namespace returns the one spelling of a namespace that has two.
+// Namespace returns the canonical spelling of a namespace.
 func Namespace(name string) string {
 	if name == "envoy.lb" {
 		return BalancerNamespace
@@ -17,18 +17,16 @@ func Namespace(name string) string {
 	return name
 }
 
-// MetadataKey returns the key of a value inside other values, as claims of a token
-// are. A path of one part is its own key. It allocates for more: call it when a
-// configuration is built.
+// MetadataKey returns the key of a nested value, such as a claim in a token. A path of one part is
+// its own key. MetadataKey allocates for longer paths: call it when a configuration is built.
 func MetadataKey(path ...string) string { return strings.Join(path, "\x00") }
 
-// Metadata is what filters found out about a request, for services further in: the
-// labels of the hosts that it may go to, the claims of its token. It is part of the
-// exchange, costs nothing while it is empty, and keeps its storage. Lookups are
-// linear: there are few entries.
+// Metadata holds what filters learned about a request, for the services after them: the labels of
+// the hosts that it may go to, the claims of its token. It is part of the exchange, costs nothing
+// while it is empty, and keeps its storage. Lookups are linear, because there are few entries.
 //
-// Strings may be views, valid as long as the exchange. Namespaces are spelt as
-// Namespace returns them, keys as MetadataKey does.
+// Strings may be views, valid as long as the exchange. Namespaces are spelled as Namespace returns
+// them, keys as MetadataKey does.
 type Metadata struct {
 	entries []metadatum
 }
@@ -38,7 +36,7 @@ type metadatum struct {
 	of                    valueOf
 }
 
-// valueOf says what a value is one of.
+// valueOf is the kind of a value.
 type valueOf uint8
 
 const (
@@ -53,30 +51,30 @@ func (m *Metadata) Set(namespace, key, value string) {
 	m.Add(namespace, key, value)
 }
 
-// Add appends a value beside those that key has: lists have several.
+// Add appends a value to those that key has.
 func (m *Metadata) Add(namespace, key, value string) {
 	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value})
 }
 
-// AddRepeated appends another value of a key that stands for a repeated header field.
-// The values are not a list: a condition on the key looks at each of them by itself, as
-// one on the field does.
+// AddRepeated appends another value of a key that stands for a repeated header. The values are not
+// a list: a condition on the key evaluates each of them separately, as a condition on the header
+// does.
 func (m *Metadata) AddRepeated(namespace, key, value string) {
 	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofField})
 }
 
-// Repeats reports whether key has values of AddRepeated.
+// Repeats reports whether key has values that AddRepeated added.
 func (m *Metadata) Repeats(namespace, key string) bool {
 	return m.has(namespace, key, ofField)
 }
 
-// AddElement appends an element of the list that key has. A list is one even if it has
-// only one element.
+// AddElement appends an element to the list that key has. The key is a list even if it has only one
+// element.
 func (m *Metadata) AddElement(namespace, key, value string) {
 	m.entries = append(m.entries, metadatum{namespace: namespace, key: key, value: value, of: ofList})
 }
 
-// IsList reports whether key has values of AddElement.
+// IsList reports whether key has values that AddElement added.
 func (m *Metadata) IsList(namespace, key string) bool {
 	return m.has(namespace, key, ofList)
 }
@@ -116,7 +114,7 @@ func (m *Metadata) Lookup(namespace, key string) (string, bool) {
 // Len returns the number of values in all namespaces.
 func (m *Metadata) Len() int { return len(m.entries) }
 
-// Values yields the values of key in the order in which they came.
+// Values yields the values of key in the order in which they were added.
 func (m *Metadata) Values(namespace, key string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range m.entries {
@@ -127,7 +125,7 @@ func (m *Metadata) Values(namespace, key string) iter.Seq[string] {
 	}
 }
 
-// All yields the keys and values of a namespace in the order in which they came.
+// All yields the keys and values of a namespace in the order in which they were added.
 func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 	return func(yield func(key, value string) bool) {
 		for i := range m.entries {
@@ -138,7 +136,7 @@ func (m *Metadata) All(namespace string) iter.Seq2[string, string] {
 	}
 }
 
-// Clone returns metadata of its own, whose strings are no views.
+// Clone returns a copy whose strings are not views.
 func (m *Metadata) Clone() Metadata {
 	c := Metadata{entries: make([]metadatum, len(m.entries))}
 	for i, e := range m.entries {

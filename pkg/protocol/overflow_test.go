@@ -2,8 +2,7 @@ package protocol
 
 import "testing"
 
-// TestOverflowSaysSo: callers of a cluster whose circuit breaker is open learn so from a
-// field, as from Envoy.
+// TestOverflowSaysSo checks that a header tells clients of an open circuit breaker, as in Envoy.
 func TestOverflowSaysSo(t *testing.T) {
 	for reason, want := range map[Reason]string{Overflow: "true", ConnectFailure: "", Overloaded: "", RetryOverflow: ""} {
 		x := new(Exchange)

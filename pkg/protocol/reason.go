@@ -2,8 +2,8 @@ package protocol
 
 import "iter"
 
-// Reason says why Weft answered an exchange by itself, or ended it. The set is
-// closed; docs/errors.md is generated from its table.
+// Reason says why Weft sent a local reply for an exchange, or ended it. The set is closed;
+// docs/errors.md is generated from its table.
 type Reason uint8
 
 // The reasons. Their order is not part of any contract; their names are.
@@ -21,7 +21,7 @@ const (
 	NotImplemented
 	ExpectationFailed
 
-	// Configuration did not say where to.
+	// The configuration has no destination.
 	ReasonNoRoute
 	NoCluster
 	ReasonOnDemandTimeout
@@ -29,7 +29,7 @@ const (
 	MalformedDestination
 	ReasonLoop
 
-	// A filter decided.
+	// A filter rejected the request.
 	ReasonDenied
 	Unauthenticated
 	RateLimited
@@ -43,7 +43,7 @@ const (
 	RetryOverflow
 	Dropped
 
-	// The upstream was used and failed.
+	// The upstream was used and it failed.
 	UpstreamReset
 	UpstreamClosed
 	UpstreamMalformed
@@ -51,7 +51,7 @@ const (
 	ReasonPerTryTimeout
 	StreamIdle
 
-	// The exchange ended on this side.
+	// The exchange ended on the downstream side or in Weft.
 	ReasonDownstreamDisconnect
 	Draining
 	Overloaded
@@ -60,20 +60,19 @@ const (
 	reasonCount
 )
 
-// ReasonSpec is a row of the Reason table: what a reason means in each protocol's
-// own terms.
+// ReasonSpec is a row of the Reason table: it defines a reason in the terms of each protocol.
 type ReasonSpec struct {
 	Name  string // stable identifier: metrics label, documentation
 	Flag  string // access log (%response_flag%), Envoy's short names
-	HTTP  int    // status of the reply
-	GRPC  int    // grpc-status of the reply
+	HTTP  int    // status of the local reply
+	GRPC  int    // grpc-status of the local reply
 	Dubbo byte   // status of the response frame
 	Bolt  uint16 // status of the response frame
-	// SafeToRetry: the request cannot have reached an application, so that even one
-	// that is not idempotent may be tried again.
+	// SafeToRetry: the request cannot have reached an application, so that even a request that is
+	// not idempotent may be retried.
 	SafeToRetry bool
-	Text        string // for people, and the body of the reply
-	Hint        string // what to do about it, for docs/errors.md
+	Text        string // for logs, and the body of the local reply
+	Hint        string // how to resolve it, for docs/errors.md
 }
 
 //nolint:gochecknoglobals // a constant table
@@ -164,10 +163,10 @@ func (r Reason) Traits() *ReasonSpec { return &traits[r] }
 
 func (r Reason) String() string { return traits[r].Name }
 
-// Text returns r in words.
+// Text returns a short description of r.
 func (r Reason) Text() string { return traits[r].Text }
 
-// Reasons yields every reason but None, in the table's order.
+// Reasons yields every reason but ReasonNone, in the table's order.
 func Reasons() iter.Seq[Reason] {
 	return func(yield func(Reason) bool) {
 		for r := ReasonNone + 1; r < reasonCount; r++ {

@@ -2,12 +2,12 @@ package protocol
 
 import "context"
 
-// Service answers an exchange. Router, filters, retry, timeout, cluster and
+// Service produces the response of an exchange. Router, filters, retry, timeout, cluster and
 // upstream stream are all Services, nested.
 //
-// On nil, x.Response is set. On an error nothing is, and the error is turned
-// into a reply in one place (proxy.Respond); wrap it in a Fault to say why.
-// ctx lives as long as the connection: a request's deadline is x.Deadline.
+// If Serve returns nil, x.Response is set. If it returns an error, x.Response is not set, and
+// proxy.Respond turns the error into a local reply; wrap the error in a Fault to set the reason.
+// ctx lives as long as the connection: the deadline of a request is x.Deadline.
 type Service interface {
 	Serve(ctx context.Context, x *Exchange) error
 }

@@ -21,8 +21,8 @@ func TestAReplyIsLocalWhateverAnsweredBefore(t *testing.T) {
 	}
 }
 
-// TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore: an attempt that never reaches its host
-// has no time at which it was sent or answered.
+// TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore checks that an attempt that never reaches its
+// host has no times of sending and response.
 func TestAnAttemptBeginsWithoutTheTimesOfTheOneBefore(t *testing.T) {
 	var r Record
 	r.UpstreamStart, r.UpstreamFirstByte = time.Unix(1, 0), time.Unix(2, 0)

@@ -1,8 +1,8 @@
 package protocol
 
-// CarriesHTTP reports whether what a request asks to switch to (RFC 9110 7.8, RFC 8441)
-// is a protocol whose bytes are HTTP requests again: as a tunnel they would pass by
-// routes and filters. name is without a version.
+// CarriesHTTP reports whether the protocol that a request asks to switch to (RFC 9110 7.8, RFC
+// 8441) carries HTTP requests: in a tunnel they would bypass routes and filters. name has no
+// version.
 func CarriesHTTP(name string) bool {
 	for _, carrier := range [...]string{"h2c", "h2", "HTTP", "TLS"} {
 		if EqualFold(name, carrier) {

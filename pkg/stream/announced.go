@@ -17,27 +17,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
 )
 
-// ProxyProtocolOptions are what an Announced needs. Immutable.
+// ProxyProtocolOptions are the options of a ProxyProtocolHandler. Immutable.
 type ProxyProtocolOptions struct {
-	// Headers says which there must be, and when.
+	// Headers says which headers are required, and how soon.
 	Headers config.ProxyProtocol
-	// Next serves the connections, which begin after their header.
+	// Next serves the connections from the first byte after the header.
 	Next network.Handler
 
 	Listener string // for the log
 	Log      *slog.Logger
 }
 
-// ProxyProtocolHandler is the handler of a listener behind proxies that say, by the PROXY
-// protocol, whose connections they carry on. It is safe for concurrent use and starts
-// no goroutine.
+// ProxyProtocolHandler is the handler of a listener behind proxies that report the addresses of
+// their clients with the PROXY protocol. It is safe for concurrent use and starts no goroutine.
 type ProxyProtocolHandler struct {
 	o    ProxyProtocolOptions
 	lull logLimiter
 }
 
-// NewProxyProtocolHandler returns the handler of a listener whose connections begin with a header of
-// the PROXY protocol.
+// NewProxyProtocolHandler returns the handler of a listener whose connections begin with a PROXY
+// protocol header.
 func NewProxyProtocolHandler(o ProxyProtocolOptions) *ProxyProtocolHandler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -45,15 +44,15 @@ func NewProxyProtocolHandler(o ProxyProtocolOptions) *ProxyProtocolHandler {
 	return &ProxyProtocolHandler{o: o}
 }
 
-// What is wrong with the beginning of a connection, beside what Parse says.
+// Errors of the first bytes of a connection, in addition to those of Parse.
 var (
 	errHeaderVersion = errors.New("the version of the PROXY protocol is not allowed")
 	errHeaderLate    = errors.New("no PROXY protocol header in time")
 )
 
-// ServeConn is network.Handler's. It reads the header and gives back what follows:
-// from then on the connection's addresses are those that the header says. A connection
-// that does not begin as it must ends with CauseProxyProtocol.
+// ServeConn implements network.Handler. It reads the header and unreads the bytes after it; from
+// then on the connection reports the addresses in the header. A connection without a valid header
+// ends with CauseProxyProtocol.
 func (a *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	conn.SetReadDeadline(time.Now().Add(a.o.Headers.Timeout))
 	if err := a.await(conn); err != nil {
@@ -77,7 +76,7 @@ func (a *ProxyProtocolHandler) ServeConn(ctx context.Context, conn *network.Conn
 	return a.next(ctx, conn, more)
 }
 
-// await waits for the first byte: until then the connection may end with a drain.
+// await waits for the first byte. Until it arrives, a drain may close the connection.
 func (*ProxyProtocolHandler) await(conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
 		return err
@@ -87,8 +86,7 @@ func (*ProxyProtocolHandler) await(conn *network.Conn) error {
 	return err
 }
 
-// read reads the header into *b and returns its size, 0 if there is none and need be
-// none.
+// read reads the header into *b and returns its size, or 0 if there is none and none is required.
 func (a *ProxyProtocolHandler) read(conn *network.Conn, b **buffer.IoBuffer) (int, error) {
 	for {
 		if _, err := conn.Fill(b, firstRead); err != nil {
@@ -109,7 +107,7 @@ func (a *ProxyProtocolHandler) read(conn *network.Conn, b **buffer.IoBuffer) (in
 	}
 }
 
-// parse is proxyproto.Parse with regard to the versions that are allowed.
+// parse calls proxyproto.Parse after it has checked that the version is allowed.
 func (a *ProxyProtocolHandler) parse(b []byte) (h proxyproto.Header, n int, err error) {
 	if v := proxyproto.Version(b); slices.Contains(a.o.Headers.Disallowed, v) {
 		return h, 0, fmt.Errorf("%w: %d", errHeaderVersion, v)
@@ -124,7 +122,7 @@ func addressIn(e proxyproto.Endpoint) net.Addr {
 	return &net.UnixAddr{Name: e.Path, Net: "unix"}
 }
 
-// next hands the connection on. more says that it has begun.
+// next passes the connection to the next handler. more says that bytes of the client have arrived.
 func (a *ProxyProtocolHandler) next(ctx context.Context, conn *network.Conn, more bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = a.o.Next
@@ -141,9 +139,9 @@ func (a *ProxyProtocolHandler) next(ctx context.Context, conn *network.Conn, mor
 	return network.ErrPark
 }
 
-// refuse notes why a connection ends, and tells of it, unless it told of another just
-// now, or the connection said nothing: monitors and balancers look at ports all the
-// time.
+// refuse sets the close reason of the connection. It logs a missing or invalid header, at most once
+// per logEvery. It does not log connections without a byte: monitors and load balancers probe ports
+// all the time.
 func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, network.ErrDraining):

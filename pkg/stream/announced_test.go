@@ -24,16 +24,16 @@ const (
 	unknownHeader = "PROXY UNKNOWN\r\n"
 )
 
-// told is what a connection was, once it was served to its end.
+// told describes a connection after it was served to its end.
 type told struct {
-	read  string // "-": it was not served
+	read  string // "-": the connection was not served
 	from  string
 	cause network.CloseReason
 	err   error
 	log   string
 }
 
-// teller reads connections to their end and tells what they were.
+// teller reads connections to their end and records what they were.
 type teller struct{ got *told }
 
 func (s teller) ServeConn(_ context.Context, conn *network.Conn) error {
@@ -43,7 +43,7 @@ func (s teller) ServeConn(_ context.Context, conn *network.Conn) error {
 	return err
 }
 
-// announce serves a connection whose other end does what talk says.
+// announce serves a connection whose client runs talk.
 func announce(t *testing.T, headers config.ProxyProtocol, talk func(far net.Conn)) told {
 	t.Helper()
 	got := told{read: "-"}
@@ -86,7 +86,7 @@ func TestConnectionsAreWhoseTheirHeaderSays(t *testing.T) {
 }
 
 func TestConnectionsWithoutTheHeaderThatTheyMustHaveAreRefused(t *testing.T) {
-	none, only2, only1 := usual(), usual(), usual() // none need be; one version is allowed
+	none, only2, only1 := usual(), usual(), usual() // no header is required; only one version is allowed
 	none.AllowMissing = true
 	only2.Disallowed = []int{1}
 	only1.Disallowed, only1.AllowMissing = []int{2}, true
@@ -94,7 +94,7 @@ func TestConnectionsWithoutTheHeaderThatTheyMustHaveAreRefused(t *testing.T) {
 		name    string
 		headers config.ProxyProtocol
 		text    string
-		read    string // "-": refused
+		read    string // "-": the connection was refused
 		log     string
 	}{
 		{"no header", usual(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
@@ -133,7 +133,7 @@ func TestHeadersMayNotBeLate(t *testing.T) {
 				began := time.Now()
 				got := announce(t, usual(), func(far net.Conn) {
 					say(far, test.first)
-					_, _ = far.Read(make([]byte, 1)) // until it is closed
+					_, _ = far.Read(make([]byte, 1)) // blocks until the connection is closed
 				})
 				if got.cause != network.CauseProxyProtocol || time.Since(began) != time.Second || !strings.Contains(got.log, "in time") {
 					t.Errorf("got %+v after %v, want an end after 1s", got, time.Since(began))
@@ -165,13 +165,12 @@ func TestLooksAtThePortAreNoFailures(t *testing.T) {
 	})
 }
 
-// patient is a handler of a protocol in which the caller speaks first.
+// patient is a handler of a protocol in which the client sends first.
 type patient struct{ network.Handler }
 
 func (patient) IdleTimeout() time.Duration { return time.Minute }
 
-// TestConnectionsWaitAsTheirHandlerHasThemWait: on sockets, where a drain and a parked
-// connection are seen.
+// TestConnectionsWaitAsTheirHandlerHasThemWait uses sockets, on which drains and parking work.
 func TestConnectionsWaitAsTheirHandlerHasThemWait(t *testing.T) {
 	for _, test := range []struct {
 		name string
@@ -202,7 +201,7 @@ func TestConnectionsWaitAsTheirHandlerHasThemWait(t *testing.T) {
 	}
 }
 
-// sockets are the ends of a connection of loopback.
+// sockets returns both ends of a loopback connection.
 func sockets(t *testing.T) (near, far net.Conn) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// usual are the limits without configuration.
+// usual are the default limits.
 var usual = CostLimitsOf(new(config.HTTP2Options))
 
-// TestASourceIsBounded charges one address: its burst, then what is paid back in time.
+// TestASourceIsBounded charges one address its burst, and then what is paid back over time.
 func TestASourceIsBounded(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
@@ -55,7 +55,7 @@ func TestAListenerIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnIPv6SourceIsItsPrefix charges addresses of one /64, and callers of a unix socket.
+// TestAnIPv6SourceIsItsPrefix charges addresses of one /64, and a client of a unix socket.
 func TestAnIPv6SourceIsItsPrefix(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
@@ -76,8 +76,8 @@ func TestAnIPv6SourceIsItsPrefix(t *testing.T) {
 	}
 }
 
-// TestTheTableOfSourcesKeepsTheWorst has more addresses than the table holds charge a
-// little: the one that owes the most is not forgotten.
+// TestTheTableOfSourcesKeepsTheWorst charges more addresses than the table holds a little: the
+// address that owes the most keeps its entry.
 func TestTheTableOfSourcesKeepsTheWorst(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
@@ -91,8 +91,7 @@ func TestTheTableOfSourcesKeepsTheWorst(t *testing.T) {
 	}
 }
 
-// TestAnAddressIsAskedForWithoutACharge: asking costs nothing, and takes no place in the
-// table.
+// TestAnAddressIsAskedForWithoutACharge checks that SourceExceeded charges nothing.
 func TestAnAddressIsAskedForWithoutACharge(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)
@@ -115,8 +114,8 @@ func TestAnAddressIsAskedForWithoutACharge(t *testing.T) {
 	ask("a second later", now.Add(time.Second), false)
 }
 
-// TestLimitsAreThoseOfTheServer: servers of one listener share what callers owe, and each
-// has its limits.
+// TestLimitsAreThoseOfTheServer checks that servers of one listener share the debts and apply their
+// own limits.
 func TestLimitsAreThoseOfTheServer(t *testing.T) {
 	b := NewCostBudget()
 	now := time.Unix(1000, 0)

@@ -8,9 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// NewTLSContext returns what t says as handshakes need it. alpn is offered if t has no
-// list of its own. Its errors are those of a t that was not checked. Files are not
-// read.
+// NewTLSContext returns t in the form that handshakes use. alpn is offered if t has no list of its
+// own. NewTLSContext fails only if t was not validated. It reads no files.
 func NewTLSContext(t *config.TLS, alpn []string) (*credential.Context, error) {
 	c := &credential.Context{
 		Certificate: credential.PEM(t.Certificate), Key: credential.PEM(t.Key), TrustedCA: credential.PEM(t.Authorities),
@@ -93,7 +92,7 @@ func version(v config.TLSVersion) uint16 {
 	return 0
 }
 
-// ALPN returns how ALPN names a protocol (RFC 7301 6); "" for one that has no name.
+// ALPN returns the ALPN name of a protocol (RFC 7301 6), or "" if it has none.
 func ALPN(p config.Protocol) string {
 	switch p {
 	case config.HTTP1:

@@ -14,50 +14,48 @@ import (
 )
 
 const (
-	// firstRead is the first buffer of a connection, in bytes: the engines go on
-	// with it.
+	// firstRead is the size of a connection's first buffer in bytes; the engines continue with it.
 	firstRead = 4 << 10
-	// mostPeeked is how many bytes a connection may send without showing its
-	// protocol.
+	// mostPeeked is how many bytes a connection may send before its protocol is detected.
 	mostPeeked = 4 << 10
 )
 
-// DetectOptions are what a Detector needs. Immutable.
+// DetectOptions are the options of a Detector. Immutable.
 type DetectOptions struct {
-	// Candidates are the protocols that a connection may speak. The first whose Match
-	// says Yes serves it, once all before it said No: how the bytes were split on
-	// their way changes nothing.
+	// Candidates are the protocols that a connection may speak. The first whose Match returns
+	// MatchYes serves it, once all before it returned MatchNo: the result does not depend on how
+	// the bytes were split on the network.
 	Candidates []Candidate
-	// Fallback serves the connections that none of the choices claims, and gets all
-	// of their bytes; nil: they are closed.
+	// Fallback serves the connections that match no candidate, and receives all of their bytes;
+	// nil: they are closed.
 	Fallback network.Handler
-	// Timeout is from a connection's first byte until it has shown its protocol;
-	// 0: no limit.
+	// Timeout bounds the time from a connection's first byte until its protocol is detected; 0: no
+	// limit.
 	Timeout time.Duration
-	// IdleTimeout is how long a connection may say nothing; 0: for ever.
+	// IdleTimeout bounds the time until a connection sends its first byte; 0: no limit.
 	IdleTimeout time.Duration
 }
 
-// Candidate is one of several protocols.
+// Candidate is one of the protocols that a listener serves.
 type Candidate struct {
-	Match  func(b []byte) xprotocol.MatchResult // as Protocol.Match
+	Match  func(b []byte) xprotocol.MatchResult // see Protocol.Match
 	Server Server
 }
 
-// Detector hands each connection to the server of the protocol that it begins
-// with. It is safe for concurrent use and starts no goroutine.
+// Detector passes each connection to the server of the protocol that it begins with. It is safe for
+// concurrent use and starts no goroutine.
 type Detector struct{ o DetectOptions }
 
-// NewDetector returns the handler of a listener that carries several protocols.
+// NewDetector returns the handler of a listener that serves several protocols.
 func NewDetector(o DetectOptions) *Detector { return &Detector{o} }
 
-// IdleTimeout is network.ClientFirstHandler's: in all protocols the caller speaks first.
+// IdleTimeout implements network.ClientFirstHandler: in all protocols the client sends first.
 func (d *Detector) IdleTimeout() time.Duration { return d.o.IdleTimeout }
 
-// ServeConn is network.Handler's. It reads no further than it must to know the
-// protocol, gives the bytes back, and serves conn by the choice, which also
-// serves it after it was parked. A connection that no choice claims ends with
-// CauseUnknownProtocol, one that is too slow with CauseRequestTimeout.
+// ServeConn implements network.Handler. It reads only as many bytes as it needs to detect the
+// protocol, unreads them, and lets the matching server serve conn, also after conn was parked. A
+// connection that matches no candidate ends with CauseUnknownProtocol, one that is too slow with
+// CauseRequestTimeout.
 func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	h, err := d.detect(conn)
 	if h == nil {
@@ -67,8 +65,8 @@ func (d *Detector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return h.ServeConn(ctx, conn)
 }
 
-// detect returns who is to serve conn, which has its bytes unread again. nil: it
-// is to end.
+// detect returns the handler that serves conn, whose bytes it has unread, or nil if conn must be
+// closed.
 func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	if err := conn.SetIdle(true); err != nil {
 		return nil, silentEnd(conn, err)
@@ -92,7 +90,7 @@ func (d *Detector) detect(conn *network.Conn) (network.Handler, error) {
 	return h, nil
 }
 
-// look reads until it is clear whose bytes these are.
+// look reads until the protocol is known.
 func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handler, error) {
 	h, sure := d.choose((*b).Bytes())
 	if !sure && d.o.Timeout > 0 {
@@ -118,7 +116,7 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 		return nil, errSlow
 	case err != nil:
 		conn.CloseReason = network.ClosedByPeer
-		return nil, nil //nolint:nilnil // it ended as a connection may
+		return nil, nil //nolint:nilnil // an ordinary close is no error
 	}
 	conn.CloseReason = network.CauseUnknownProtocol
 	if bytes.HasPrefix((*b).Bytes(), []byte(http2Preface)) {
@@ -127,8 +125,8 @@ func (d *Detector) look(conn *network.Conn, b **buffer.IoBuffer) (network.Handle
 	return nil, errUnknown
 }
 
-// choose returns the server for a connection that begins with b; nil for none.
-// As long as it is not sure, more bytes may change that.
+// choose returns the server for a connection that begins with b, or nil if none matches. Unless
+// sure is true, more bytes may change the result.
 func (d *Detector) choose(b []byte) (h network.Handler, sure bool) {
 	sure = true
 	for i := range d.o.Candidates {
@@ -143,19 +141,18 @@ func (d *Detector) choose(b []byte) (h network.Handler, sure bool) {
 	return nil, sure
 }
 
-// http2Preface is how an HTTP/2 connection begins (RFC 9113 3.4), as far as it
-// takes to know it.
+// http2Preface is the part of the HTTP/2 connection preface (RFC 9113 3.4) that identifies it.
 const http2Preface = "PRI * HTTP/2"
 
-// What ended a connection without a protocol; for the log.
+// Reasons for the log why a connection ended without a protocol.
 var (
 	errUnknown = errors.New("the connection began with bytes of no protocol that the listener carries")
 	errHTTP2   = errors.New("the connection speaks HTTP/2, which the listener does not carry")
 	errSlow    = errors.New("the connection did not show its protocol in time")
 )
 
-// silentEnd notes what ended a connection that said nothing; most of it is as it
-// should be.
+// silentEnd sets the close reason of a connection that sent no byte. It returns nil for the
+// ordinary ends: the peer's close, a drain and a timeout.
 func silentEnd(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {

@@ -19,7 +19,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream/http1"
 )
 
-// server reads a connection to its end and tells what it read.
+// server reads a connection to its end and reports what it read.
 type server struct {
 	name string
 	read chan<- string // name and bytes
@@ -44,8 +44,8 @@ func begins(text string) func([]byte) xprotocol.MatchResult {
 	}
 }
 
-// built is a detector of the protocols that exist, and of two that begin as Bolt
-// does. What its servers read comes out of the channel.
+// built returns a detector of the existing protocols, two of them stand-ins for Bolt. Its servers
+// send what they read to the channel.
 func built(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	read := make(chan string, 1)
 	for _, c := range []struct {
@@ -71,8 +71,8 @@ func withFallback(o stream.DetectOptions) (*stream.Detector, <-chan string) {
 	return stream.NewDetector(o), read
 }
 
-// serve lets d serve one end of a connection in memory, and returns the other,
-// the connection, and what ServeConn returned once it has.
+// serve runs d on one end of an in-memory connection. It returns the other end, the connection, and
+// the result of ServeConn once it has returned.
 func serve(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan error) {
 	t.Helper()
 	near, far := net.Pipe()
@@ -86,17 +86,17 @@ func serve(t *testing.T, d *stream.Detector) (net.Conn, *network.Conn, <-chan er
 	return far, conn, end
 }
 
-// say writes each part once the one before was read and considered.
+// say writes each part after the previous one was read and processed.
 func say(far net.Conn, parts ...string) {
 	for _, p := range parts {
 		if p != "" {
-			_, _ = io.WriteString(far, p) // what arrived is checked
+			_, _ = io.WriteString(far, p) // the test checks what arrived
 		}
 		synctest.Wait()
 	}
 }
 
-// splits calls f with text in two parts, at every place.
+// splits calls f with text split in two at every position.
 func splits(text string, f func(first, rest string)) {
 	for n := range len(text) + 1 {
 		f(text[:n], text[n:])
@@ -174,7 +174,7 @@ func TestDetectionHasADeadlineFromTheFirstByte(t *testing.T) {
 		began := time.Now()
 		say(far, "P")
 		pause(6 * time.Second)
-		say(far, "O") // moves nothing
+		say(far, "O") // does not extend the timeout
 		if err := <-end; err == nil || conn.CloseReason != network.CauseRequestTimeout {
 			t.Errorf("ended with %v, %v; want %v", err, conn.CloseReason, network.CauseRequestTimeout)
 		}
@@ -217,7 +217,7 @@ func TestAConnectionThatSaysNothingIsIdle(t *testing.T) {
 				defer far.Close()
 				conn := network.NewConn(near)
 				defer conn.Close()
-				conn.SetReadDeadline(time.Now().Add(d.IdleTimeout())) // as the listener does
+				conn.SetReadDeadline(time.Now().Add(d.IdleTimeout())) // the listener does the same
 				end := make(chan error, 1)
 				go func() { end <- d.ServeConn(t.Context(), conn) }()
 				synctest.Wait()
@@ -235,8 +235,8 @@ func TestFallbackGetsEveryByte(t *testing.T) {
 		"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
 		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
 		"POSTGRES",
-		"GE",   // and the end: it could have been more
-		"\xda", // the same
+		"GE",   // incomplete at the end of the connection
+		"\xda", // incomplete at the end of the connection
 		strings.Repeat("\r\n", 3) + strings.Repeat("x", 10_000),
 	} {
 		for n := range min(len(text), 16) + 1 {
@@ -278,8 +278,7 @@ func TestBytesThatTellNothingAreBounded(t *testing.T) {
 	})
 }
 
-// Lesson 16: what a connection is taken for depends on its bytes and on the order
-// of the choices, and on nothing else.
+// Lesson 16: the detected protocol depends only on the bytes and on the order of the candidates.
 func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 	read := make(chan string, 1)
 	d := stream.NewDetector(stream.DetectOptions{Candidates: []stream.Candidate{
@@ -302,7 +301,7 @@ func TestTheOrderOfProtocolsIsFixed(t *testing.T) {
 	}
 }
 
-// orders calls f with every order of all.
+// orders calls f with every permutation of all.
 func orders(all []stream.Candidate, f func(order []stream.Candidate)) {
 	var place func(n int)
 	place = func(n int) {
@@ -318,10 +317,9 @@ func orders(all []stream.Candidate, f func(order []stream.Candidate)) {
 	place(0)
 }
 
-// TestLesson16RealProtocolsAreToldInEveryOrder is line 16 of what was learned
-// elsewhere, that a walk over a map looks for protocols in a random order: here
-// the protocols that exist are told a hundred times and more, in whatever order the
-// configuration lists them and wherever the first bytes were cut.
+// TestLesson16RealProtocolsAreToldInEveryOrder covers lesson 16: a walk over a map tries protocols
+// in random order. It detects the real protocols in every order of the candidates and with every
+// split of their first bytes.
 func TestLesson16RealProtocolsAreToldInEveryOrder(t *testing.T) {
 	read := make(chan string, 1)
 	var all []stream.Candidate

@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// logLimiter keeps from the log what anybody can cause as often as he likes. The zero value
-// is ready; it is safe for concurrent use.
+// logLimiter limits the rate of log lines that any client can cause. The zero value is ready to
+// use; it is safe for concurrent use.
 type logLimiter struct {
-	logged     atomic.Int64 // when something was logged last, in nanoseconds since 1970
-	suppressed atomic.Int64 // what was not since then
+	logged     atomic.Int64 // time of the last log line, in nanoseconds since 1970
+	suppressed atomic.Int64 // number of lines suppressed since then
 }
 
-// logEvery is how often something is logged at most.
+// logEvery is the minimum interval between two log lines.
 const logEvery = time.Second
 
-// allow reports whether something may be logged now, and if so, how much was not since
-// the last time.
+// allow reports whether a line may be logged now, and if so, how many were suppressed since the
+// last one.
 func (l *logLimiter) allow(at time.Time) (skipped int64, ok bool) {
 	now, last := at.UnixNano(), l.logged.Load()
 	if now-last < int64(logEvery) || !l.logged.CompareAndSwap(last, now) {

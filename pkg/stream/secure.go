@@ -11,40 +11,39 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// TLSOptions are what a Secured needs. Immutable.
+// TLSOptions are the options of a TLSHandler. Immutable.
 type TLSOptions struct {
-	// Config is what handshakes begin with.
+	// Config is the TLS configuration of the handshakes.
 	Config *tls.Config
-	// ByALPN serves connections by the protocol that was agreed on; Other those of
-	// none, or of another.
+	// ByALPN serves connections by the protocol that ALPN selected. Default serves those without a
+	// protocol in ByALPN.
 	ByALPN  map[string]network.Handler
 	Default network.Handler
-	// Plaintext serves the connections that do not begin as a handshake does, and gets all
-	// of their bytes; nil: every connection must speak TLS.
+	// Plaintext serves the connections that do not begin with a handshake, and receives all of
+	// their bytes; nil: every connection must use TLS.
 	Plaintext network.Handler
-	// Timeout is how long a handshake may take from its first byte on.
+	// Timeout bounds the handshake from its first byte on.
 	Timeout time.Duration
-	// IdleTimeout is how long a connection may say nothing; 0: for ever.
+	// IdleTimeout bounds the time until a connection sends its first byte; 0: no limit.
 	IdleTimeout time.Duration
 
 	Listener string // for the log
 	Log      *slog.Logger
-	// OnHandshake is told of each handshake, with what it failed of; nil: of nothing.
+	// OnHandshake is called after each handshake with its error, nil if it succeeded. May be nil.
 	OnHandshake func(err error)
 }
 
-// TLSHandler is the handler of a listener that speaks TLS: it performs the handshake
-// and hands the connection to who speaks the protocol on it. It is safe for
-// concurrent use and starts no goroutine.
+// TLSHandler is the handler of a TLS listener: it performs the handshake and passes the connection
+// to the handler of its protocol. It is safe for concurrent use and starts no goroutine.
 type TLSHandler struct {
 	o    TLSOptions
 	lull logLimiter
 }
 
-// handshakeByte begins every handshake: the type of its first record (RFC 8446 5.1).
+// handshakeByte is the first byte of every handshake: the type of its first record (RFC 8446 5.1).
 const handshakeByte = 0x16
 
-// NewTLSHandler returns the handler of a listener that speaks TLS.
+// NewTLSHandler returns the handler of a TLS listener.
 func NewTLSHandler(o TLSOptions) *TLSHandler {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -55,12 +54,12 @@ func NewTLSHandler(o TLSOptions) *TLSHandler {
 	return &TLSHandler{o: o}
 }
 
-// IdleTimeout is network.ClientFirstHandler's: the caller speaks first.
+// IdleTimeout implements network.ClientFirstHandler: the client sends first.
 func (s *TLSHandler) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
-// ServeConn is network.Handler's. A connection whose handshake fails ends with
-// CauseHandshake. One whose handshake is done is parked, since its caller speaks
-// next: what the handshake needed of a stack is given back.
+// ServeConn implements network.Handler. A connection whose handshake fails ends with
+// CauseHandshake. After a handshake the connection is parked, because its client sends next: this
+// frees the stack that the handshake needed.
 func (s *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if s.o.Plaintext != nil {
 		plain, err := s.isPlain(conn)
@@ -94,7 +93,7 @@ func (s *TLSHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return network.ErrPark
 }
 
-// isPlain looks at how the connection begins, and leaves that unread.
+// isPlain reports whether the connection does not begin with a handshake. It unreads the bytes.
 func (s *TLSHandler) isPlain(conn *network.Conn) (bool, error) {
 	if err := conn.SetIdle(true); err != nil {
 		return false, err
@@ -116,10 +115,10 @@ func (s *TLSHandler) isPlain(conn *network.Conn) (bool, error) {
 	return plain, nil
 }
 
-// log tells of a failure, unless one was told of just now.
+// log logs a failed handshake, at most once per logEvery.
 func (s *TLSHandler) log(conn *network.Conn, err error) {
 	if err == io.EOF {
-		return // a look at the port: monitors and balancers do it all the time
+		return // monitors and load balancers probe ports all the time
 	}
 	if skipped, ok := s.lull.allow(time.Now()); ok {
 		s.o.Log.Warn("TLS handshake failed", "listener", s.o.Listener, "remote", conn.RemoteAddr(), "error", err,

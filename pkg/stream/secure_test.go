@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// named is a handler that tells of the connections that it gets; it is Patient, as
-// engines are.
+// named is a handler that reports the connections that it gets. Like the engines, it is a
+// ClientFirstHandler.
 type named struct {
 	name string
 	got  chan<- string
@@ -30,7 +30,7 @@ func (n named) ServeConn(_ context.Context, conn *network.Conn) error {
 
 func (named) IdleTimeout() time.Duration { return time.Minute }
 
-// door is a Secured on a connection of loopback, and what becomes of it.
+// door is a TLSHandler on a loopback connection, with what it reports.
 type door struct {
 	t       *testing.T
 	secured *TLSHandler
@@ -55,7 +55,7 @@ func newDoor(t *testing.T) *door {
 	return d
 }
 
-// knock lets a caller talk, and returns the connection once it was served.
+// knock runs talk as the client, and returns the connection once it was served.
 func (d *door) knock(talk func(nc net.Conn)) (*network.Conn, error) {
 	d.t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,7 +84,7 @@ func (d *door) shake(alpn ...string) func(net.Conn) {
 	return func(nc net.Conn) {
 		config := d.client.Clone()
 		config.NextProtos = alpn
-		_ = tls.Client(nc, config).Handshake() // the other side tells
+		_ = tls.Client(nc, config).Handshake() // the server reports the error
 	}
 }
 
@@ -142,7 +142,7 @@ func TestFailuresAreLoggedOnceASecond(t *testing.T) {
 	d := newDoor(t)
 	for range 5 {
 		d.knock(func(nc net.Conn) { nc.Write([]byte("no hello\n")) })
-		d.secured.lull.logged.Store(time.Now().Add(time.Hour).UnixNano()) // just now, however slow the test is
+		d.secured.lull.logged.Store(time.Now().Add(time.Hour).UnixNano()) // within the log interval, however slow the test is
 	}
 	if n := strings.Count(d.log.String(), "TLS handshake failed"); n != 1 || len(d.shaken) != 5 {
 		t.Errorf("%d lines for %d failures, want 1 for 5:\n%s", n, len(d.shaken), d.log.String())

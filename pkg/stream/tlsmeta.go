@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// NewTLSMeta returns what is known of a connection's TLS; nil: it has none.
+// NewTLSMeta returns the TLS metadata of a connection, or nil for plaintext.
 func NewTLSMeta(conn *network.Conn) *protocol.TLS {
 	t := conn.TLS()
 	if t == nil {

@@ -2,19 +2,19 @@ package stream
 
 import "sync"
 
-// DisconnectWatch is how an exchange of a connection that carries many learns that its caller
-// is gone, and how its engine learns what the exchange is waiting for then, an On.
-// The zero value is ready; safe for concurrent use.
+// DisconnectWatch notifies an exchange of a multiplexed connection that its client disconnected,
+// and tells the engine what the exchange waits for at that time, an On. The zero value is ready to
+// use; it is safe for concurrent use.
 type DisconnectWatch[On any] struct {
 	mu    sync.Mutex
-	ended bool          // guarded by mu; the caller is gone
-	on    On            // guarded by mu; what the exchange waits for, or has waited for
+	ended bool          // guarded by mu; the client disconnected
+	on    On            // guarded by mu; what the exchange waits for, or last waited for
 	gone  func()        // guarded by mu; nil: no service watches
-	done  chan struct{} // guarded by mu; closed when gone has returned; nil: it was not called
+	done  chan struct{} // guarded by mu; closed when gone has returned; nil: gone was not called
 }
 
-// Start is protocol.Downstream's Watch. run starts a goroutine and sees to it that its
-// end is waited for.
+// Start implements OnDisconnect of protocol.Downstream. run starts a goroutine whose end the engine
+// waits for.
 func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -25,7 +25,7 @@ func (w *DisconnectWatch[On]) Start(run func(func()), gone func()) (stop func())
 	return w.stop
 }
 
-// call calls gone on a goroutine of its own. w.mu is held.
+// call calls gone on a new goroutine. The caller holds w.mu.
 func (w *DisconnectWatch[On]) call(run func(func())) {
 	gone, done := w.gone, make(chan struct{})
 	w.gone, w.done = nil, done
@@ -45,7 +45,7 @@ func (w *DisconnectWatch[On]) stop() {
 	}
 }
 
-// SetPending notes what the exchange waits for, and reports false if its caller is gone.
+// SetPending records what the exchange waits for. It returns false if the client disconnected.
 func (w *DisconnectWatch[On]) SetPending(on On) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -53,15 +53,15 @@ func (w *DisconnectWatch[On]) SetPending(on On) bool {
 	return !w.ended
 }
 
-// On returns what the exchange waits for, or has waited for.
+// On returns what the exchange waits for, or last waited for.
 func (w *DisconnectWatch[On]) On() On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.on
 }
 
-// NotifyDisconnect tells that the caller is gone, and returns what the exchange waits for, or
-// has waited for: who ends that wait must be able to tell that it is over.
+// NotifyDisconnect reports that the client disconnected. It returns what the exchange waits for, or
+// last waited for: the caller that ends this wait must detect that it is already over.
 func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -72,15 +72,15 @@ func (w *DisconnectWatch[On]) NotifyDisconnect(run func(func())) On {
 	return w.on
 }
 
-// Ended reports whether the caller is gone.
+// Ended reports whether the client disconnected.
 func (w *DisconnectWatch[On]) Ended() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.ended
 }
 
-// Reset makes w that of the next exchange. An engine that may be leaving an exchange
-// which is just over clears once more before there is a next one.
+// Reset prepares w for the next exchange. If NotifyDisconnect may run just after an exchange has
+// ended, the engine calls Reset again before the next exchange.
 func (w *DisconnectWatch[On]) Reset() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -6,21 +6,21 @@ import (
 	"time"
 )
 
-// Workers runs the exchanges that have to wait on goroutines of their own, so that the
-// goroutine that reads a connection never does. It bounds how many there are: a caller
-// reserves a place for an exchange first, and refuses the exchange with
-// protocol.Overloaded if there is none. Nothing here blocks. Safe for concurrent use.
+// Workers runs exchanges that must block on goroutines of their own, so that the goroutine that
+// reads a connection never blocks. It bounds their number: an engine first reserves a slot for an
+// exchange, and rejects the exchange with protocol.Overloaded if there is none. Only Close blocks.
+// Workers is safe for concurrent use.
 type Workers[T any] struct {
 	run      func(T)
 	limits   WorkerLimits
 	reserved atomic.Int64
 
 	mu      sync.Mutex
-	idle    []*worker[T] // guarded by mu; the last to come is the first to go: its stack is warm
+	idle    []*worker[T] // guarded by mu; last in, first out: its stack is warm
 	least   int          // guarded by mu; the fewest idle workers since the last trim
 	running int          // guarded by mu; workers, idle ones included
 	queue   []T          // guarded by mu; a ring: length is its capacity
-	first   int          // guarded by mu; the oldest in queue
+	first   int          // guarded by mu; index of the oldest in queue
 	queued  int          // guarded by mu
 	timer   *time.Timer  // guarded by mu; calls trim; nil until first armed
 	armed   bool         // guarded by mu
@@ -30,24 +30,24 @@ type Workers[T any] struct {
 
 // WorkerLimits bounds Workers.
 type WorkerLimits struct {
-	Running  int // goroutines at most
-	Reserved int // places that are reserved at most: those that run, wait for a goroutine, or may have to
+	Running  int // maximum number of goroutines
+	Reserved int // maximum number of slots: for exchanges that run, wait for a goroutine, or may have to
 }
 
-// worker is a goroutine that runs one T after the other.
+// worker is a goroutine that runs one T after another.
 type worker[T any] struct{ next chan T }
 
 // workerIdle is how long an idle worker keeps its stack.
 const workerIdle = 10 * time.Second
 
-// NewWorkers returns Workers whose goroutines call run, which must contain its panics.
-// Close ends them.
+// NewWorkers returns Workers whose goroutines call run, which must recover its own panics. Close
+// ends the goroutines.
 func NewWorkers[T any](limits WorkerLimits, run func(T)) *Workers[T] {
 	return &Workers[T]{run: run, limits: limits}
 }
 
-// Reserve reserves a place for an exchange that may have to wait, and reports false if
-// all are taken. A call that returns true is followed by one of Release.
+// Reserve reserves a slot for an exchange that may have to block, and returns false if all are
+// taken. The caller calls Release once after each call that returns true.
 func (w *Workers[T]) Reserve() bool {
 	if w.reserved.Add(1) <= int64(w.limits.Reserved) {
 		return true
@@ -56,15 +56,15 @@ func (w *Workers[T]) Reserve() bool {
 	return false
 }
 
-// Release gives a reserved place back.
+// Release releases a slot.
 func (w *Workers[T]) Release() { w.reserved.Add(-1) }
 
-// Reserved returns how many places are taken.
+// Reserved returns the number of reserved slots.
 func (w *Workers[T]) Reserved() int { return int(w.reserved.Load()) }
 
-// Go has a worker run t, for which a place is reserved: at once, or, if as many workers
-// as may be are busy, when the exchanges that came before have had theirs. Called at
-// most once at a time for each reserved place, so that the queue is bounded as well.
+// Go runs t, for which a slot is reserved, on a worker: immediately, or after the exchanges queued
+// before it if the maximum number of workers is busy. At most one call at a time may use a reserved
+// slot, so that the queue is bounded as well.
 func (w *Workers[T]) Go(t T) {
 	w.mu.Lock()
 	if n := len(w.idle) - 1; n >= 0 {
@@ -73,7 +73,7 @@ func (w *Workers[T]) Go(t T) {
 		w.idle = w.idle[:n]
 		w.least = min(w.least, n)
 		w.mu.Unlock()
-		k.next <- t // has room: an idle worker has been given nothing
+		k.next <- t // does not block: the channel of an idle worker is empty
 		return
 	}
 	if w.running < w.limits.Running {
@@ -88,7 +88,7 @@ func (w *Workers[T]) Go(t T) {
 	w.mu.Unlock()
 }
 
-// enqueue appends t to the ring. mu is held.
+// enqueue appends t to the ring. The caller holds mu.
 func (w *Workers[T]) enqueue(t T) {
 	if w.queued == len(w.queue) {
 		grown := make([]T, max(64, 2*len(w.queue)))
@@ -100,7 +100,7 @@ func (w *Workers[T]) enqueue(t T) {
 	w.queued++
 }
 
-// dequeue takes the oldest from the ring, which is not empty. mu is held.
+// dequeue removes the oldest T from the ring, which is not empty. The caller holds mu.
 func (w *Workers[T]) dequeue() T {
 	t := w.queue[w.first]
 	var none T
@@ -112,7 +112,7 @@ func (w *Workers[T]) dequeue() T {
 	return t
 }
 
-// work is a worker's goroutine.
+// work is the goroutine of a worker.
 func (w *Workers[T]) work(k *worker[T], t T) {
 	defer w.ended.Done()
 	for more := true; more; {
@@ -121,7 +121,7 @@ func (w *Workers[T]) work(k *worker[T], t T) {
 	}
 }
 
-// next returns what k runs next, and waits for it. It reports false if k is to end.
+// next waits for the T that k runs next and returns it. It returns false if k must end.
 func (w *Workers[T]) next(k *worker[T]) (t T, more bool) {
 	w.mu.Lock()
 	if w.queued > 0 {
@@ -143,7 +143,7 @@ func (w *Workers[T]) next(k *worker[T]) (t T, more bool) {
 	return t, more
 }
 
-// arm has trim called after a while. mu is held.
+// arm schedules trim after workerIdle. The caller holds mu.
 func (w *Workers[T]) arm() {
 	w.armed, w.least = true, len(w.idle)
 	if w.timer == nil {
@@ -153,8 +153,7 @@ func (w *Workers[T]) arm() {
 	}
 }
 
-// trim ends the workers that have been idle since it was armed: those at the bottom
-// of the idle ones.
+// trim ends the workers that have been idle since the last arm: those at the bottom of w.idle.
 func (w *Workers[T]) trim() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -168,7 +167,7 @@ func (w *Workers[T]) trim() {
 	}
 }
 
-// end ends idle workers. mu is held.
+// end ends idle workers. The caller holds mu.
 func (w *Workers[T]) end(idle []*worker[T]) {
 	w.running -= len(idle)
 	for _, k := range idle {
@@ -176,7 +175,7 @@ func (w *Workers[T]) end(idle []*worker[T]) {
 	}
 }
 
-// Close ends the workers. It returns when what they run, and what is queued, has ended.
+// Close ends the workers. It returns when all running and queued exchanges have ended.
 func (w *Workers[T]) Close() {
 	w.mu.Lock()
 	w.closed = true

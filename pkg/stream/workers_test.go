@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestWorkersAreBounded reserves every place and has each exchange wait: no more
-// goroutines run than may, the others are queued, and the next reservation is refused at
-// once. All run in the end, in the order in which they came.
+// TestWorkersAreBounded reserves every slot and lets each exchange block: no more goroutines run
+// than the limit, the other exchanges are queued, and the next reservation fails immediately. All
+// run in the end, in the order of their calls.
 func TestWorkersAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const running, reserved = 3, 10
@@ -59,8 +59,7 @@ func TestWorkersAreBounded(t *testing.T) {
 	})
 }
 
-// TestIdleWorkersEnd has workers end when nobody needs them, and Close wait for those
-// that run.
+// TestIdleWorkersEnd checks that idle workers end, and that Close waits for those that run.
 func TestIdleWorkersEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
@@ -86,14 +85,14 @@ func TestIdleWorkersEnd(t *testing.T) {
 	})
 }
 
-// count returns how many workers there are, and how many of them are idle.
+// count returns the number of workers, and how many of them are idle.
 func (w *Workers[T]) count() (running, idle int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.running, len(w.idle)
 }
 
-// BenchmarkWorkers hands an exchange to a worker and waits for it.
+// BenchmarkWorkers passes an exchange to a worker and waits for it.
 func BenchmarkWorkers(b *testing.B) {
 	done := make(chan struct{}, 1)
 	w := NewWorkers(WorkerLimits{Running: 100, Reserved: 100}, func(int) { done <- struct{}{} })

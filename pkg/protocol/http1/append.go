@@ -8,32 +8,31 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// RequestOptions says what a request head tells of content and connection.
+// RequestOptions describes the body and the connection for a request head.
 type RequestOptions struct {
-	// Chunked: the content's length is not known and the chunked coding frames
-	// it; ContentLength does not count.
+	// Chunked: the body has no known length and uses the chunked coding; ContentLength is ignored.
 	Chunked bool
-	// Close: the connection ends after the answer.
+	// Close: the connection ends after the response.
 	Close bool
-	// WebSocketKey is the value of the Sec-WebSocket-Key that is added for a caller
-	// that has none; "" adds none.
+	// WebSocketKey is the value of a Sec-WebSocket-Key to add for a client that sent none; "" adds
+	// none.
 	WebSocketKey string
-	// Trailers: the sender wants trailer fields (RFC 9110 10.1.4). It does not count for a
-	// request with an Upgrade.
+	// Trailers: the sender wants trailer fields (RFC 9110 10.1.4). Ignored for a request with an
+	// Upgrade.
 	Trailers bool
 }
 
-// AppendRequest appends a request head with its empty line: the request line
-// with the target in origin-form (authority-form for CONNECT), Host, Header in
-// its order, framing, and last what concerns the connection.
+// AppendRequest appends a request head with its empty line: the request line with the target in
+// origin-form (authority-form for CONNECT), Host, Header in its order, framing, and last the
+// connection headers.
 //
-// Of ContentLength, -1 writes none, but 0 for POST, PUT and PATCH (RFC 9110 8.6).
-// An Authority of "" is written as an empty Host (RFC 9112 3.2). Framing and
-// connection fields in Header are left out, Host too: they are not the filters'.
+// A ContentLength of -1 writes no Content-Length, except 0 for POST, PUT and PATCH (RFC 9110 8.6).
+// An Authority of "" is written as an empty Host (RFC 9112 3.2). AppendRequest omits Host and the
+// framing and connection headers of Header: filters do not control them.
 //
-// What a filter wrote never becomes a line of its own: a method, target, host,
-// name or value that its place cannot hold is a Fault of reason Internal whose
-// text names the field, and dst is returned as it was.
+// A filter cannot inject a line. If the method, target, host, a name or a value has bytes that are
+// invalid in its place, AppendRequest returns dst unchanged and a Fault of reason Internal that
+// names the field.
 func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, error) {
 	start := len(dst)
 	target := req.Path
@@ -83,8 +82,8 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 	return append(dst, '\r', '\n'), nil
 }
 
-// invalidRequestPart names the part of the request outside Header that cannot be written,
-// "" if all can.
+// invalidRequestPart returns the name of the part of the request outside Header that cannot be
+// written, "" if all can.
 func invalidRequestPart(req *protocol.Request, target string) string {
 	switch {
 	case !isToken(req.Method):
@@ -99,8 +98,8 @@ func invalidRequestPart(req *protocol.Request, target string) string {
 	return ""
 }
 
-// isOriginForm reports whether target is what method can be sent to another
-// proxy or an origin with (RFC 9112 3.2).
+// isOriginForm reports whether method may be sent with target to another proxy or an origin (RFC
+// 9112 3.2).
 func isOriginForm(method, target string) bool {
 	switch {
 	case method == "CONNECT":
@@ -126,35 +125,35 @@ func appendRequestFraming(dst []byte, req *protocol.Request, o RequestOptions) [
 	return dst
 }
 
-// ResponseOptions says what a response head tells of content and connection.
+// ResponseOptions describes the body and the connection for a response head.
 type ResponseOptions struct {
-	// Chunked: the chunked coding frames the content; ContentLength does not
-	// count. Never for a client of Minor 0, which cannot read it (RFC 9112 6.1).
+	// Chunked: the body uses the chunked coding; ContentLength is ignored. It must be false for a
+	// client of Minor 0, which cannot read it (RFC 9112 6.1).
 	Chunked bool
 	// Close: the connection ends after this response.
 	Close bool
-	// Tunnel: the connection is a tunnel behind this head; there is no framing.
+	// Tunnel: the connection is a tunnel after this head; there is no framing.
 	Tunnel bool
-	// Minor is the client's: 0 is told when the connection persists.
+	// Minor is the client's minor version. A client of 0 gets a keep-alive if the connection
+	// persists.
 	Minor int
-	// Server and Date are the values of fields that are added when the response
-	// has none (RFC 9110 10.2.4, 6.6.1); "" adds none.
+	// Server and Date are the values of headers to add when the response has none (RFC 9110 10.2.4,
+	// 6.6.1); "" adds none.
 	Server, Date string
 }
 
-// AppendResponse appends a response head with its empty line: the status line
-// with the standard phrase, Header in its order, what o adds, framing, and last
-// what concerns the connection. The version always is ours (RFC 9112 2.3).
+// AppendResponse appends a response head with its empty line: the status line with the standard
+// phrase, Header in its order, the headers that o adds, framing, and last the connection headers.
+// The version is always HTTP/1.1 (RFC 9112 2.3).
 //
-// A ContentLength of -1 writes none. 204 and 1xx never have one; 304 has it only
-// above 0, since 0 says more of the content than most mean (RFC 9110 8.6). For an
-// answer to HEAD it is written as it is.
+// A ContentLength of -1 writes no Content-Length. 204 and 1xx never have one. 304 has one only
+// above 0: 0 would claim an empty body, which few senders mean (RFC 9110 8.6). For a response to
+// HEAD it is written unchanged.
 //
-// Framing and connection fields in Header are left out, but for the Upgrade of
-// 101 and 426. A control character in a value is written as a space (RFC 9110
-// 5.5), and a field whose name is no token is left out: what a filter wrote never
-// becomes a line of its own. It panics on a status that is not from 100 to 999,
-// which no parser and no configuration lets through.
+// AppendResponse omits framing and connection headers of Header, except the Upgrade of 101 and 426.
+// It writes control characters in a value as spaces (RFC 9110 5.5) and omits a header whose name is
+// not a token, so a filter cannot inject a line. It panics on a status outside 100 to 999, which no
+// parser and no configuration lets through.
 func AppendResponse(dst []byte, resp *protocol.Response, o ResponseOptions) []byte {
 	dst = appendStatusLine(dst, resp.Status)
 	h := &resp.Header
@@ -210,8 +209,8 @@ func appendResponseFraming(dst []byte, resp *protocol.Response, o ResponseOption
 	return dst
 }
 
-// AppendInterim appends an interim response, 1xx other than 101 (RFC 9110 15.2):
-// a status line and fields, written as in AppendResponse. header may be nil.
+// AppendInterim appends an interim response, 1xx other than 101 (RFC 9110 15.2): a status line and
+// headers, written as in AppendResponse. header may be nil.
 func AppendInterim(dst []byte, status int, header *protocol.Header) []byte {
 	dst = appendStatusLine(dst, status)
 	if header != nil {
@@ -240,7 +239,6 @@ func appendLength(dst []byte, n int64) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// appendField appends a field line.
 func appendField(dst []byte, name, value string) []byte {
 	n := len(dst)
 	dst = slices.Grow(dst, len(name)+len(value)+len(": \r\n"))
@@ -254,8 +252,8 @@ func appendField(dst []byte, name, value string) []byte {
 	return dst
 }
 
-// appendCleaned appends a field line with its control characters replaced; none
-// if the name is no token.
+// appendCleaned appends a field line with spaces in place of control characters. It appends nothing
+// if the name is not a token.
 func appendCleaned(dst []byte, f *protocol.Field) []byte {
 	if !isToken(f.Name) {
 		return dst
@@ -274,12 +272,12 @@ func appendCleaned(dst []byte, f *protocol.Field) []byte {
 	return dst
 }
 
-// isField reports whether f can be a field line as it is.
+// isField reports whether f can be written as a field line unchanged.
 func isField(f *protocol.Field) bool {
 	return isToken(f.Name) && valueLen(bytesOf(f.Value)) == len(f.Value)
 }
 
-// printable returns a field's name for an error text: short, in quotes.
+// printable returns a header name for an error text, shortened and quoted.
 func printable(name string) string {
 	const enough = 64
 	return strconv.Quote(name[:min(len(name), enough)])

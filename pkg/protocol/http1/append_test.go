@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// fields makes a header of names and values in turn.
+// fields returns a header of alternating names and values.
 func fields(nameValue ...string) (h protocol.Header) {
 	for i := 0; i < len(nameValue); i += 2 {
 		h.Add(nameValue[i], nameValue[i+1])
@@ -77,7 +77,7 @@ func TestAppendRequestBytes(t *testing.T) {
 	}
 }
 
-// What a filter wrote cannot become another line, part or request.
+// A filter cannot inject another line, part or request.
 func TestAppendRequestRefusesWhatItCannotWrite(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -209,7 +209,7 @@ func TestAppendInterim(t *testing.T) {
 	}
 }
 
-// A few of each class; the table itself is the registry.
+// Checks a few of each class; the table itself matches the registry.
 func TestPhrasesAreStandard(t *testing.T) {
 	for status, want := range map[int]string{100: "Continue", 200: "OK", 404: "Not Found", 413: "Content Too Large", 502: "Bad Gateway", 511: "Network Authentication Required", 499: "", 600: ""} {
 		if got := phrase(status); got != want {
@@ -218,7 +218,7 @@ func TestPhrasesAreStandard(t *testing.T) {
 	}
 }
 
-// A head that was parsed and written again is the same, and stays the same.
+// A head that was parsed and written again does not change when this is repeated.
 func TestHeadsComeBackAsTheyWere(t *testing.T) {
 	head := lines("GET /shop?q=%20 HTTP/1.1", "Host: a", "b: 1", "Accept: */*", "B: 2")
 	var req protocol.Request

@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Heads as their programs send them.
+// Heads as real programs send them.
 const (
 	wrkHead = "GET /status?verbose=1 HTTP/1.1\r\n" +
 		"Host: 127.0.0.1:8080\r\n" +

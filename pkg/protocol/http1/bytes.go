@@ -40,17 +40,17 @@ func makeClasses() (t [256]uint8) {
 	return t
 }
 
-// view returns b's bytes as a string that shares them: it is valid, and
-// constant, only as long as the bytes are neither changed nor reused. This and
-// bytesOf are the package's only unsafe code; a head costs no allocation for it.
+// view returns a string that shares b's bytes. The string is valid only while the bytes are neither
+// changed nor reused. view and bytesOf are the package's only unsafe code; they save the
+// allocations of a head.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// bytesOf returns s as bytes, to be read only.
+// bytesOf returns the bytes of s, which the caller must not change.
 func bytesOf(s string) []byte { return unsafe.Slice(unsafe.StringData(s), len(s)) }
 
-// Eight bytes at a time: every byte of a word is compared at once. A set high
-// bit of the result marks a byte that is meant; bytes above the lowest mark may
-// be marked by mistake (a borrow), the lowest never is.
+// The functions below compare eight bytes of a word in one step. A set high bit of the result marks
+// a matching byte. The lowest mark is always right; marks above it may be wrong because of a
+// borrow.
 const (
 	ones  = 0x0101010101010101
 	highs = 0x8080808080808080
@@ -62,8 +62,8 @@ func below(w, n uint64) uint64 { return (w - n*ones) &^ w & highs }
 // equal marks the bytes of w that are c, which is less than 128.
 func equal(w, c uint64) uint64 { return below(w^c*ones, 1) }
 
-// valueLen returns how many bytes at the start of b can be in a field value:
-// all but controls, HTAB excepted (RFC 9110 5.5).
+// valueLen returns how many bytes at the start of b are allowed in a field value: all but controls,
+// HTAB excepted (RFC 9110 5.5).
 func valueLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
@@ -85,8 +85,8 @@ func valueLen(b []byte) int {
 	return i
 }
 
-// targetLen returns how many bytes at the start of b can be in a request
-// target: visible ASCII but "#", which would start a fragment.
+// targetLen returns how many bytes at the start of b are allowed in a request target: visible ASCII
+// but "#", which would start a fragment.
 func targetLen(b []byte) int {
 	i := 0
 	for len(b)-i >= 8 {
@@ -103,8 +103,8 @@ func targetLen(b []byte) int {
 	return i
 }
 
-// tokenLen returns how many bytes at the start of b can be in a token. Names end
-// soon: byte by byte is faster here than by words.
+// tokenLen returns how many bytes at the start of b are allowed in a token. Names are short, so
+// byte by byte is faster than by words.
 func tokenLen(b []byte) int {
 	i := 0
 	for i < len(b) && classes[b[i]]&tokenByte != 0 {
@@ -113,8 +113,8 @@ func tokenLen(b []byte) int {
 	return i
 }
 
-// unusual marks, exactly, the bytes of w that are neither letters nor digits nor
-// "-": those that are rare in tokens, and those that end one.
+// unusual marks, exactly, the bytes of w that are not letters, digits or "-". Those bytes are rare
+// in tokens or end one.
 func unusual(w uint64) uint64 {
 	low := w &^ highs
 	letter := inRange(low|0x20*ones, 'a', 'z')
@@ -122,8 +122,7 @@ func unusual(w uint64) uint64 {
 	return highs&^(letter|digit|inRange(low, '-', '-')) | w&highs
 }
 
-// inRange marks, exactly, the bytes of w from first to last; all are less than
-// 128.
+// inRange marks, exactly, the bytes of w from first to last, which are both less than 128.
 func inRange(w, first, last uint64) uint64 {
 	return (w + (128-first)*ones) &^ (w + (127-last)*ones) & highs
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Every byte value at every place of a word and behind every other, so that no
-// borrow of the word-wise comparison goes unseen.
+// Checks every byte value at every position of a word and after every other value, so that no
+// borrow of the word-wise comparison stays hidden.
 func TestScanningByWordsEqualsScanningByBytes(t *testing.T) {
 	scans := []struct {
 		name  string

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// chunkState is where in the coding the next byte belongs (RFC 9112 7.1):
+// chunkState is the position of the next byte in the coding (RFC 9112 7.1):
 //
 //	   .--------------------------------------------------.
 //	   v                                                  |
@@ -23,8 +23,8 @@ type chunkState uint8
 
 const (
 	chunkSize      chunkState = iota
-	chunkBlank                // behind the size, before ";"
-	chunkName                 // behind ";", before the extension's name
+	chunkBlank                // after the size, before ";"
+	chunkName                 // after ";", before the extension's name
 	chunkExtension            // in an extension
 	chunkSizeLF
 	chunkData
@@ -34,41 +34,40 @@ const (
 	chunkEnd
 )
 
-// maxSizeDigits bounds a chunk size with its leading zeros.
+// maxSizeDigits bounds the digits of a chunk size, leading zeros included.
 const maxSizeDigits = 16
 
-// ChunkReader decodes the chunked coding piece by piece. The zero value is
-// ready, for a request.
+// ChunkReader decodes the chunked coding incrementally. The zero value is ready for a request.
 type ChunkReader struct {
-	// Reason is of the Faults that Next returns: UpstreamMalformed for a
-	// response's content. The zero value, None, is for a request's:
-	// MalformedRequest, or HeaderTooLarge when a limit is passed.
+	// Reason is the reason of the Faults that Next returns: UpstreamMalformed for a response. The
+	// zero value, ReasonNone, is for a request, whose Faults are MalformedRequest, or
+	// HeaderTooLarge when a limit is exceeded.
 	Reason protocol.Reason
-	// Nominated is Framing.ConnectionOptions of the content's head: Next leaves fields
-	// of these names out of the trailer section.
+	// Nominated is Framing.ConnectionOptions of the message's head. Next drops trailer fields with
+	// these names.
 	Nominated []string
 
 	state  chunkState
-	digits int   // of the size, read so far
-	left   int64 // bytes of the chunk to come
-	excess int64 // bytes by which extensions outweigh content
+	digits int   // digits of the size read so far
+	left   int64 // bytes of the chunk still to come
+	excess int64 // bytes by which extensions exceed the body so far
 	read   int   // bytes consumed, for errors
 }
 
-// Reset makes c ready for the next content. It keeps Reason, and nothing else.
+// Reset makes c ready for the next body. It keeps only Reason.
 func (c *ChunkReader) Reset() { *c = ChunkReader{Reason: c.Reason} }
 
-// Next consumes n bytes from the start of b, which goes on where the call before
-// stopped consuming. data is a view of b: the content among them, perhaps none.
-// Call it until n is 0, then again with more bytes.
+// Next consumes n bytes from the start of b, which continues where the previous call stopped
+// consuming. data is a view of b with the body bytes among them; it may be empty. Call Next until n
+// is 0, then again with more bytes.
 //
-// done: the last chunk and the trailer section were consumed; data is empty then.
-// A trailer section is consumed only as a whole, so b has to hold it all, which
-// lim.Head bounds; its fields are added to trailer, as views of b, unless that is
-// nil. Fields that must not be in a trailer section are dropped (RFC 9110 6.5.1).
+// done reports that Next consumed the last chunk and the trailer section; data is then empty. Next
+// consumes a trailer section only when b holds all of it, which lim.Head bounds. It adds the fields
+// to trailer as views of b, unless trailer is nil, and drops fields that are not allowed in a
+// trailer section (RFC 9110 6.5.1).
 //
-// Chunk extensions are skipped. They may outweigh content by lim.Head bytes.
-// Errors are Faults; the connection cannot be used on.
+// Next skips chunk extensions, which may exceed the body by lim.Head bytes. Errors are Faults; the
+// connection cannot be reused after one.
 func (c *ChunkReader) Next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, done bool, err error) {
 	n, data, v := c.next(b, lim, trailer)
 	c.read += n
@@ -109,8 +108,8 @@ func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n in
 	return n, nil, nil
 }
 
-// took accounts for size bytes of content. It returns 2 if the CRLF that ends
-// the chunk stands at the start of rest, and was read with it, else 0.
+// took accounts for size bytes of data. If rest starts with the CRLF that ends the chunk, took
+// consumes it and returns 2, else 0.
 func (c *ChunkReader) took(rest []byte, size int) int {
 	c.left -= int64(size)
 	c.excess = max(0, c.excess-int64(size))
@@ -125,8 +124,7 @@ func (c *ChunkReader) took(rest []byte, size int) int {
 	return 0
 }
 
-// step consumes one byte that is not content. It returns the rule that the byte
-// breaks, "" if it breaks none.
+// step consumes one framing byte. It returns the rule that the byte breaks, "" if it breaks none.
 func (c *ChunkReader) step(b byte) (broken string) {
 	switch c.state {
 	case chunkSize:
@@ -142,7 +140,7 @@ func (c *ChunkReader) step(b byte) (broken string) {
 		}
 	case chunkName:
 		c.excess++
-		if isBlank(b) { // RFC 9112 7.1.1 has us read it
+		if isBlank(b) { // RFC 9112 7.1.1 requires accepting it
 			return ""
 		}
 		if classes[b]&tokenByte == 0 {
@@ -172,7 +170,7 @@ func (c *ChunkReader) step(b byte) (broken string) {
 			return "chunk is longer than its size, or ends without CRLF (RFC 9112 7.1)"
 		}
 		c.state = chunkDataLF
-	default: // chunkDataLF: the other states are not read by bytes
+	default: // chunkDataLF: next handles the other states
 		if b != '\n' {
 			return "bare CR (RFC 9112 7.1)"
 		}
@@ -214,8 +212,7 @@ func hexValue(c byte) byte {
 	return c | 0x20 - 'a' + 10
 }
 
-// trailers consumes the trailer section at the start of b, if all of it is there
-// (RFC 9112 7.1.2).
+// trailers consumes the trailer section at the start of b if it is complete (RFC 9112 7.1.2).
 func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (int, *syntaxError) {
 	window, cut := clip(b, 0, lim.Head, lim.Head)
 	response := c.Reason == protocol.UpstreamMalformed
@@ -240,7 +237,7 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 		return end, nil
 	}
 	for i := 0; ; {
-		l, _ := fieldLine(b, i, response) // was read above
+		l, _ := fieldLine(b, i, response) // the loop above validated it
 		if l.name == "" {
 			return end, nil
 		}
@@ -251,14 +248,14 @@ func (c *ChunkReader) trailers(b []byte, lim Limits, trailer *protocol.Header) (
 	}
 }
 
-// nominates reports whether the head's Connection names a field.
+// nominates reports whether the head's Connection names the field.
 func (c *ChunkReader) nominates(name string) bool {
 	return slices.ContainsFunc(c.Nominated, func(n string) bool { return protocol.EqualFold(n, name) })
 }
 
-// allowedInTrailer reports whether a field may follow the content: not if it
-// frames or routes the message, authenticates, controls the response or says
-// what the content is (RFC 9110 6.5.1), all of which was decided before it came.
+// allowedInTrailer reports whether a field is allowed in a trailer section. Fields that frame or
+// route the message, authenticate, control the response or describe the body are not (RFC 9110
+// 6.5.1): those decisions precede the body.
 func allowedInTrailer(name string) bool {
 	if kindOf(name) != ordinary {
 		return false
@@ -283,8 +280,8 @@ Cache-Control Pragma Age Expires Vary Warning Location Retry-After
 Trailer Max-Forwards Range If-Match If-None-Match If-Modified-Since
 If-Unmodified-Since If-Range Via Forwarded X-Real-IP`
 
-// AppendChunkHead appends the line before size bytes of content, which is not
-// zero; CRLF follows the content.
+// AppendChunkHead appends the size line of a chunk. size must not be zero; the caller appends the
+// data and its CRLF.
 func AppendChunkHead(dst []byte, size int) []byte {
 	const digits = "0123456789abcdef"
 	shift := 0
@@ -297,9 +294,9 @@ func AppendChunkHead(dst []byte, size int) []byte {
 	return append(dst, '\r', '\n')
 }
 
-// AppendLastChunk appends the last chunk with a trailer section; trailer may be
-// nil. Fields that must not be in a trailer section are left out, as in Next;
-// else they are written as in AppendResponse.
+// AppendLastChunk appends the last chunk with a trailer section; trailer may be nil. It omits
+// fields that are not allowed in a trailer section, as Next does, and writes the others as
+// AppendResponse does.
 func AppendLastChunk(dst []byte, trailer *protocol.Header) []byte {
 	dst = append(dst, "0\r\n"...)
 	if trailer != nil {

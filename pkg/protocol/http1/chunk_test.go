@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// decoded is what a ChunkReader made of an input.
+// decoded is the result of a ChunkReader for one input.
 type decoded struct {
 	content, trailer string
 	n                int // consumed
@@ -18,8 +18,8 @@ type decoded struct {
 	err              string
 }
 
-// decode feeds coded to a ChunkReader in pieces of the given size, as an engine
-// does: what was not consumed comes again with the next piece.
+// decode feeds coded to a ChunkReader in pieces of the given size, as an engine does: unconsumed
+// bytes come again with the next piece.
 func decode(coded []byte, piece int, lim Limits) (d decoded) {
 	var c ChunkReader
 	var trailer protocol.Header
@@ -43,7 +43,7 @@ func decode(coded []byte, piece int, lim Limits) (d decoded) {
 	return d
 }
 
-// coding is chunked content and what it is decoded.
+// coding is a chunked body and its decoded form.
 type coding struct{ name, coded, content, trailer string }
 
 func codings() []coding {
@@ -75,8 +75,7 @@ func TestChunkReaderReads(t *testing.T) {
 	}
 }
 
-// A field that Connection names is none to pass on, wherever it stands (RFC 9110
-// 7.6.1).
+// A header that Connection names is not forwarded, wherever it stands (RFC 9110 7.6.1).
 func TestFieldsThatConnectionNamesAreNoTrailerFields(t *testing.T) {
 	head := []byte(post("Connection: x-sum, keep-alive", "Transfer-Encoding: chunked", "connection: B"))
 	var req protocol.Request
@@ -101,7 +100,7 @@ func TestFieldsThatConnectionNamesAreNoTrailerFields(t *testing.T) {
 	}
 }
 
-// brokenCoding is chunked content that is refused, and words of the error.
+// brokenCoding is a malformed chunked body and a part of the error.
 type brokenCoding struct{ name, coded, rule string }
 
 func brokenCodings() []brokenCoding {
@@ -201,7 +200,7 @@ func TestChunkReaderLimitsAreTheRequestersFault(t *testing.T) {
 	checkFault(t, "a long extension", err, protocol.HeaderTooLarge, "extensions")
 }
 
-// codingSamples returns all contents of the tables.
+// codingSamples returns all bodies of the tables.
 func codingSamples() (samples []string) {
 	for _, c := range codings() {
 		samples = append(samples, c.coded)
@@ -212,8 +211,7 @@ func codingSamples() (samples []string) {
 	return samples
 }
 
-// Where an input is cut must not matter, and what is cut short must not pass for
-// the whole.
+// The position of a split must not matter, and truncated input must not count as complete.
 func TestChunkReaderInPieces(t *testing.T) {
 	for _, coded := range codingSamples() {
 		whole := decode([]byte(coded), math.MaxInt, wide)

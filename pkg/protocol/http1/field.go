@@ -2,11 +2,11 @@ package http1
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// fieldKind says which fields this package acts on itself.
+// fieldKind classifies headers by how this package handles them.
 type fieldKind uint8
 
 const (
-	ordinary fieldKind = iota // end to end: kept as it is
+	ordinary fieldKind = iota // end to end: kept unchanged
 	hostField
 	connectionField
 	contentLengthField
@@ -15,20 +15,19 @@ const (
 	upgradeField
 	expectField
 	settingsField // HTTP2-Settings (RFC 7540 3.2.1)
-	// droppedField is of one connection and says nothing that is acted on:
-	// Keep-Alive, Proxy-Connection (RFC 9110 7.6.1).
+	// droppedField concerns one connection and has no effect here: Keep-Alive, Proxy-Connection
+	// (RFC 9110 7.6.1).
 	droppedField
 	dateField
 	serverField
 )
 
-// forwarded reports whether filters decide on the field and it is written as they
-// leave it.
+// forwarded reports whether filters control the header; it is then written as they leave it.
 func (k fieldKind) forwarded() bool {
 	return k == ordinary || k == dateField || k == serverField
 }
 
-// kindOf classifies a field by its name.
+// kindOf classifies a header by its name.
 func kindOf(name string) fieldKind {
 	if name == "" {
 		return ordinary
@@ -69,9 +68,9 @@ func kindOf(name string) fieldKind {
 	return ordinary
 }
 
-// readFields reads the field lines from b[i] to the empty line: ordinary ones
-// into h, the others into m. It returns where the content starts; 0 without a
-// violation: the section is incomplete.
+// readFields reads the field lines from b[i] to the empty line: ordinary ones into h, the others
+// into m. It returns the offset after the empty line. 0 without a violation means that the section
+// is incomplete.
 func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *syntaxError) {
 	for count := 1; ; count++ {
 		l, v := fieldLine(b, i, m.response)
@@ -100,13 +99,13 @@ func readFields(b []byte, i, limit int, h *protocol.Header, m *head) (int, *synt
 // line is one field line of a section.
 type line struct {
 	name, value string
-	next        int // where the line after it starts
+	next        int // offset of the next line
 }
 
-// fieldLine reads the field line that starts at b[i]. A zero next without a
-// violation: it is incomplete. At the empty line that ends the section name is
-// empty. lenient: whitespace between name and colon is left out, as a proxy has to do in a
-// response; a request with it is refused (RFC 9112 5.1).
+// fieldLine reads the field line that starts at b[i]. A zero next without a violation means that
+// the line is incomplete. The empty line that ends the section has an empty name. If lenient,
+// fieldLine drops whitespace between name and colon, as a proxy must in a response; it rejects a
+// request with it (RFC 9112 5.1).
 func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	named := i + tokenLen(b[i:])
 	colon := named
@@ -136,8 +135,7 @@ func fieldLine(b []byte, i int, lenient bool) (l line, v *syntaxError) {
 	return line{view(b[i:named]), view(b[start:end]), cr + 2}, nil
 }
 
-// sectionEnd reads the line that starts at b[i] and, because of b[at], is no
-// field line.
+// sectionEnd reads the line that starts at b[i] and is not a field line because of b[at].
 func sectionEnd(b []byte, i, at int) (line, *syntaxError) {
 	switch c := b[at]; {
 	case c == '\r' && at == i:
@@ -163,8 +161,8 @@ func sectionEnd(b []byte, i, at int) (line, *syntaxError) {
 	}
 }
 
-// badValue says why the field value that stops before b[i] cannot be taken: nil
-// if it only is incomplete.
+// badValue returns the violation of the field value that stops before b[i], nil if the value is
+// only incomplete.
 func badValue(b []byte, i int) *syntaxError {
 	switch {
 	case i == len(b), b[i] == '\r' && i+1 == len(b):

@@ -8,16 +8,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// FuzzParseRequest: whatever comes in, a head is read the same wherever it is
-// cut, within the bytes given and the limits; what was read can be written, and
-// reads the same again; nothing of the connection or the framing is in its header.
+// FuzzParseRequest checks that a head parses equally for every split, within the bytes given and
+// the limits. A parsed head can be written and parses equally again. Its Header has no connection
+// or framing headers.
 func FuzzParseRequest(f *testing.F) {
 	for _, head := range requestSamples() {
 		f.Add([]byte(head), uint16(len(head)/2), uint16(8<<10), uint8(100))
 	}
 	f.Fuzz(func(t *testing.T, b []byte, cut, limit uint16, fieldLimit uint8) {
-		// A head that may be smaller than its line has two limits to fail; which
-		// is told then depends on the cut.
+		// Head exceeds Line. Otherwise a head could exceed both limits, and the split would decide
+		// which one the error names.
 		lim := Limits{Line: int(limit), Head: int(limit)*2 + 4, Fields: int(fieldLimit)}
 		whole := parseWhole(b, lim)
 		if got := parsePieces(b, min(int(cut), len(b)), lim); got != whole {
@@ -39,13 +39,13 @@ func FuzzParseRequest(f *testing.F) {
 		if err != nil {
 			t.Fatalf("what was parsed cannot be written: %v", err)
 		}
-		if req.Authority != "" { // an empty Host is written for HTTP/1.0 only
+		if req.Authority != "" { // only an HTTP/1.0 request can have none
 			checkRequestAgain(t, out, &req, &fr)
 		}
 	})
 }
 
-// checkEndToEnd fails t if a header holds what the parser has to take out.
+// checkEndToEnd fails t if h has a header that the parser must remove.
 func checkEndToEnd(t *testing.T, h *protocol.Header) {
 	t.Helper()
 	for name, value := range h.All() {
@@ -60,8 +60,8 @@ func checkEndToEnd(t *testing.T, h *protocol.Header) {
 	}
 }
 
-// checkRequestAgain fails t unless out reads as req was, in the version that is
-// written, and is written the same.
+// checkRequestAgain fails t unless out parses as req, in the version that is written, and is
+// written equally again.
 func checkRequestAgain(t *testing.T, out []byte, req *protocol.Request, fr *Framing) {
 	t.Helper()
 	var again protocol.Request
@@ -72,12 +72,12 @@ func checkRequestAgain(t *testing.T, out []byte, req *protocol.Request, fr *Fram
 	}
 	want := *req
 	wantFraming := *fr
-	wantFraming.Minor, wantFraming.Trailers, wantFraming.HTTP2Settings = 1, false, "" // of the connection
+	wantFraming.Minor, wantFraming.Trailers, wantFraming.HTTP2Settings = 1, false, "" // these concern the connection
 	if want.ContentLength < 0 && fr.Body == NoBody {
-		want.ContentLength = again.ContentLength // 0 is declared for POST
+		want.ContentLength = again.ContentLength // for POST, AppendRequest declares 0
 	}
 	want.Scheme = ""                // origin-form has none
-	want.Header = protocol.Header{} // without TE, which is not written
+	want.Header = protocol.Header{} // without TE, which AppendRequest omits
 	for name, value := range req.Header.All() {
 		if name != "TE" {
 			want.Header.Add(name, value)
@@ -135,8 +135,8 @@ func FuzzParseResponse(f *testing.F) {
 	})
 }
 
-// FuzzChunkReader: content reads the same in whatever pieces it comes, never
-// past the end, and what was read reads the same when it is coded again.
+// FuzzChunkReader checks that a body decodes equally for every split, never past its end, and
+// decodes equally after it is encoded again.
 func FuzzChunkReader(f *testing.F) {
 	for _, coded := range codingSamples() {
 		f.Add([]byte(coded), uint8(3), uint16(8<<10), uint8(100))
@@ -172,9 +172,8 @@ func FuzzChunkReader(f *testing.F) {
 	})
 }
 
-// sameContent compares two ways of reading one input. How much of a chunk comes
-// before an error is found, and how far extensions outweigh content in between,
-// depend on the pieces; the outcome does not.
+// sameContent compares two ways of reading one input. The split may change how much of a chunk
+// precedes an error, and the excess of extensions in between, but not the outcome.
 func sameContent(a, b decoded) bool {
 	if a.err != "" && b.err != "" {
 		return a.err == b.err

@@ -1,70 +1,68 @@
-// Package http1 owns the syntax of HTTP/1.0 and HTTP/1.1 messages: heads, their
-// framing and the chunked coding, read strictly and written canonically (RFC
-// 9112, RFC 9110). It is pure: it sees bytes, never a connection.
+// Package http1 owns the syntax of HTTP/1.0 and HTTP/1.1 messages: heads, their framing and the
+// chunked coding. It parses strictly and writes canonically (RFC 9112, RFC 9110). It is pure: it
+// handles bytes, never a connection.
 //
-// What is read is what an intermediary may act on. Fields that belong to one
-// connection (RFC 9110 7.6.1) and those that frame the content become Framing
-// and the message's own members; Header keeps the end-to-end fields, in order
-// and case. What two readers could understand in two ways is refused.
+// Parsers return only what an intermediary may act on. Headers that belong to one connection (RFC
+// 9110 7.6.1) and framing headers become Framing and members of the message. Header keeps the
+// end-to-end headers, in order and case. Parsers reject input that two readers could interpret
+// differently.
 //
-// A request head passes through the files in this order: request.go (the line
-// and its target), field.go (field lines), meaning.go (what framing and
-// connection fields say); a response head likewise from response.go. append.go
-// is the way back.
+// A request head passes through the files in this order: request.go (the line and its target),
+// field.go (field lines), meaning.go (framing and connection headers). A response head starts in
+// response.go. append.go writes heads.
 package http1
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// Limits bound a head and a trailer section. A limit of zero or less is none.
+// Limits bound a head and a trailer section. A limit of zero or less means no limit.
 type Limits struct {
 	Line   int // bytes of a request or status line without its CRLF
 	Head   int // bytes of a whole head, or of a whole trailer section
 	Fields int // field lines of a head or trailer section
 }
 
-// BodyKind is how the end of a message's content is found (RFC 9112 6.3).
+// BodyKind tells how a message's body ends (RFC 9112 6.3).
 type BodyKind uint8
 
 // The kinds.
 const (
-	// NoBody: the message has no content, or content of zero bytes.
+	// NoBody: the message has no body, or a body of zero bytes.
 	NoBody BodyKind = iota
 	// Length: exactly Framing.Length bytes, more than zero.
 	Length
-	// Chunked: the chunked coding, to be read with a ChunkReader.
+	// Chunked: the chunked coding, for a ChunkReader.
 	Chunked
 	// UntilClose: everything until the connection ends; responses only.
 	UntilClose
 )
 
-// Framing is what a head says of the message's content and of the connection.
+// Framing describes the message's body and the connection, as the head declares them.
 type Framing struct {
 	Body   BodyKind
-	Length int64 // bytes of content if Body is Length, else 0
+	Length int64 // bytes of the body if Body is Length, else 0
 	// KeepAlive: the sender lets the connection persist after this message
 	// (RFC 9112 9.3).
 	KeepAlive bool
 	Minor     int // the sender's version is HTTP/1.Minor: 0 or 1
-	// Interim: a response that another one follows, 1xx other than 101.
+	// Interim: 1xx other than 101; another response follows.
 	Interim bool
-	// Upgrade: a response after which the connection is a tunnel: 101, or 2xx to
-	// CONNECT.
+	// Upgrade: the connection is a tunnel after this response: 101, or 2xx to CONNECT.
 	Upgrade bool
-	// ConnectionOptions lists, if Body is Chunked, the fields that Connection names and
-	// that could be end to end: views of the head. Header lacks them, and so must
-	// the trailer section (RFC 9110 7.6.1): see ChunkReader. Almost always nil.
+	// ConnectionOptions lists, if Body is Chunked, the headers that Connection names and that could
+	// be end to end, as views of the head. Header lacks them, and so must the trailer section (RFC
+	// 9110 7.6.1): see ChunkReader. Almost always nil.
 	ConnectionOptions []string
 	// Trailers: a request whose sender wants trailer fields (TE: trailers, RFC
 	// 9110 10.1.4).
 	Trailers bool
-	// HTTP2Settings is what a request says that asks to go on in HTTP/2 in clear
-	// text (Upgrade: h2c, RFC 7540 3.2): its HTTP2-Settings as it was sent, a view of
-	// the head. "": it does not ask, or not in the way that it has to.
+	// HTTP2Settings is the HTTP2-Settings of a request that asks for HTTP/2 in clear text (Upgrade:
+	// h2c, RFC 7540 3.2), a view of the head. It is "" if the request does not ask, or not as the
+	// RFC requires.
 	HTTP2Settings string
 }
 
-// syntaxError is a rule that the bytes break. Its text is the rule's, never the
-// bytes': field values may be secrets.
+// syntaxError names a rule that the input breaks. Its text never quotes the input: field values may
+// be secrets.
 type syntaxError struct {
 	reason protocol.Reason
 	offset int // bytes from the start of the head or trailer section
@@ -75,13 +73,13 @@ func malformed(offset int, rule string) *syntaxError {
 	return &syntaxError{protocol.MalformedRequest, offset, rule}
 }
 
-// requestFault is the violation as a request's reader reports it.
+// requestFault returns the error of ParseRequest for v.
 func (v *syntaxError) requestFault() error {
 	return protocol.Faultf(v.reason, "at byte %d: %s", v.offset, v.rule)
 }
 
-// responseFault is the violation as a response's reader reports it: whatever is
-// wrong with it, the upstream is to blame.
+// responseFault returns the error of ParseResponse for v. Its reason is always UpstreamMalformed:
+// the upstream is at fault.
 func (v *syntaxError) responseFault() error {
 	return protocol.Faultf(protocol.UpstreamMalformed, "at byte %d: %s", v.offset, v.rule)
 }

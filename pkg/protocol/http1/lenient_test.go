@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestARequestMayFollowEmptyLines (RFC 9112 2.2), in however many pieces it comes. The
-// fields that Connection names are dropped all the same.
+// TestARequestMayFollowEmptyLines (RFC 9112 2.2) checks every split. The headers that Connection
+// names are still dropped.
 func TestARequestMayFollowEmptyLines(t *testing.T) {
 	for _, empty := range []int{0, 1, 2, maxEmptyLines} {
 		head := strings.Repeat("\r\n", empty) + "GET /a HTTP/1.1\r\nHost: h\r\nConnection: X-Hop\r\nX-Hop: 1\r\nX-End: 2\r\n\r\n"
@@ -56,8 +56,8 @@ func TestAHigherMinorVersionIsReadAsTheHighestKnown(t *testing.T) {
 	}
 }
 
-// TestAResponseMayHaveSpaceBeforeAColon: a proxy removes it (RFC 9112 5.1), and means what
-// the field says. A request with it is refused.
+// TestAResponseMayHaveSpaceBeforeAColon: a proxy removes the space (RFC 9112 5.1) and applies the
+// header. It rejects a request with it.
 func TestAResponseMayHaveSpaceBeforeAColon(t *testing.T) {
 	for _, space := range []string{" ", "\t", "  \t"} {
 		head := "HTTP/1.1 200 OK\r\nX-A" + space + ": b\r\nTransfer-Encoding" + space + ": chunked\r\nConnection" + space + ": X-Hop\r\nX-Hop" + space + ": c\r\n\r\n"

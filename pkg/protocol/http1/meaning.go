@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// seen is a set of what a head's fields have said.
+// seen is a set of facts that a head's headers declare.
 type seen uint32
 
 const (
@@ -20,7 +20,7 @@ const (
 	saidClose     // Connection: close
 	saidKeepAlive // Connection: keep-alive
 	saidConnectionUpgrade
-	saidNominated // Connection names a field that could be end to end
+	saidNominated // Connection names a header that could be end to end
 	saidUpgrade
 	saidUpgradeUnfit // Upgrade is to be ignored
 	saidH2C          // Upgrade names h2c and nothing else
@@ -31,7 +31,7 @@ const (
 	saidTrailers
 )
 
-// head gathers what the fields that are not ordinary say.
+// head collects the facts of the headers that are not ordinary.
 type head struct {
 	response bool
 	minor    int
@@ -45,8 +45,8 @@ type head struct {
 
 func (m *head) has(s seen) bool { return m.said&s != 0 }
 
-// take notes a field of the given kind. keep: it belongs into the header all
-// the same. at is where its line starts.
+// take records a header of the given kind. at is the offset of its line. keep reports that the
+// header also belongs in Header.
 func (m *head) take(kind fieldKind, value string, at int) (keep bool, v *syntaxError) {
 	switch kind {
 	case contentLengthField:
@@ -80,14 +80,13 @@ func (m *head) take(kind fieldKind, value string, at int) (keep bool, v *syntaxE
 	}
 }
 
-// keepsUpgrade reports whether a response with this status says something to
-// the caller by its Upgrade field: which protocol it is from now on (101), or
-// has to be (426). All else it says concerns the upstream's connection only.
+// keepsUpgrade reports whether a response with this status keeps its Upgrade header for the client:
+// it names the new protocol (101) or the required one (426). For other statuses it concerns only
+// the upstream's connection.
 func keepsUpgrade(status int) bool { return status == 101 || status == 426 }
 
-// takeLength reads a Content-Length (RFC 9110 8.6). A second one is refused even
-// if it says the same: RFC 9112 6.3 allows either, and only a broken or hostile
-// peer sends two.
+// takeLength reads a Content-Length (RFC 9110 8.6). It rejects a second one even with the same
+// value: RFC 9112 6.3 allows that, and only a broken or hostile peer sends two.
 func (m *head) takeLength(value string, at int) *syntaxError {
 	if m.has(saidLength) {
 		return malformed(at, "more than one Content-Length (RFC 9112 6.3)")
@@ -112,9 +111,8 @@ func (m *head) takeLength(value string, at int) *syntaxError {
 	return nil
 }
 
-// takeCodings reads a Transfer-Encoding (RFC 9112 6.1). Several fields are one
-// list. Empty members are refused, which RFC 9110 5.6.1.2 would have ignored:
-// peers disagree on them.
+// takeCodings reads a Transfer-Encoding (RFC 9112 6.1). Several headers form one list. It rejects
+// empty members, which RFC 9110 5.6.1.2 ignores, because peers disagree on them.
 func (m *head) takeCodings(value string, at int) *syntaxError {
 	m.said |= saidCoding
 	for more := true; more; {
@@ -138,8 +136,8 @@ func (m *head) takeCodings(value string, at int) *syntaxError {
 	return nil
 }
 
-// takeConnection reads a Connection field (RFC 9110 7.6.1). Naming a framing or
-// routing field changes nothing of what that says.
+// takeConnection reads a Connection header (RFC 9110 7.6.1). Naming a framing or routing header
+// does not change that header's meaning.
 func (m *head) takeConnection(value string, at int) *syntaxError {
 	for more := true; more; {
 		var option string
@@ -164,17 +162,16 @@ func (m *head) takeConnection(value string, at int) *syntaxError {
 	return nil
 }
 
-// maxNominated bounds the work that one head can ask for.
+// maxNominated bounds the connection options of one head that remove headers.
 const maxNominated = 32
 
-// dropConnectionOptions removes the fields that the Connection fields of head name, and
-// notes in f those that a trailer section may hold as well. It reads the fields, which
-// begin at start, a
-// second time, which hardly ever is necessary.
+// dropConnectionOptions removes the headers that the Connection headers of head name. If the body
+// is chunked, it also records the names in f for the trailer section. It reads the field lines,
+// which begin at start, a second time; few heads need it.
 func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framing) *syntaxError {
 	count := 0
 	for i := start; ; {
-		l, _ := fieldLine(head, i, true) // was read before without a violation
+		l, _ := fieldLine(head, i, true) // readFields validated it
 		if l.name == "" {
 			return nil
 		}
@@ -197,9 +194,9 @@ func dropConnectionOptions(head []byte, start int, h *protocol.Header, f *Framin
 	}
 }
 
-// takeUpgrade reads a request's Upgrade (RFC 9110 7.8). Protocols that carry
-// HTTP requests are no tunnels: the requests would pass by routing and filters. Of
-// them h2c is noted, if it is all that the request asks for.
+// takeUpgrade reads a request's Upgrade (RFC 9110 7.8). It marks protocols that carry HTTP requests
+// as unfit for a tunnel: the requests would bypass routing and filters. It records h2c if that is
+// the only protocol.
 func (m *head) takeUpgrade(value string, at int) *syntaxError {
 	switch {
 	case m.has(saidUpgrade):
@@ -224,8 +221,8 @@ func (m *head) takeUpgrade(value string, at int) *syntaxError {
 	return nil
 }
 
-// takeSettings reads HTTP2-Settings (RFC 7540 3.2.1), of which there must be one.
-// What it says is for HTTP/2 to judge.
+// takeSettings reads HTTP2-Settings (RFC 7540 3.2.1), which must occur once. The HTTP/2 engine
+// validates the value.
 func (m *head) takeSettings(value string) {
 	if m.has(saidSettings) || value == "" {
 		m.said |= saidSettingsUnfit
@@ -234,14 +231,14 @@ func (m *head) takeSettings(value string) {
 	m.settings = value
 }
 
-// switchesToHTTP2 reports whether a request asks to go on in HTTP/2 as RFC 7540 3.2
-// wants it done: one that does not is served as if it had not asked (RFC 9110 7.8).
+// switchesToHTTP2 reports whether a request asks for HTTP/2 as RFC 7540 3.2 requires. Other
+// requests are served as if they had not asked (RFC 9110 7.8).
 func (m *head) switchesToHTTP2() bool {
 	const asked = saidH2C | saidConnectionUpgrade | saidSettings | saidConnectionSettings
 	return m.said&(asked|saidSettingsUnfit) == asked && m.minor == 1
 }
 
-// takeHost reads a request's Host (RFC 9112 3.2). A response's means nothing.
+// takeHost reads a request's Host (RFC 9112 3.2) and ignores a response's.
 func (m *head) takeHost(value string, at int) *syntaxError {
 	if m.response {
 		return nil
@@ -251,7 +248,7 @@ func (m *head) takeHost(value string, at int) *syntaxError {
 	}
 	m.said |= saidHost
 	if value == "" && m.minor == 0 {
-		return nil // as good as none
+		return nil // same as no Host
 	}
 	if !protocol.IsAuthority(value) {
 		return malformed(at, "Host is not a host with an optional port (RFC 9112 3.2)")
@@ -260,8 +257,8 @@ func (m *head) takeHost(value string, at int) *syntaxError {
 	return nil
 }
 
-// takeExpect reads a request's Expect (RFC 9110 10.1.1); HTTP/1.0 knows none, and a
-// response's means nothing.
+// takeExpect reads a request's Expect (RFC 9110 10.1.1). It ignores that of HTTP/1.0, which does
+// not define it, and of a response.
 func (m *head) takeExpect(value string, at int) *syntaxError {
 	if m.minor == 0 || m.response {
 		return nil
@@ -277,8 +274,8 @@ func (m *head) takeExpect(value string, at int) *syntaxError {
 	return nil
 }
 
-// chunked reports whether the content is chunked, or why its end cannot be told
-// (RFC 9112 6.1, 6.3).
+// chunked reports whether the body is chunked, or returns why its end is ambiguous (RFC 9112 6.1,
+// 6.3).
 func (m *head) chunked() (bool, *syntaxError) {
 	switch {
 	case !m.has(saidCoding):
@@ -300,8 +297,7 @@ func (m *head) persists() bool {
 	return !m.has(saidClose) && (m.minor == 1 || m.has(saidKeepAlive))
 }
 
-// hasMember reports whether a comma-separated list has the member name, whose
-// parameters do not matter.
+// hasMember reports whether a comma-separated list has the member name; it ignores parameters.
 func hasMember(list, name string) bool {
 	for member := range strings.SplitSeq(list, ",") {
 		member, _, _ = strings.Cut(member, ";")

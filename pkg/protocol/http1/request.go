@@ -7,34 +7,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ParseRequest reads one request head from the start of b (RFC 9112 2, 3). It
-// returns the size of the head with its empty line, and with the CRLFs before the
-// request line if there are any (RFC 9112 2.2; more than 16 are refused).
+// ParseRequest reads one request head from the start of b (RFC 9112 2, 3). It returns the size of
+// the head, including its empty line and any CRLFs before the request line (RFC 9112 2.2; it
+// rejects more than 16).
 //
-// 0 and a nil error: the head is incomplete; call again with more bytes behind
-// the same ones. Each call starts from the beginning: see Scanner for heads that
-// come in many pieces. Limits apply to what is there, whole or not.
+// If n is 0 and err is nil, the head is incomplete: call again with more bytes after the same ones.
+// Each call starts over: see Scanner for heads that arrive in many pieces. Limits apply to an
+// incomplete head too.
 //
-// Strings in req are views of b. It sets Method, Scheme, Authority, Path, Header,
-// ContentLength, Upgrade and ExpectContinue, and nothing else; unless n > 0 they
-// and f mean nothing.
+// Strings in req are views of b. ParseRequest sets only Method, Scheme, Authority, Path, Header,
+// ContentLength, Upgrade and ExpectContinue. They and f are valid only if n > 0.
 //
-//   - Scheme is that of an absolute-form target in lower case, else "": the
-//     connection's.
+//   - Scheme is that of an absolute-form target in lower case, else "" (the connection decides).
 //   - Authority is the target's if it has one, else Host; "" only for HTTP/1.0.
-//   - Path is an absolute-form's path and query ("/" for an empty path; "*" for
-//     OPTIONS without path and query, RFC 9112 3.2.4), else the target as it is.
-//   - Upgrade is set if Connection says so too, the request has no content, is
-//     HTTP/1.1 and not a CONNECT, and the protocol is none that carries HTTP (h2c).
-//   - ExpectContinue is set if there is content to wait for.
-//   - Header lacks Host, the framing and connection fields, Expect, and every
-//     field that Connection names; naming Host or a framing field changes nothing.
-//     A TE that lists trailers becomes one field "TE: trailers" at the end, which
-//     AppendRequest leaves out; any other TE concerns the connection (RFC 9110 10.1.4).
+//   - Path is the path and query of an absolute-form target ("/" for an empty path; "*" for OPTIONS
+//     without path and query, RFC 9112 3.2.4), else the target unchanged.
+//   - Upgrade is set if Connection lists it too, the request has no body, is HTTP/1.1 and not a
+//     CONNECT, and the protocol does not carry HTTP (h2c does).
+//   - ExpectContinue is set only if the request has a body.
+//   - Header lacks Host, the framing and connection headers, Expect, and every header that
+//     Connection names; naming Host or a framing header has no effect. A TE that lists trailers
+//     becomes one header "TE: trailers" at the end, which AppendRequest omits; any other TE
+//     concerns the connection (RFC 9110 10.1.4).
 //
-// Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge,
-// NotImplemented, VersionNotSupported or ExpectationFailed. Their texts name the
-// rule and the offset and quote nothing of b. The connection cannot be used on.
+// Errors are Faults: MalformedRequest, TargetTooLong, HeaderTooLarge, NotImplemented,
+// VersionNotSupported or ExpectationFailed. Their texts name the rule and the offset and quote
+// nothing of b. The connection cannot be reused after an error.
 func ParseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (n int, err error) {
 	n, v := parseRequest(b, lim, req, f)
 	if v != nil {
@@ -92,13 +90,13 @@ func parseRequest(b []byte, lim Limits, req *protocol.Request, f *Framing) (int,
 	return n, nil
 }
 
-// maxEmptyLines is how many CRLFs may come before a request line. RFC 9112 2.2 asks for
-// one at least; the bound keeps a peer from being read for ever.
+// maxEmptyLines is the maximum number of CRLFs before a request line. RFC 9112 2.2 asks for at
+// least one; the bound stops a peer that sends CRLFs forever.
 const maxEmptyLines = 16
 
-// skipEmptyLines returns where the request line starts: behind the CRLFs that some clients
-// send after the request before (RFC 9112 2.2). Half a CRLF counts for a whole one, whose
-// rest is still to come.
+// skipEmptyLines returns the start of the request line, after the CRLFs that some clients send
+// after the previous request (RFC 9112 2.2). It skips a CR at the end of b: its LF may still
+// arrive.
 func skipEmptyLines(b []byte) (int, *syntaxError) {
 	for i := 0; ; i += 2 {
 		switch {
@@ -116,8 +114,8 @@ func skipEmptyLines(b []byte) (int, *syntaxError) {
 	}
 }
 
-// clip returns b up to size bytes behind start, and whether that is less than
-// it could be. There is no bound if limit is not positive.
+// clip returns b up to size bytes after start, and whether it reached that bound. There is no bound
+// if limit is not positive.
 func clip(b []byte, start, size, limit int) (window []byte, cut bool) {
 	if limit <= 0 || len(b)-start < size {
 		return b, false
@@ -136,7 +134,7 @@ func tooLarge(at int) *syntaxError {
 	return &syntaxError{protocol.HeaderTooLarge, at, "head exceeds its limit"}
 }
 
-// longLine says what is too long of a request line (RFC 9112 3).
+// longLine returns the violation of a request line that exceeds its limit (RFC 9112 3).
 func longLine(window []byte, start int) *syntaxError {
 	if bytes.IndexByte(window[start:], ' ') < 0 {
 		return &syntaxError{protocol.NotImplemented, start, "method longer than any (RFC 9112 3)"}
@@ -144,16 +142,16 @@ func longLine(window []byte, start int) *syntaxError {
 	return &syntaxError{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
 }
 
-// requestLine is what the first line says.
+// requestLine is the parsed request line.
 type requestLine struct {
 	method, target string
 	targetAt       int
 	minor          int
-	next           int // where the fields start; 0: the line is incomplete
+	next           int // offset of the field lines; 0: the line is incomplete
 }
 
-// readRequestLine reads the line that starts at b[i] (RFC 9112 3): exactly one
-// space between its parts and none around them.
+// readRequestLine reads the line that starts at b[i] (RFC 9112 3). It requires exactly one space
+// between the parts and none around them.
 func readRequestLine(b []byte, i int) (l requestLine, v *syntaxError) {
 	space := i + tokenLen(b[i:])
 	if space == len(b) {
@@ -197,9 +195,9 @@ func badTarget(b []byte, start, i int) *syntaxError {
 
 const versionLen = len("HTTP/1.1")
 
-// readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is where it ends,
-// 0 if it is incomplete. A minor version above 1 is read as 1, the highest that there is
-// (RFC 9110 2.5); another major version is refused.
+// readVersion reads HTTP-version at b[i] (RFC 9112 2.3). next is its end, 0 if it is incomplete. It
+// reads a minor version above 1 as 1, the highest defined one (RFC 9110 2.5), and rejects another
+// major version.
 func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	if len(b)-i >= versionLen && string(b[i:i+versionLen-1]) == "HTTP/1." && isDigit(b[i+versionLen-1]) {
 		return min(int(b[i+versionLen-1]-'0'), 1), i + versionLen, nil
@@ -216,8 +214,7 @@ func readVersion(b []byte, i int) (minor, next int, v *syntaxError) {
 	return 0, 0, &syntaxError{protocol.VersionNotSupported, i, "HTTP version other than 1.x (RFC 9110 15.6.6)"}
 }
 
-// lineEnd reads CRLF at b[i]. next is where the line after it starts, 0 if it is
-// incomplete.
+// lineEnd reads CRLF at b[i]. next is the start of the next line, 0 if the CRLF is incomplete.
 func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 	switch {
 	case i < len(b) && b[i] == '\n':
@@ -232,8 +229,7 @@ func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 	return i + 2, nil
 }
 
-// readTarget sets what the request target and Host say of whom the request is
-// for (RFC 9112 3.2, 3.3).
+// readTarget sets Scheme, Authority and Path from the request target and Host (RFC 9112 3.2, 3.3).
 func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	if m.minor == 1 && !m.has(saidHost) {
 		return malformed(0, "no Host (RFC 9112 3.2)")
@@ -282,13 +278,13 @@ func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 	case req.Path == "":
 		req.Path = "/"
 	case req.Path[0] == '?':
-		req.Path = "/" + req.Path // the one allocation, hardly ever needed
+		req.Path = "/" + req.Path // allocates; rarely needed
 	}
 	return nil
 }
 
-// frameRequest tells where the content ends and what becomes of the connection
-// (RFC 9112 6.3, 9.3).
+// frameRequest sets the framing of the body and whether the connection persists (RFC 9112 6.3,
+// 9.3).
 func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
 	*f = Framing{KeepAlive: m.persists(), Minor: m.minor, Trailers: m.minor == 1 && m.has(saidTrailers)}
 	chunked, v := m.chunked()

@@ -7,10 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// reading is a head and the text of what it means.
+// reading is a head and the text of its parsed form.
 type reading struct{ name, head, want string }
 
-// refusal is a head that is refused, why, and words of the error that says so.
+// refusal is a head that is rejected, the reason, and a part of the error.
 type refusal struct {
 	name, head string
 	reason     protocol.Reason
@@ -384,7 +384,7 @@ func TestParseRequestKeepsSecretsOutOfErrors(t *testing.T) {
 	}
 }
 
-// Limits hold to the byte, and trip without the rest of the head.
+// Limits are exact to the byte and apply before the rest of the head arrives.
 func TestParseRequestLimits(t *testing.T) {
 	line := "GET /" + strings.Repeat("a", 100) + " HTTP/1.1"
 	head := lines(line, "Host: a", "B: c")
@@ -392,7 +392,7 @@ func TestParseRequestLimits(t *testing.T) {
 		name   string
 		lim    Limits
 		input  string
-		reason protocol.Reason // None: parsed whole, or incomplete
+		reason protocol.Reason // ReasonNone: complete or incomplete without an error
 		n      int
 	}{
 		{"line at its limit", Limits{Line: len(line)}, head, protocol.ReasonNone, len(head)},

@@ -2,28 +2,26 @@ package http1
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// ParseResponse reads one response head from the start of b (RFC 9112 2, 4).
-// method is that of the request it answers: HEAD and CONNECT change what the
-// response means. Sizes, views, incomplete heads and limits are as in
-// ParseRequest; Limits.Line bounds the status line.
+// ParseResponse reads one response head from the start of b (RFC 9112 2, 4). method is the
+// request's method: HEAD and CONNECT change the meaning of the response. Sizes, views, incomplete
+// heads and limits are as in ParseRequest; Limits.Line bounds the status line.
 //
-// It sets Status, Header and ContentLength of resp, and nothing else. The reason
-// phrase is dropped. ContentLength is what the response declares, also where it
-// has no content (HEAD, 304); it is -1 for a tunnel.
+// ParseResponse sets only Status, Header and ContentLength of resp, and drops the reason phrase.
+// ContentLength is the declared length, even where there is no body (HEAD, 304); it is -1 for a
+// tunnel.
 //
-// Header lacks the framing and connection fields, those that only requests have
-// (Host, TE, Expect), and every field that Connection names. Only a 101 or 426
-// keeps its Upgrade, which tells the caller of the protocol that is, or has to
-// be, switched to. Whether the request asked for a 101 is for the caller of
-// ParseResponse to check.
+// Header lacks the framing and connection headers, those that only requests have (Host, TE,
+// Expect), and every header that Connection names. Only a 101 or 426 keeps its Upgrade, which tells
+// the client the new or the required protocol. The caller checks whether the request asked for a
+// 101.
 //
-// A response to HEAD, a 204 and a 304 have no content, whatever their fields say
-// (RFC 9112 6.3); a 204 whose fields do claim content does not persist, and a 1xx
-// that does is refused. Other responses without a length last until the
-// connection closes.
+// A response to HEAD, a 204 and a 304 have no body, whatever their headers declare (RFC 9112 6.3).
+// A 204 that declares a body does not persist; ParseResponse rejects a 1xx that does. Other
+// responses without a length last until the connection closes.
 //
-// Errors are Faults of reason UpstreamMalformed; a status below 100 is one
-// (RFC 9110 15). A status above 599 is forwarded: its class is unknown. The connection cannot be used on.
+// Errors are Faults of reason UpstreamMalformed; a status below 100 is one (RFC 9110 15). A status
+// above 599 is accepted, although its class is unknown. The connection cannot be reused after an
+// error.
 func ParseResponse(b []byte, lim Limits, method string, resp *protocol.Response, f *Framing) (n int, err error) {
 	n, v := parseResponse(b, lim, method, resp, f)
 	if v != nil {
@@ -71,9 +69,9 @@ func parseResponse(b []byte, lim Limits, method string, resp *protocol.Response,
 	return n, nil
 }
 
-// readStatusLine reads the first line of b (RFC 9112 4). next is where the
-// fields start, 0 if the line is incomplete. The space behind the status may be
-// missing together with the phrase, as some servers have it.
+// readStatusLine reads the first line of b (RFC 9112 4). next is the offset of the field lines, 0
+// if the line is incomplete. It accepts a status line without the phrase and the space before it,
+// which some servers send.
 func readStatusLine(b []byte, m *head) (next int, v *syntaxError) {
 	minor, i, v := readVersion(b, 0)
 	if v != nil || i == 0 {
@@ -110,14 +108,14 @@ func readStatusLine(b []byte, m *head) (next int, v *syntaxError) {
 	return lineEnd(b, i)
 }
 
-// frameResponse tells where the content ends and what becomes of the connection
-// (RFC 9112 6.3, 9.3).
+// frameResponse sets the framing of the body and whether the connection persists (RFC 9112 6.3,
+// 9.3).
 func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) *syntaxError {
 	*f = Framing{KeepAlive: m.persists(), Minor: m.minor}
 	resp.ContentLength = -1
 	status := m.status
 	if method == "CONNECT" && status/100 == 2 {
-		f.Upgrade = true // whatever else it says (RFC 9110 9.3.6)
+		f.Upgrade = true // other headers do not matter (RFC 9110 9.3.6)
 		return nil
 	}
 	chunked, v := m.chunked()
@@ -146,8 +144,8 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 	return nil
 }
 
-// frameInterim is frameResponse for 1xx, which has no content and no framing
-// fields (RFC 9110 8.6, RFC 9112 6.1).
+// frameInterim is frameResponse for 1xx, which has no body and no framing headers (RFC 9110 8.6,
+// RFC 9112 6.1).
 func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
 	if m.has(saidCoding) || resp.ContentLength > 0 {
 		return malformed(0, "content announced by an interim response (RFC 9112 6.3)")

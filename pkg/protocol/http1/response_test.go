@@ -7,11 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ok is a sound response head with the field lines.
+// ok returns a valid response head with the field lines.
 func ok(fields ...string) string { return lines(append([]string{"HTTP/1.1 200 OK"}, fields...)...) }
 
-// answerReading is a response head, the method it answers, and the text of what
-// it means.
+// answerReading is a response head, the request method, and the text of its parsed form.
 type answerReading struct{ name, method, head, want string }
 
 func responseReadings() []answerReading {

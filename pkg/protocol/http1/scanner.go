@@ -1,29 +1,27 @@
 package http1
 
-// Scanner tells cheaply whether a head that was incomplete may be complete now,
-// or may have passed a limit. ParseRequest and ParseResponse start over with
-// each call; a peer that sends its head in pieces of one byte would make them
-// read all of it for each: about 7 µs a byte for a head of 16 KiB, as much as it
-// takes to receive it. A Scanner looks at every byte once. The zero value is
-// ready; each head needs one of its own.
+// Scanner tells cheaply whether an incomplete head may now be complete or exceed a limit.
+// ParseRequest and ParseResponse start over with each call. A peer that sends a head of 16 KiB byte
+// by byte would make them read all of it each time: about 7 µs per byte, as much as receiving it
+// takes. A Scanner reads every byte once. The zero value is ready; each head needs its own.
 //
-// It is worth its cost only after a parse has returned 0.
+// Use it only after a parse has returned 0.
 type Scanner struct {
 	seen  int
-	feed  int  // behind the last LF; 0: there was none
-	begun bool // a line that is not empty has ended
+	feed  int  // offset after the last LF; 0: none yet
+	begun bool // a nonempty line has ended
 }
 
-// Ready reports whether it is time to parse b, which starts with the bytes of the
-// calls before: it has an empty line, a bare LF or reaches a limit. What else is
-// wrong with the head is found when it is whole.
+// Ready reports whether the caller should parse b, which starts with the bytes of the previous
+// calls: b has an empty line or a bare LF, or reaches a limit. The parser finds other errors when
+// the head is complete.
 func (s *Scanner) Ready(b []byte, lim Limits) bool {
 	for ; s.seen < len(b); s.seen++ {
 		if b[s.seen] != '\n' {
 			continue
 		}
 		bare := s.seen == 0 || b[s.seen-1] != '\r'
-		empty := s.seen == s.feed+1 // before the head begins it means nothing (RFC 9112 2.2)
+		empty := s.seen == s.feed+1 // ignored before the head begins (RFC 9112 2.2)
 		if bare || empty && (s.begun || s.feed >= 2*maxEmptyLines) {
 			return true
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// requestSamples returns all heads of the tables, sound and not, and some that
-// end early: the tests of pieces and the fuzz targets start from them.
+// requestSamples returns all heads of the tables, valid and not, and some truncated ones: the split
+// tests and the fuzz targets start from them.
 func requestSamples() []string {
 	samples := []string{wrkHead, browserHead, "", "\r", "GET / HTTP/1.1\r\nHost: a\r\nX", get() + get()}
 	for _, r := range requestReadings() {
@@ -32,7 +32,7 @@ func responseSamples() []string {
 	return samples
 }
 
-// Where a head is cut must not matter.
+// The position of a split must not matter.
 func TestHeadsInPieces(t *testing.T) {
 	narrow := Limits{Line: 50, Head: 90, Fields: 4}
 	for _, lim := range []Limits{wide, narrow} {
@@ -55,7 +55,7 @@ func TestHeadsInPieces(t *testing.T) {
 	}
 }
 
-// A head that is cut short is incomplete: never an error, never a whole one.
+// A truncated head is incomplete: never an error, never complete.
 func TestHeadsCutShortAreIncomplete(t *testing.T) {
 	for _, head := range []string{wrkHead, browserHead, "\r\n" + get("A: b")} {
 		for cut := range len(head) {
@@ -71,8 +71,8 @@ func TestHeadsCutShortAreIncomplete(t *testing.T) {
 	}
 }
 
-// A Scanner says that it is time no later than the parser would find out, for
-// all that the parser can find out by the end of the head.
+// A Scanner is ready no later than the parser would notice, for all that the parser can detect by
+// the end of the head.
 func TestScannerIsReadyWhenAHeadIsWhole(t *testing.T) {
 	narrow := Limits{Line: 50, Head: 90, Fields: 4}
 	for _, lim := range []Limits{wide, narrow, {}} {
@@ -114,7 +114,7 @@ func TestScannerFindsBareLF(t *testing.T) {
 	}
 }
 
-// A head that comes byte by byte costs about one reading of it in all.
+// A head that arrives byte by byte costs about one pass over it in total.
 func TestScannerReadsEachByteOnce(t *testing.T) {
 	var s Scanner
 	head := []byte(get("A: " + strings.Repeat("b", 4000)))

@@ -7,9 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEIsVisibleAsTrailersOnly: what a caller says in TE is reduced to what filters, routes
-// and upstreams may act on, and no request head that is written repeats the caller's TE
-// (RFC 9110 10.1.4).
+// TestTEIsVisibleAsTrailersOnly: the parser reduces a client's TE to the part that filters, routes
+// and upstreams may act on, and no written request head repeats the client's TE (RFC 9110 10.1.4).
 func TestTEIsVisibleAsTrailersOnly(t *testing.T) {
 	for head, want := range map[string]string{
 		"GET / HTTP/1.1\r\nHost: a\r\nTE: trailers\r\nConnection: TE\r\nA: b\r\n\r\n":              "trailers",

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// wide are limits that no test of meaning reaches.
+// wide has limits that no parsing test reaches.
 var wide = Limits{Line: 8 << 10, Head: 16 << 10, Fields: 100}
 
-// requestText says all that was parsed of a request, one thing a line.
+// requestText formats a parsed request, one item per line.
 func requestText(req *protocol.Request, f *Framing) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s %s\n", req.Method, req.Path)
@@ -25,7 +25,7 @@ func requestText(req *protocol.Request, f *Framing) string {
 	return s.String()
 }
 
-// responseText says all that was parsed of a response, one thing a line.
+// responseText formats a parsed response, one item per line.
 func responseText(resp *protocol.Response, f *Framing) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%d\n", resp.Status)
@@ -83,21 +83,21 @@ func note(s *strings.Builder, name, value string) {
 	}
 }
 
-// lines joins what a head consists of; its empty line is added.
+// lines joins the lines of a head and adds its empty line.
 func lines(line ...string) string { return strings.Join(line, "\r\n") + "\r\n\r\n" }
 
-// get is a sound GET with more field lines.
+// get returns a valid GET with more field lines.
 func get(fields ...string) string {
 	return lines(append([]string{"GET / HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// post is a sound POST with more field lines.
+// post returns a valid POST with more field lines.
 func post(fields ...string) string {
 	return lines(append([]string{"POST / HTTP/1.1", "Host: a"}, fields...)...)
 }
 
-// outcome is what parsing an input came to, as text: so that two ways of feeding
-// it can be compared.
+// outcome is the result of parsing an input, as text, so that tests can compare two ways of feeding
+// it.
 type outcome struct {
 	n    int
 	text string
@@ -111,7 +111,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// parseWhole parses a request head that is there at once.
+// parseWhole parses a complete request head in one call.
 func parseWhole(head []byte, lim Limits) outcome {
 	var req protocol.Request
 	var f Framing

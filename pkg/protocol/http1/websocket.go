@@ -1,32 +1,30 @@
 package http1
 
 import (
-	"crypto/sha1" // RFC 6455 names it; it keeps nothing secret
+	"crypto/sha1" // RFC 6455 requires it; it protects no secret
 	"encoding/base64"
 
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The fields with which the two ends of WebSocket shake hands in HTTP/1.1: the
-// caller's key, and the proof that the application has understood it (RFC 6455
-// 11.3). Later versions of HTTP have neither (RFC 8441 5): who translates makes what
-// the one side lacks, and keeps from the other what it does not know.
+// These headers form the WebSocket handshake of HTTP/1.1: the client's key, and the server's proof
+// that it understood the key (RFC 6455 11.3). Later versions of HTTP have neither (RFC 8441 5). A
+// proxy that translates adds them on the HTTP/1.1 side and removes them on the other.
 const (
 	WebSocketKey         = "Sec-WebSocket-Key"
 	WebSocketAcceptField = "Sec-WebSocket-Accept"
 )
 
-// webSocketKeyLen is how long a key is, in bytes, before it is written in base64.
+// webSocketKeyLen is the length of a key before base64, in bytes.
 const webSocketKeyLen = 16
 
-// IsWebSocket reports whether a request with this Upgrade asks for WebSocket, and
-// nothing else.
+// IsWebSocket reports whether a request with this Upgrade asks only for WebSocket.
 func IsWebSocket(upgrade string) bool { return protocol.EqualFold(upgrade, "websocket") }
 
-// IsWebSocketKey reports whether a request's Sec-WebSocket-Key is one: 16 bytes in
-// base64 (RFC 6455 4.1).
+// IsWebSocketKey reports whether value is a valid Sec-WebSocket-Key: 16 bytes in base64 (RFC 6455
+// 4.1).
 func IsWebSocketKey(value string) bool {
-	var key [webSocketKeyLen + 2]byte // what four characters may hold more
+	var key [webSocketKeyLen + 2]byte // without padding, the base64 decodes to 18 bytes
 	if len(value) != base64.StdEncoding.EncodedLen(webSocketKeyLen) {
 		return false
 	}
@@ -34,14 +32,12 @@ func IsWebSocketKey(value string) bool {
 	return err == nil && n == webSocketKeyLen
 }
 
-// NewWebSocketKey returns the Sec-WebSocket-Key of a handshake, of 16 bytes that
-// nobody can guess.
+// NewWebSocketKey returns the Sec-WebSocket-Key for 16 random bytes, which the caller supplies.
 func NewWebSocketKey(chance [webSocketKeyLen]byte) string {
 	return base64.StdEncoding.EncodeToString(chance[:])
 }
 
-// WebSocketAccept returns the Sec-WebSocket-Accept that answers a key (RFC 6455
-// 4.2.2).
+// WebSocketAccept returns the Sec-WebSocket-Accept for a key (RFC 6455 4.2.2).
 func WebSocketAccept(key string) string {
 	const fixed = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
 	sum := sha1.Sum([]byte(key + fixed))

@@ -7,13 +7,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// statusUpgradeRequired answers a request in a version that is not served (RFC 9110
-// 15.5.22).
+// statusUpgradeRequired is the response to an HTTP version that the listener does not serve (RFC
+// 9110 15.5.22).
 const statusUpgradeRequired = 426
 
-// acceptable decides about a request that is well formed and that the listener may not
-// serve. status is what it is answered with, 0 for what err's Reason says. It sets
-// c.unrouted for a request that is answered with 404 and leaves the connection open.
+// acceptable returns an error for a well-formed request that the listener must reject. status is
+// the response status; 0 means that of err's Reason. acceptable sets c.unrouted for a request that
+// gets a 404 and keeps the connection open.
 func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err error) {
 	req := &c.x.Request
 	old := c.framing.Minor == 0
@@ -33,7 +33,7 @@ func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err
 	return 0, nil
 }
 
-// respond has the service make the response, unless the listener does not serve the target.
+// respond calls the service, unless the listener does not serve the target.
 func (c *downstreamConn) respond(ctx context.Context) error {
 	if c.unrouted {
 		return protocol.Faultf(protocol.ReasonNoRoute, "the listener does not serve targets in absolute form")
@@ -41,8 +41,8 @@ func (c *downstreamConn) respond(ctx context.Context) error {
 	return c.s.o.Service.Serve(ctx, &c.x)
 }
 
-// isEnvoyMethod reports whether Envoy's parser for HTTP/1 knows a method
-// (allow_custom_methods lets others through).
+// isEnvoyMethod reports whether Envoy's HTTP/1 parser knows the method (allow_custom_methods allows
+// others).
 func isEnvoyMethod(method string) bool {
 	switch method {
 	case "ACL", "BIND", "CHECKOUT", "CONNECT", "COPY", "DELETE", "GET", "HEAD", "LINK", "LOCK", "MERGE",

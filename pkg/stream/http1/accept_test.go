@@ -16,7 +16,7 @@ func TestWhichRequestsAListenerServes(t *testing.T) {
 	for name, test := range map[string]struct {
 		accept  accept
 		request string
-		want    string // the answer's status, and the authority of what was served
+		want    string // status of the response, and authority of the served request
 	}{
 		"HTTP/1.0, by default":                {accept{}, old, "200 "},
 		"HTTP/1.0, refused":                   {accept{RefuseHTTP10: true}, old, "426 "},

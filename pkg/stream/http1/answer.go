@@ -12,13 +12,13 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// inlineContent is up to how many bytes of content leave in one write with the
-// head; it also is what a piece of streamed content holds at most.
+// inlineContent is the most body bytes that are written together with the head, and the maximum
+// size of one piece of a streamed body.
 const inlineContent = 32 << 10
 
-// answer writes x.Response. keep says whether the connection can take another
-// request, as far as the answer goes. An error is a Fault: the caller's
-// connection or the content failed midway, and the connection must end.
+// answer writes x.Response. keep reports whether the response lets the connection take another
+// request. An error is a Fault: the downstream connection or the body failed midway, and the
+// connection must end.
 func (c *downstreamConn) answer() (keep bool, err error) {
 	x := &c.x
 	if x.Response.Tunnel != nil {
@@ -45,7 +45,7 @@ func (c *downstreamConn) answer() (keep bool, err error) {
 		c.conn.SetWriteDeadline(time.Time{})
 	} else {
 		o.Date = c.s.clock.Date(x.Record.UpstreamFirstByte)
-		c.conn.SetWriteDeadline(x.Deadline) // a caller that takes its time holds an upstream
+		c.conn.SetWriteDeadline(x.Deadline) // a slow client occupies an upstream
 	}
 	out.SetStorage(syntax.AppendResponse(out.Storage(), &x.Response, o))
 	body := x.Response.Body
@@ -58,22 +58,23 @@ func (c *downstreamConn) answer() (keep bool, err error) {
 		err = c.streamPlain(out, body, kind)
 	}
 	if err != nil && c.answered && kind == syntax.UntilClose {
-		_ = c.conn.Abort() // its end would pass for the content's (RFC 9112 8)
+		_ = c.conn.Abort() // a FIN would mark the end of the body (RFC 9112 8)
 	}
 	return keep && err == nil, err
 }
 
-// isOwn reports whether the answer is a reply of our own.
+// isOwn reports whether the response is a local reply.
 func (c *downstreamConn) isOwn() bool { return c.x.Response.Source == protocol.LocalReply }
 
-// contentKind is how the answer's content is framed (RFC 9112 6.3).
+// contentKind returns the framing of the response body (RFC 9112 6.3). It sets ContentLength to 0
+// if there is no body.
 func (c *downstreamConn) contentKind() syntax.BodyKind {
 	r := &c.x.Response
 	switch {
 	case c.x.Request.Method == "HEAD", r.Status == 204, r.Status == 304, r.Status < 200:
 		return syntax.NoBody
 	case r.Body == nil:
-		r.ContentLength = 0 // whatever it says: the next answer must not pass for content
+		r.ContentLength = 0 // else the client reads the next response as this body
 		return syntax.Length
 	case r.ContentLength >= 0:
 		return syntax.Length
@@ -84,32 +85,32 @@ func (c *downstreamConn) contentKind() syntax.BodyKind {
 	}
 }
 
-// shouldKeepAlive decides before the head is written whether the connection persists
-// (RFC 9112 9.3).
+// shouldKeepAlive reports whether the connection persists (RFC 9112 9.3). It runs before the head
+// is written.
 func (c *downstreamConn) shouldKeepAlive(kind syntax.BodyKind) bool {
 	if !c.framing.KeepAlive || kind == syntax.UntilClose || c.conn.Draining() || c.maxRequestsReached() {
 		return false
 	}
-	// Content that nobody has begun to read is dropped if it is little, and not
-	// on its way only because we never asked for it.
+	// An untouched request body is discarded if it is small and the client is not waiting for a 100
+	// before it sends the body.
 	b := &c.body.content
-	if b.closed.Load() { // an upload was cut
+	if b.closed.Load() { // an upload was aborted
 		return false
 	}
 	switch b.state.Load() {
 	case contentFailed:
 		return false
-	case contentBegun: // an answer before the end of the content, which may be cut
+	case contentBegun: // the response precedes the end of the body, which may be aborted
 		return b.whole >= 0
 	case contentUntouched:
-		// Behind an upstream's answer an upload may be about to begin.
+		// After a response of an upstream an upload may be about to start.
 		return c.isOwn() && !c.x.Request.ExpectContinue && b.kind == syntax.Length && c.framing.Length <= drainLimit
 	}
 	return true
 }
 
-// closeReason says why the connection ends behind the exchange; err is what answering
-// failed with.
+// closeReason returns why the connection closes after the exchange. err is the error of writing the
+// response.
 func (c *downstreamConn) closeReason(err error) network.CloseReason {
 	x := &c.x
 	reason := x.Record.Reason
@@ -141,13 +142,13 @@ func (c *downstreamConn) closeReason(err error) network.CloseReason {
 	return network.ClosedRequestUnread
 }
 
-// maxRequestsReached reports whether the connection has carried all the exchanges that it may.
+// maxRequestsReached reports whether the connection has served its maximum number of requests.
 func (c *downstreamConn) maxRequestsReached() bool {
 	most := c.s.o.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
-// write sends p, of which the last content bytes are content.
+// write sends p, whose last content bytes belong to the body.
 func (c *downstreamConn) write(p []byte, content int) error {
 	c.answered = true
 	n, err := c.conn.Write(p)
@@ -159,17 +160,18 @@ func (c *downstreamConn) write(p []byte, content int) error {
 	return nil
 }
 
-// move tells a goroutine that reads the request's content that the exchange is not idle.
+// move records activity for the goroutine that reads the request body, so that the exchange does
+// not count as idle.
 func (c *downstreamConn) move() {
 	if c.body.content.state.Load() != contentDone {
 		c.moved.Store(int64(time.Since(c.x.Meta.Start)))
 	}
 }
 
-// streamPlain sends content as it is, behind the head that out holds.
+// streamPlain sends the body unencoded after the head in out.
 func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, kind syntax.BodyKind) error {
 	left := c.x.Response.ContentLength
-	content := 0 // bytes of it in out
+	content := 0 // body bytes in out
 	var err error
 	for kind == syntax.UntilClose || left > 0 {
 		ready := body.Buffered()
@@ -217,12 +219,10 @@ func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, k
 	return err
 }
 
-// chunkHeadRoom is what is kept free before a chunk for its size line: eight
-// digits and CRLF.
+// chunkHeadRoom is the space reserved before a chunk for its size line: eight digits and CRLF.
 const chunkHeadRoom = 10
 
-// streamChunks sends content in the chunked coding (RFC 9112 7.1), behind the
-// head that out holds.
+// streamChunks sends the body in the chunked coding (RFC 9112 7.1) after the head in out.
 func (c *downstreamConn) streamChunks(out *buffer.IoBuffer, body protocol.Body) error {
 	content := 0
 	for {
@@ -245,7 +245,7 @@ func (c *downstreamConn) streamChunks(out *buffer.IoBuffer, body protocol.Body) 
 	}
 }
 
-// appendChunk reads once from body and appends what came as one chunk.
+// appendChunk reads once from body and appends the bytes as one chunk.
 func appendChunk(out *buffer.IoBuffer, body protocol.Body) (int, error) {
 	room := min(max(body.Buffered(), 2<<10), inlineContent)
 	out.Reserve(chunkHeadRoom + room + 2)

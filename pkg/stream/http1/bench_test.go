@@ -15,23 +15,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// exchanger is a caller's connection through the engine's server side, one
-// connection of its client side and an origin that answers the same each time,
-// all on loopback and none of the others allocating.
+// exchanger is a client's connection through the engine's server side, one connection of its client
+// side and a host with a constant response, all on loopback. Only the engine allocates.
 type exchanger struct {
 	caller         *net.TCPConn
 	request, reply []byte
-	head           int // bytes of the request that leave in a write of their own, apart from the rest
+	head           int // bytes of the request that the client sends in a separate write
 }
 
-// apart is how far the rest of a request is behind its head.
+// apart is the delay between the head and the rest of a request.
 const apart = 20 * time.Microsecond
 
 func newExchanger(t testing.TB, request, answer string) *exchanger {
 	t.Helper()
 	near, far := tcpPair(t)
 	requestLength := len(request)
-	go func() { // the origin: what it is sent is as long as what the caller sends
+	go func() { // the host: each request it receives has the same length
 		b, answer := make([]byte, requestLength), []byte(answer)
 		for {
 			if _, err := io.ReadFull(far.TCPConn, b); err != nil {
@@ -65,7 +64,7 @@ func (e *exchanger) exchange() error {
 		if _, err := e.caller.Write(e.request[:e.head]); err != nil {
 			return err
 		}
-		for sent := time.Now(); time.Since(sent) < apart; runtime.Gosched() { // it is read before the rest is there
+		for sent := time.Now(); time.Since(sent) < apart; runtime.Gosched() { // the server reads it before the rest arrives
 		}
 	}
 	if _, err := e.caller.Write(e.request[e.head:]); err != nil {
@@ -80,7 +79,7 @@ const (
 	fixedGet = "GET /path?query=1 HTTP/1.1\r\nHost: example.com\r\nUser-Agent: test\r\nAccept: */*\r\n\r\n"
 )
 
-// fixedPost returns a request with content, and the size of its head.
+// fixedPost returns a request with a body, and the size of its head.
 func fixedPost(size int) (request string, head int) {
 	request = postHead + decimal(size) + "\r\n\r\n"
 	return request + strings.Repeat("x", size), len(request)
@@ -158,7 +157,7 @@ func BenchmarkExchange(b *testing.B) {
 	}
 }
 
-// BenchmarkUsable is what it costs to ask a pooled connection.
+// BenchmarkUsable measures the check of a pooled connection.
 func BenchmarkUsable(b *testing.B) {
 	near, _ := tcpPair(b)
 	c := NewClient(near, stream.UpstreamConnOptions{OnRelease: func(bool) {}})

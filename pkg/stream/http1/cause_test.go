@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// broken is content that fails behind its first bytes.
+// broken is a body that fails after its first bytes.
 type broken struct{ protocol.StringBody }
 
 func (*broken) Read(p []byte) (int, error) {
@@ -39,7 +39,7 @@ func TestAConnectionKnowsWhyItEnded(t *testing.T) {
 		name    string
 		service protocol.Service
 		request string
-		end     func(caller net.Conn, conn *network.Conn) // behind the answer
+		end     func(caller net.Conn, conn *network.Conn) // after the response
 		want    network.CloseReason
 	}{
 		{"idle for too long", echo, ask, stay, network.CauseIdle},

@@ -20,39 +20,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// refusalTime is how long an upstream that takes no more of a request may take to
-// say why.
+// refusalTime is how long an upstream that stopped reading a request may take to send its response.
 const refusalTime = time.Second
 
-// watchAfter is how long an answer may take before the caller is watched for
-// having gone: watching costs a goroutine, and most answers come sooner.
+// watchAfter is how long a response may take before the engine watches for a client disconnect.
+// Watching costs a goroutine, and most responses come sooner.
 const watchAfter = 250 * time.Millisecond
 
-// upstreamRead is the buffer for an answer, in bytes: most answers fit whole.
+// upstreamRead is the size of a response buffer in bytes; most responses fit.
 const upstreamRead = 16 << 10
 
-// UpstreamConn is one upstream connection. It carries one exchange at a time, on the
-// goroutine of the exchange.
+// UpstreamConn is one upstream connection. It serves one exchange at a time, on the goroutine of
+// the exchange.
 type UpstreamConn struct {
 	conn     *network.Conn // immutable
-	local    string        // immutable; our end's address
+	local    string        // immutable; local address
 	tls      *protocol.TLS // immutable; nil: plaintext
 	limits   syntax.Limits // immutable
 	released func(bool)    // immutable
 
-	// Of the exchange that the connection belongs to; nil and zero between.
+	// State of the current exchange; nil and zero between exchanges.
 	x       *protocol.Exchange
 	in      connReader
 	framing syntax.Framing
 	answer  *responseBody // reused, but see newAnswer
 	upload  *upload
-	key     string // with which we shake hands for a caller of WebSocket that has none; almost always ""
+	key     string // Sec-WebSocket-Key sent for a client without one; almost always ""
 
-	gone atomic.Bool // the caller went away and the read was interrupted for it
-	cut  bool        // the upstream did not take all of a request
+	gone atomic.Bool // the client disconnected, which interrupted the read
+	cut  bool        // the upstream did not accept the whole request
 }
 
-// NewClient makes conn an upstream connection.
+// NewClient returns an upstream connection on conn.
 func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	c := &UpstreamConn{conn: conn, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn), limits: limitsOf(&o.HTTP1), released: o.OnRelease}
 	c.in.conn = conn
@@ -61,15 +60,15 @@ func NewClient(conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	return c
 }
 
-// Usable is stream.UpstreamConn's. It always asks the socket, however short the time
-// was: what a server sends behind its answer, in a packet of its own, must not
-// pass for the answer to another caller's request.
+// Usable implements stream.UpstreamConn. It checks the socket after even a short idle time: bytes
+// that a server sends after its response, in a separate packet, must not become the response to
+// another client's request.
 func (c *UpstreamConn) Usable(time.Duration) bool { return c.conn.IsReusable() }
 
-// Close is stream.UpstreamConn's.
+// Close implements stream.UpstreamConn.
 func (c *UpstreamConn) Close() error { return c.conn.Close() }
 
-// Serve is stream.UpstreamConn's. Errors are Faults.
+// Serve implements stream.UpstreamConn. Errors are Faults.
 func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	c.x = x
 	x.Record.UpstreamStart, x.Record.UpstreamFirstByte = time.Now(), time.Time{}
@@ -78,7 +77,7 @@ func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	}
 	answered := false
 	defer func() {
-		if !answered { // it failed, or a panic is on its way
+		if !answered { // it failed or panics
 			c.abandon()
 		}
 	}()
@@ -90,18 +89,17 @@ func (c *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// abandon ends an exchange that got no answer.
+// abandon ends an exchange that got no response.
 func (c *UpstreamConn) abandon() {
 	x := c.x
 	x.Response.Tunnel = nil
-	x.Response.SetBody(nil) // finish does what closing it does
+	x.Response.SetBody(nil) // finish releases what Close would release
 	x.ResetResponse()
 	c.finish(false)
 }
 
-// send writes the request: all of it if its content is at hand and small, else
-// the head, and the content on a goroutine of its own. When it returns nil there
-// may be bytes of the answer already.
+// send writes the request. It sends a small, buffered body with the head, and any other body on a
+// goroutine of its own. When it returns nil, response bytes may have arrived.
 func (c *UpstreamConn) send() error {
 	req := &c.x.Request
 	out := buffer.Get(firstRead)
@@ -118,7 +116,7 @@ func (c *UpstreamConn) send() error {
 		if sent, err := c.conn.Write(out.Bytes()); err != nil {
 			return c.notSent(sent, err, "sending the request head")
 		}
-		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move: who waits for the answer ends the upload
+		c.conn.SetWriteDeadline(time.Time{}) // the deadline may move; the reader of the response ends the upload
 		c.upload = startUpload(c, chunked)
 		return nil
 	}
@@ -133,14 +131,14 @@ func (c *UpstreamConn) send() error {
 	return c.retryHeadRead(err)
 }
 
-// translatesGRPC reports whether x is a call of gRPC that came in HTTP/2. Its status
-// comes in trailer fields, which HTTP/1.1 sends only to those who want them.
+// translatesGRPC reports whether x is a gRPC call over HTTP/2. Its status is in trailer fields,
+// which an HTTP/1.1 server sends only on request.
 func translatesGRPC(x *protocol.Exchange) bool {
 	return x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// unsent goes on after a write that failed. What is there to be read answers the
-// part that was sent; if nothing was, it answers nothing of ours.
+// unsent continues after a failed write. Bytes that arrive now are the response to the part that
+// was sent. If no byte was sent, unsent reads no response.
 func (c *UpstreamConn) unsent(sent int, err error) error {
 	c.cut = true
 	if sent > 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -152,8 +150,8 @@ func (c *UpstreamConn) unsent(sent int, err error) error {
 	return c.notSent(sent, err, "sending the request")
 }
 
-// notSent is upstreamFault for a write of which the kernel took so many bytes. If it took
-// none, the connection had ended before; of TLS that is not known.
+// notSent is upstreamFault for a write of which the kernel accepted sent bytes. If sent is 0, the
+// connection had ended before the write; with TLS this is not certain.
 func (c *UpstreamConn) notSent(sent int, err error, doing string) error {
 	if sent == 0 && c.tls == nil && (errors.Is(err, syscall.EPIPE) || errors.Is(err, syscall.ECONNRESET)) {
 		err = fmt.Errorf("%w: %w", protocol.ErrNotSent, err)
@@ -161,8 +159,7 @@ func (c *UpstreamConn) notSent(sent int, err error, doing string) error {
 	return upstreamFault(err, doing)
 }
 
-// takeWhole appends the request's content to out if all of it is at hand and it
-// is small.
+// takeWhole appends the request body to out if it is small and fully buffered.
 func takeWhole(out *buffer.IoBuffer, req *protocol.Request) bool {
 	n := int(min(req.ContentLength, inlineContent+1))
 	if n < 0 || n > inlineContent || req.Body.Buffered() < n {
@@ -174,13 +171,13 @@ func takeWhole(out *buffer.IoBuffer, req *protocol.Request) bool {
 		out.Extend(m)
 		got += m
 		if err != nil && got < n {
-			return false // the upload meets the error again and reports it
+			return false // the upload gets the same error and reports it
 		}
 	}
 	return true
 }
 
-// receive reads the head of the final answer.
+// receive reads the head of the final response.
 func (c *UpstreamConn) receive() error {
 	x := c.x
 	for {
@@ -207,7 +204,7 @@ func (c *UpstreamConn) receive() error {
 	}
 }
 
-// inform passes an interim answer on (RFC 9110 15.2).
+// inform forwards an interim response (RFC 9110 15.2).
 func (c *UpstreamConn) inform() error {
 	x := c.x
 	err := error(nil)
@@ -218,7 +215,7 @@ func (c *UpstreamConn) inform() error {
 	return err
 }
 
-// accept makes the answer whose head was parsed x's.
+// accept completes x.Response, whose head receive has parsed.
 func (c *UpstreamConn) accept() error {
 	x := c.x
 	x.Record.UpstreamFirstByte = time.Now()
@@ -243,8 +240,8 @@ func (c *UpstreamConn) accept() error {
 	return nil
 }
 
-// askedFor reports whether the protocol that a 101 names is one that the request
-// named (RFC 9110 7.8). One that names none may be any of them.
+// askedFor reports whether the request named the protocol of the 101 (RFC 9110 7.8). A 101 that
+// names no protocol matches any.
 func askedFor(x *protocol.Exchange) bool {
 	if x.Request.Upgrade == "" {
 		return false
@@ -269,13 +266,13 @@ func (c *UpstreamConn) until(t time.Time) time.Time {
 	return t
 }
 
-// fill reads more of the head.
+// fill reads more bytes of the head.
 func (c *UpstreamConn) fill() error {
 	c.conn.SetReadDeadline(c.until(c.x.Record.UpstreamStart.Add(watchAfter)))
 	return c.retryHeadRead(c.in.more())
 }
 
-// retryHeadRead goes on after a read of the head that failed.
+// retryHeadRead continues after a read of the head that may have failed with err.
 func (c *UpstreamConn) retryHeadRead(err error) error {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		err = c.readWatchingDownstream(c.in.more)
@@ -289,8 +286,8 @@ func (c *UpstreamConn) retryHeadRead(err error) error {
 	return c.readFault(err)
 }
 
-// readWatchingDownstream reads until the exchange's deadline, watching the caller. While an
-// upload runs it is the upload that notices.
+// readWatchingDownstream reads until the exchange's deadline and watches for a client disconnect.
+// While an upload runs, the upload detects it.
 func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	if u := c.upload; u != nil {
 		if u.await() {
@@ -316,15 +313,14 @@ func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	}
 	err := read()
 	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
-		c.x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+		c.x.PerTryDeadline = time.Time{} // the whole exchange is idle, not just this attempt
 		return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
 }
 
-// idleUntil returns when the wait for the next byte of the answer ends, of which watchAfter
-// has passed: at the exchange's deadline, or, which idle reports, when it has been idle for
-// too long.
+// idleUntil returns when the wait for the next response byte ends, of which watchAfter has passed:
+// at the exchange's deadline or, if idle, at the idle timeout.
 func (c *UpstreamConn) idleUntil() (until time.Time, idle bool) {
 	until = c.x.EffectiveDeadline()
 	if c.x.IdleTimeout <= 0 {
@@ -337,8 +333,8 @@ func (c *UpstreamConn) idleUntil() (until time.Time, idle bool) {
 	return end, true
 }
 
-// resume takes back the interruption by which u told of its end. It reports false
-// if there is nothing left to wait for, because the request's content failed.
+// resume clears the interruption by which u signaled its end. It returns false if the request body
+// failed, so there is no response to wait for.
 func (c *UpstreamConn) resume(u *upload) bool {
 	if u.fault() != nil {
 		return false
@@ -347,12 +343,12 @@ func (c *UpstreamConn) resume(u *upload) bool {
 	return true
 }
 
-// refused reports whether the upstream takes no more of the content.
+// refused reports whether the upstream stopped reading the request body.
 func (c *UpstreamConn) refused() bool {
 	return c.upload != nil && c.upload.ended() && c.upload.writeErr != nil
 }
 
-// readFault says what a failed read of the answer costs.
+// readFault returns the Fault for a failed read of the response.
 func (c *UpstreamConn) readFault(err error) error {
 	var f *protocol.Fault
 	switch {
@@ -368,7 +364,7 @@ func (c *UpstreamConn) readFault(err error) error {
 	return upstreamFault(err, "reading the answer")
 }
 
-// upstreamFault names the reason of a socket error.
+// upstreamFault returns the Fault for a socket error.
 func upstreamFault(err error, doing string) error {
 	reason := protocol.UpstreamReset
 	switch {
@@ -380,7 +376,8 @@ func upstreamFault(err error, doing string) error {
 	return protocol.Faultf(reason, "%s: %w", doing, err)
 }
 
-// finish ends the exchange: the connection goes back to its pool, or ends.
+// finish ends the exchange and releases the connection to its pool. The connection is reusable if
+// whole is true and the upload finished.
 func (c *UpstreamConn) finish(whole bool) {
 	var panicked *protocol.PanicError
 	if c.upload != nil {
@@ -391,30 +388,28 @@ func (c *UpstreamConn) finish(whole bool) {
 	reusable := whole && c.framing.KeepAlive && len(c.in.unread()) == 0 && !c.gone.Load() && !c.cut
 	c.x = nil
 	c.in.release()
-	c.released(reusable) // from here on c may be another exchange's
+	c.released(reusable) // c may serve another exchange from here on
 	if panicked != nil {
-		panic(panicked) // its stack is that of the body
+		panic(panicked) // its stack is that of the body's panic
 	}
 }
 
-// responseBody is the content of an upstream's answer; closing it gives the
-// connection back.
+// responseBody is the body of an upstream's response. Closing it releases the connection.
 type responseBody struct {
 	c       *UpstreamConn
 	content content
 	closed  bool
 }
 
-// newAnswer returns the content of answers on c. One serves them all, so nothing
-// may touch it once it is closed; builds with invariants make one for each, which
-// knows what touches it.
+// newAnswer returns the body for responses on c. All responses on c share one, so nothing may use
+// it after Close. Builds with invariants create one per response to detect such use.
 func newAnswer(c *UpstreamConn) *responseBody {
 	b := &responseBody{c: c, closed: true}
 	b.content.chunks.Reason = protocol.UpstreamMalformed
 	return b
 }
 
-// Read is protocol.Body's. Its errors are Faults.
+// Read implements protocol.Body. Its errors are Faults.
 func (b *responseBody) Read(p []byte) (int, error) {
 	if b.closed {
 		panic("http1: Read of an answer that is closed")
@@ -437,11 +432,11 @@ func (b *responseBody) Read(p []byte) (int, error) {
 	return 0, c.readFault(err)
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (b *responseBody) Buffered() int { return b.content.buffered() }
 
-// Close is protocol.Body's. It takes itself out of the exchange, so that the
-// engine does not close it again.
+// Close implements protocol.Body. It removes itself from the exchange so that the engine does not
+// close it again.
 func (b *responseBody) Close() error {
 	if b.closed {
 		if invariants.Enabled {

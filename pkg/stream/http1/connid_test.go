@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAConnectionKeepsItsNumberWhenItIsParked: it is the same in all exchanges of a
-// connection, and no connection of another listener has it.
+// TestAConnectionKeepsItsNumberWhenItIsParked: the ID is the same in all exchanges of a connection,
+// and no connection of another listener has it.
 func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := stream.ServerOptions{HTTP1: config.DefaultHTTP1Options(), Service: protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -24,10 +24,10 @@ func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 			return nil
 		})}
 		seen := map[string]int{}
-		for range 2 { // each with a server of its own
+		for range 2 { // each with its own server
 			caller, ended := inMemory(o)
 			for range 2 {
-				go io.WriteString(caller, get) // the answer tells
+				go io.WriteString(caller, get) // a failure shows in the response
 				answer, err := http.ReadResponse(bufio.NewReader(caller), nil)
 				if err != nil {
 					t.Fatal(err)
@@ -37,7 +37,7 @@ func TestAConnectionKeepsItsNumberWhenItIsParked(t *testing.T) {
 					t.Fatal(err)
 				}
 				seen[string(id)]++
-				time.Sleep(2 * parkAfter) // in the test's time
+				time.Sleep(2 * parkAfter) // synthetic time
 			}
 			_ = caller.Close()
 			<-ended

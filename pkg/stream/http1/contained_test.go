@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// closeBomb is a body that panics when it is closed, after it has closed what it wraps.
+// closeBomb is a body whose Close closes the wrapped body and then panics.
 type closeBomb struct{ protocol.Body }
 
 func (b closeBomb) Close() error {
@@ -23,7 +23,7 @@ func (b closeBomb) Close() error {
 	panic("a defect in Close")
 }
 
-// openBomb is a body that panics when it is closed, and leaves what it wraps open.
+// openBomb is a body whose Close panics and leaves the wrapped body open.
 type openBomb struct{ protocol.Body }
 
 func (openBomb) Close() error { panic("a defect in Close") }
@@ -70,7 +70,7 @@ func (b *tunnelBomb) Close() error {
 	return nil
 }
 
-// h2cBomb panics when it is asked to go on with a connection, or goes on with it.
+// h2cBomb panics when it takes over a connection or serves it.
 type h2cBomb struct{ serves bool }
 
 func (b h2cBomb) Upgrade(*network.Conn, stream.Upgrade) network.Handler {
@@ -100,7 +100,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 		change        func(o *stream.ServerOptions, armed *atomic.Bool)
 		before, after func(x *protocol.Exchange)
 		request       string
-		want          string // what the caller's answer begins with; "": nothing
+		want          string // prefix of the response; "": no response
 	}{
 		"the observer": {func(o *stream.ServerOptions, armed *atomic.Bool) {
 			observe := o.Observe
@@ -130,7 +130,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 			x.Request.Body, x.Request.ContentLength = closeBomb{x.Request.Body}, -1
 		}, nil, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Close of the request's content, which stays open": {
-			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // what does not end it at once never does
+			func(o *stream.ServerOptions, _ *atomic.Bool) { o.HTTP1.BodyTimeout = 0 }, // without a timeout, only an immediate end ends it
 			func(x *protocol.Exchange) { x.Request.Body, x.Request.ContentLength = openBomb{x.Request.Body}, -1 }, nil,
 			"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 50\r\n\r\nhello", "HTTP/1.1 200 OK\r\n"},
 		"Read of a tunnel":       {nil, nil, tunnel("Read"), upgrade, "HTTP/1.1 101 "},
@@ -180,7 +180,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 			c.expect(fine)
 			releases := 1
 			if name == "the observer" || strings.HasPrefix(name, "Close of") && !strings.HasSuffix(name, "tunnel") {
-				releases++ // of the exchange that panicked
+				releases++ // release of the exchange that panicked
 			}
 			for range releases {
 				select {
@@ -193,7 +193,7 @@ func TestAPanicAtACallbackCostsAConnectionAtMost(t *testing.T) {
 	}
 }
 
-// TestAPanicOfWhoWatchesACallerIsContained: it is told on a goroutine of its own.
+// TestAPanicOfWhoWatchesACallerIsContained: the callback runs on a goroutine of its own.
 func TestAPanicOfWhoWatchesACallerIsContained(t *testing.T) {
 	told := make(chan struct{})
 	b := newBench(t, func(o *stream.ServerOptions) {

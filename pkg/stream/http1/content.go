@@ -13,20 +13,19 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// pieceSize is how much of a large body is in memory at a time, in bytes.
+// pieceSize is how many bytes of a large body are in memory at a time.
 const pieceSize = 64 << 10
 
-// connReader is the receiving half of a connection: the bytes read and not yet
-// consumed, and the buffer that the current message's head lies in. The head's
-// strings are views, so while a message lasts its buffer is neither moved nor
-// released; content beyond it goes to another.
+// connReader is the receive side of a connection: the unconsumed bytes, and the buffer with the
+// current message's head. The head's strings are views of that buffer, so it is neither moved nor
+// released during a message; further body bytes go to another buffer.
 type connReader struct {
 	conn *network.Conn
 	head *buffer.IoBuffer // holds the head; may be the same as rest; nil between messages
 	rest *buffer.IoBuffer // unconsumed bytes; nil for none
 }
 
-// more reads once behind the unconsumed bytes, which stay contiguous.
+// more reads once and appends to the unconsumed bytes, which stay contiguous.
 func (in *connReader) more() error {
 	if in.rest == in.head && in.rest != nil {
 		old := in.rest
@@ -41,8 +40,8 @@ func (in *connReader) more() error {
 	return err
 }
 
-// await reads until there are n unconsumed bytes. Where the head's buffer has
-// room for them they go there, so that the head stays where it is.
+// await reads until there are n unconsumed bytes. It uses the room of the head's buffer if that is
+// enough, so that the head does not move.
 func (in *connReader) await(n int) error {
 	for have := len(in.unread()); have < n; have = len(in.unread()) {
 		if in.rest == nil || len(in.rest.Tail()) < n-have {
@@ -66,7 +65,7 @@ func (in *connReader) unread() []byte {
 	return in.rest.Bytes()
 }
 
-// endMessage releases what the message held; unconsumed bytes stay.
+// endMessage releases the buffers of the message; unconsumed bytes stay.
 func (in *connReader) endMessage() {
 	if in.head != nil && in.head != in.rest {
 		in.head.Release()
@@ -78,7 +77,7 @@ func (in *connReader) endMessage() {
 	}
 }
 
-// release gives all buffers back.
+// release releases all buffers.
 func (in *connReader) release() {
 	in.endMessage()
 	if in.rest != nil {
@@ -87,18 +86,17 @@ func (in *connReader) release() {
 	}
 }
 
-// content reads one message's content off an input, whatever its framing
-// (RFC 9112 6).
+// content reads one message's body from a connection, whatever its framing (RFC 9112 6).
 type content struct {
 	in      *connReader
 	kind    syntax.BodyKind
-	left    int64        // bytes to come, of Length
-	read    atomic.Int64 // bytes given out
-	whole   int          // bytes of a body that was all there before it was read, else -1
-	limit   int64        // most bytes that are accepted; 0: any number
+	left    int64        // bytes still to come, if kind is Length
+	read    atomic.Int64 // bytes returned to the reader
+	whole   int          // size of a body that was complete before the first read, else -1
+	limit   int64        // maximum size in bytes; 0: no limit
 	chunks  syntax.ChunkReader
-	pending []byte // decoded and not given out; a view of in.rest
-	stuck   int    // unconsumed bytes that say nothing without more: of a trailer section
+	pending []byte // decoded and not yet returned; a view of in.rest
+	stuck   int    // unconsumed bytes that need more bytes to decode: part of a trailer section
 	limits  syntax.Limits
 	trailer *protocol.Header
 	done    bool
@@ -106,8 +104,8 @@ type content struct {
 	state   atomic.Uint32 // contentUntouched and so on
 }
 
-// What has become of content; read by the goroutine that writes the answer
-// while an upload may be reading.
+// States of a body. The goroutine that writes the response reads the state while an upload may be
+// reading the body.
 const (
 	contentUntouched = iota
 	contentBegun
@@ -115,8 +113,8 @@ const (
 	contentFailed
 )
 
-// start makes c ready for the content that f announces. What of it has arrived
-// with the head is in in.rest.
+// start prepares c for the body that f describes. Its bytes that arrived with the head are in
+// in.rest.
 func (c *content) start(in *connReader, f *syntax.Framing, trailer *protocol.Header, limits syntax.Limits, limit int64) {
 	c.in, c.kind, c.trailer, c.limits, c.limit = in, f.Body, trailer, limits, limit
 	c.left, c.whole = f.Length, -1
@@ -142,14 +140,14 @@ func (c *content) start(in *connReader, f *syntax.Framing, trailer *protocol.Hea
 	}
 }
 
-// awaitWhole waits until all of content of a declared length is there.
+// awaitWhole waits until a body of declared length is complete.
 func (c *content) awaitWhole() {
-	if c.in.await(int(c.left)) == nil { // if not, who reads the content meets the error again
+	if c.in.await(int(c.left)) == nil { // on failure the reader of the body gets the error again
 		c.whole = int(c.left)
 	}
 }
 
-// buffered returns how many content bytes need no waiting.
+// buffered returns how many body bytes can be read without waiting.
 func (c *content) buffered() int {
 	if c.done {
 		return len(c.pending)
@@ -158,12 +156,12 @@ func (c *content) buffered() int {
 	if c.kind == syntax.Length {
 		return int(min(int64(n), c.left))
 	}
-	return max(0, n-c.stuck) + len(c.pending) // of chunked content: an upper bound
+	return max(0, n-c.stuck) + len(c.pending) // an upper bound for a chunked body
 }
 
-// next fills p; io.EOF at the end. Errors of the connection are returned as they
-// are: only the caller knows whose they are. Behind a wait that was ended, by its
-// deadline or an interruption, it may be called again.
+// next reads into p and returns io.EOF at the end. It returns errors of the connection unchanged:
+// only the caller knows which side they concern. The caller may call it again after a deadline or
+// an interruption.
 func (c *content) next(p []byte) (int, error) {
 	n, err := c.advance(p)
 	if err != nil && err != io.EOF && !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, network.ErrInterrupted) {
@@ -202,7 +200,7 @@ func (c *content) advance(p []byte) (int, error) {
 	return n, err
 }
 
-// errContentFailed is what a read after a failed one gets.
+// errContentFailed is the error of a read after a failed one.
 var errContentFailed = errors.New("the content failed before")
 
 func (c *content) nextOfLength(p []byte) (int, error) {
@@ -218,7 +216,7 @@ func (c *content) nextUntilClose(p []byte) (int, error) {
 	return n, err
 }
 
-// raw reads bytes that are content as they are.
+// raw reads body bytes that have no coding.
 func (c *content) raw(p []byte) (int, error) {
 	if b := c.in.rest; b != nil && b.Len() > 0 {
 		return b.Read(p)
@@ -254,8 +252,8 @@ func (c *content) nextChunk(p []byte) (int, error) {
 	}
 }
 
-// decode returns a view of the next content among the unconsumed bytes: empty
-// when they hold none.
+// decode returns a view of the next body bytes among the unconsumed ones; it is empty if there are
+// none.
 func (c *content) decode() ([]byte, error) {
 	for {
 		b := c.in.unread()
@@ -271,7 +269,7 @@ func (c *content) decode() ([]byte, error) {
 	}
 }
 
-// orEOF is what a read that ended returns.
+// orEOF returns err, or io.EOF for a read that ended with no bytes.
 func orEOF(err error, n int) error {
 	if err == nil && n == 0 {
 		return io.EOF
@@ -279,7 +277,7 @@ func orEOF(err error, n int) error {
 	return err
 }
 
-// cutShort turns the end of the connection within content into an error.
+// cutShort turns io.EOF within a message into io.ErrUnexpectedEOF.
 func cutShort(err error) error {
 	if err == io.EOF {
 		return io.ErrUnexpectedEOF
@@ -287,8 +285,9 @@ func cutShort(err error) error {
 	return err
 }
 
-// rewind starts again, if nothing was read, or all of the content was there
-// before: then it still is, because nothing more is read into its buffer.
+// rewind restarts the body and reports whether it could: nothing was read, or the body was complete
+// before the first read. Then its bytes are still in the buffer, because nothing more was read into
+// it.
 func (c *content) rewind() bool {
 	read := c.read.Load()
 	switch {
@@ -308,7 +307,7 @@ func (c *content) rewind() bool {
 	return true
 }
 
-// readFault says what a failed read from the caller costs.
+// readFault returns the Fault for a failed read from the client.
 func readFault(err error) error {
 	if err == nil || err == io.EOF {
 		return err
@@ -324,7 +323,7 @@ func readFault(err error) error {
 	}
 }
 
-// later returns t moved by d, or the zero time (never) for no d.
+// later returns t plus d, or the zero time (never) if d is not positive.
 func later(t time.Time, d time.Duration) time.Time {
 	if d <= 0 {
 		return time.Time{}

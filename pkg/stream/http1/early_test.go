@@ -15,8 +15,8 @@ import (
 
 const refusal = "HTTP/1.1 413 Content Too Large\r\nDate: d\r\nContent-Length: 3\r\n\r\nbig"
 
-// An origin that refuses a request by its head, and closes without reading the
-// content, resets the connection: its answer counts all the same.
+// A host that rejects a request by its head, and closes without reading the body, resets the
+// connection. Its response is still used.
 func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 	for _, test := range []struct {
 		name, framing, content string
@@ -28,7 +28,7 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			b := newBench(t, nil)
 			b.serve(func(c *peer) {
-				c.r.ReadByte() // the rest is never read: closing resets
+				c.r.ReadByte() // the host never reads the rest, so closing resets
 				c.send(refusal)
 			})
 			c := b.dial()
@@ -48,8 +48,8 @@ func TestAnAnswerReachesTheCallerAlthoughTheOriginTakesNoMore(t *testing.T) {
 	}
 }
 
-// The request does not fit into the sockets' buffers, and the origin closes while
-// the rest of it waits to be written.
+// The request exceeds the socket buffers, and the host closes while the rest of it waits to be
+// written.
 func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
@@ -66,7 +66,7 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 			far.SetReadBuffer(1)
 			c, released := newClient(near)
 			go func() {
-				far.r.ReadByte() // writing has begun; the rest is never read: closing resets
+				far.r.ReadByte() // writing has begun; the host never reads the rest, so closing resets
 				far.send(test.answer)
 				far.Close()
 			}()
@@ -93,7 +93,7 @@ func TestAnAnswerToARequestOfWhichAPartWasWritten(t *testing.T) {
 	}
 }
 
-// What an origin said before it was asked anything answers nothing.
+// Bytes that a host sent before the request are not a response.
 func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	near, far := tcpPair(t)
 	c, released := newClient(near)
@@ -118,8 +118,8 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 	}
 }
 
-// Some servers send content with an answer that has none, or answer twice, in the
-// next packet: it must not be read as the answer to another caller.
+// Some servers send a body with a response that must have none, or respond twice, in the next
+// packet. The engine must not read it as the response to another client.
 func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.2
 	for _, test := range []struct{ name, method, answer string }{
 		{"an answer to HEAD", "HEAD", "HTTP/1.1 200 OK\r\nContent-Length: 70\r\n\r\n"},
@@ -157,8 +157,8 @@ func TestBytesThatFollowAnAnswerCostTheConnection(t *testing.T) { // RFC 9112 9.
 	}
 }
 
-// The answer is there before the caller has sent any content, so whether the
-// connection can persist is not known: it must not be promised.
+// The response precedes the request body, so the engine does not know whether the connection can
+// persist and must not promise it.
 func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -178,7 +178,7 @@ func TestAnAnswerBeforeAnyContentAnnouncesTheEnd(t *testing.T) {
 	}
 }
 
-// A caller that leaves within its request is nobody to answer.
+// A client that disconnects within its request gets no response.
 func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 	for _, test := range []struct{ name, request string }{
 		{"head", "GET / HTTP/1.1\r\nHo"},
@@ -202,8 +202,8 @@ func TestACallerThatLeavesWithinItsRequestIsRecordedAsGone(t *testing.T) {
 	}
 }
 
-// HTTP/1.0 knows the end of such an answer by the end of the connection, so an
-// answer that is cut must not end it in order.
+// In HTTP/1.0 the end of the connection ends such a response, so a truncated response must not end
+// with a FIN.
 func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -218,7 +218,7 @@ func TestACutAnswerWithoutALengthIsAborted(t *testing.T) { // RFC 9112 8
 	}
 }
 
-// A length without content would make the next answer pass for it.
+// A length without a body would make the client read the next response as the body.
 func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	b := newBench(t, func(o *stream.ServerOptions) {
 		o.Service = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -235,7 +235,7 @@ func TestADeclaredLengthWithoutContentIsNotPromised(t *testing.T) {
 	}
 }
 
-// What an access log says of an answer is that answer's.
+// The access log records each response with its own values.
 func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
 	for _, test := range []struct{ name, request, answer string }{
 		{"content", get, "HTTP/1.1 200 OK\r\nX-One: first\r\nContent-Length: 2\r\n\r\nok"},
@@ -266,7 +266,7 @@ func TestTheAnswerIsStillThereWhenItIsObserved(t *testing.T) {
 	}
 }
 
-// What was told of the exchange before is not told of one that is refused.
+// The record of a rejected exchange has nothing of the previous one.
 func TestARefusalIsRecordedAlone(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -290,8 +290,7 @@ func TestARefusalIsRecordedAlone(t *testing.T) {
 	}
 }
 
-// A caller that pipelines behind the last request that it may send gets the
-// answer, not a reset.
+// A client that pipelines after its last permitted request gets the response, not a reset.
 func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
 	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 })
 	b.serve(func(c *peer) {
@@ -303,7 +302,7 @@ func TestTheLastAnswerOutlivesRequestsBehindIt(t *testing.T) { // RFC 9112 9.6
 	defer c.Close()
 	c.send(get)
 	c.head()
-	c.send(get) // arrives behind our end
+	c.send(get) // arrives after our FIN
 	c.expect("ok")
 	c.SetDeadline(time.Now().Add(5 * time.Second))
 	if rest, err := io.ReadAll(c.r); len(rest) > 0 || err != nil {

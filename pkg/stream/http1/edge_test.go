@@ -24,7 +24,7 @@ func TestInterimAnswersArePassedOn(t *testing.T) { // RFC 9110 15.2
 	c.send(get)
 	c.expect("HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n")
 
-	old := b.dial() // HTTP/1.0 knows no interim answers
+	old := b.dial() // HTTP/1.0 has no interim responses
 	defer old.Close()
 	old.send("GET / HTTP/1.0\r\n\r\n")
 	if got := old.head(); !strings.HasPrefix(got, "HTTP/1.1 200 OK\r\nDate: d\r\n") {
@@ -84,7 +84,7 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	b.serve(func(c *peer) {
 		c.head()
 		c.send("HTTP/1.1 200 OK\r\nDate: d\r\nTransfer-Encoding: chunked\r\n\r\n")
-		for _, piece := range []string{"one", "two"} { // an echo, piece by piece
+		for _, piece := range []string{"one", "two"} { // an echo
 			c.expect("3\r\n" + piece + "\r\n")
 			c.send("3\r\n" + piece + "\r\n")
 		}
@@ -109,8 +109,8 @@ func TestAnAnswerMayComeBeforeTheContentIsWhole(t *testing.T) { // RFC 9112 9.5
 	}
 }
 
-// An answer to all of the content is often here before the goroutine that sent
-// the last of it has run again: that cuts neither connection.
+// A response to the whole body often arrives before the goroutine that sent the last bytes has run
+// again. Neither connection ends because of it.
 func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
 	const size, times = 60_000, 300
 	b := newBench(t, nil)
@@ -138,7 +138,7 @@ func TestAnAnswerThatOvertakesTheEndOfTheUploadCostsNoConnection(t *testing.T) {
 	}
 }
 
-// An answer to a part of the content ends the connection, and says so.
+// A response to a part of the body ends the connection and announces it.
 func TestAnAnswerBeforeTheEndOfTheContentEndsTheConnection(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -234,7 +234,7 @@ func TestAnUpstreamThatEndsEarlyIsToldFromAWholeAnswer(t *testing.T) {
 	for _, test := range []struct {
 		name, answer string
 		want         protocol.Reason
-		head         string // what the caller's answer begins with
+		head         string // prefix of the response
 		complete     bool
 	}{
 		{"before the head", "", protocol.UpstreamClosed, "HTTP/1.1 502 ", true},
@@ -285,7 +285,7 @@ func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
 }
 
 func TestUpgradeTunnelsBothWays(t *testing.T) { // RFC 9110 7.8
-	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // tunnels are not asked
+	b := newBench(t, func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = 1 }) // does not apply to tunnels
 	b.serve(func(c *peer) {
 		head := c.head()
 		if !strings.Contains(head, "Upgrade: websocket\r\n") || !strings.Contains(head, "Connection: upgrade\r\n") {
@@ -343,7 +343,7 @@ func TestAnswersWithoutContent(t *testing.T) {
 			})
 			c := b.dial()
 			defer c.Close()
-			for range 2 { // twice: the connection is in step
+			for range 2 { // the second request shows that the connection is in sync
 				c.send(test.request + " / HTTP/1.1\r\nHost: h\r\n\r\n")
 				c.expect(test.want)
 			}

@@ -72,13 +72,13 @@ func newBench(t testing.TB, change func(*stream.ServerOptions)) *bench {
 	return b
 }
 
-// single sends the exchanges of each caller over one connection of its own.
+// single sends the exchanges of each client over one upstream connection.
 type single struct {
 	address  string
 	released chan bool
 
 	mu      sync.Mutex
-	clients map[uint64]*UpstreamConn // guarded by mu; by caller's connection
+	clients map[uint64]*UpstreamConn // guarded by mu; key: ID of the downstream connection
 }
 
 func (s *single) Serve(ctx context.Context, x *protocol.Exchange) error {
@@ -129,7 +129,7 @@ func (b *bench) serve(script func(c *peer)) {
 	}()
 }
 
-// dial returns a caller's connection.
+// dial returns a client's connection.
 func (b *bench) dial() *peer {
 	nc, err := net.Dial("tcp", b.listener.Addr().String())
 	if err != nil {
@@ -138,7 +138,7 @@ func (b *bench) dial() *peer {
 	return newPeer(b.t, nc)
 }
 
-// peer is the other end of a connection, which tests speak by hand.
+// peer is the remote end of a connection, which tests write and read directly.
 type peer struct {
 	*net.TCPConn
 	t testing.TB
@@ -282,7 +282,7 @@ func TestContentStreamsBothWays(t *testing.T) {
 	}
 }
 
-// sendContent writes size bytes of a pattern, chunked if the field says so.
+// sendContent writes size bytes of a pattern, chunked if the header says so.
 func sendContent(c *peer, framing string, size int) {
 	w := bufio.NewWriterSize(c.TCPConn, 10000)
 	defer w.Flush()
@@ -315,7 +315,7 @@ func hex(n int) string {
 	return s
 }
 
-// countContent reads content and checks its pattern.
+// countContent reads a body and checks its pattern.
 func countContent(t testing.TB, r *bufio.Reader, framing string) int {
 	t.Helper()
 	total := 0

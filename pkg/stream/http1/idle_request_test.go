@@ -16,10 +16,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// idleBench is a caller and a host in memory, and what was recorded of their exchange.
+// idleBench has a client and a host in memory, and the record of their exchange.
 type idleBench struct {
 	caller, host net.Conn
-	ended        <-chan struct{} // the caller's connection
+	ended        <-chan struct{} // end of the downstream connection
 	record       *protocol.Record
 	start        time.Time
 }
@@ -41,7 +41,7 @@ func newIdleBench(t *testing.T, options config.HTTP1Options, connectionIdle time
 	return b
 }
 
-// sends writes texts to conn, a minute after one another.
+// sends writes texts to conn, one minute apart.
 func sends(conn net.Conn, texts []string) {
 	for _, text := range texts {
 		<-time.After(time.Minute)
@@ -51,9 +51,8 @@ func sends(conn net.Conn, texts []string) {
 	}
 }
 
-// TestAStalledRequestEnds: a request of which nothing comes for the stream idle timeout,
-// while nothing of its answer goes either, costs the caller a 408, or its connection within
-// an answer.
+// TestAStalledRequestEnds: if neither the request nor its response makes progress for the stream
+// idle timeout, the client gets a 408, or loses its connection within a response.
 func TestAStalledRequestEnds(t *testing.T) {
 	const answerHead = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	const length, chunked = "Content-Length: 4\r\n\r\n", "Transfer-Encoding: chunked\r\n\r\n"
@@ -62,13 +61,13 @@ func TestAStalledRequestEnds(t *testing.T) {
 		idle    time.Duration // stream_idle_timeout
 		body    time.Duration // body_timeout
 		framing string
-		request []string // by the caller, a minute after one another
+		request []string // pieces that the client sends, one minute apart
 		waits   bool     // the host waits for the whole request
-		answer  []string // by the host, a minute after one another
+		answer  []string // pieces that the host sends, one minute apart
 		status  int
 		content string
 		reason  protocol.Reason
-		after   time.Duration // when the answer, or the connection, has ended
+		after   time.Duration // time when the response or the connection ended
 	}{
 		{"before the answer", 90 * time.Second, 0, length, []string{"a"}, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 150 * time.Second},
 		{"from the beginning", 90 * time.Second, 0, length, nil, true, nil, 408, "request idle for too long\n", protocol.RequestIdle, 90 * time.Second},
@@ -129,7 +128,7 @@ func TestAnIdleTunnelEndsByItsStream(t *testing.T) {
 	for _, test := range []struct {
 		name             string
 		idle, connection time.Duration
-		caller, host     []string // a minute after one another
+		caller, host     []string // pieces, one minute apart
 		reason           protocol.Reason
 		after            time.Duration
 	}{

@@ -17,20 +17,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAnIdleExchangeEnds: a host that sends nothing for the stream idle timeout costs the
-// caller a 504, or its connection within an answer; one that is slow but not idle costs
-// nothing.
+// TestAnIdleExchangeEnds: if the host sends nothing for the stream idle timeout, the client gets a
+// 504, or loses its connection within a response. A slow host that is not idle changes nothing.
 func TestAnIdleExchangeEnds(t *testing.T) {
 	const head = "HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n"
 	for _, test := range []struct {
 		name     string
 		idle     time.Duration
 		deadline time.Duration // of the exchange; 0: none
-		sent     []string      // by the host, a minute after one another
+		sent     []string      // pieces that the host sends, one minute apart
 		status   int
 		content  string
 		reason   protocol.Reason
-		after    time.Duration // when the answer, or the connection, has ended
+		after    time.Duration // time when the response or the connection ended
 	}{
 		{"before the head", 90 * time.Second, 0, nil, 504, "upstream idle for too long\n", protocol.StreamIdle, 90 * time.Second},
 		{"within the content", 90 * time.Second, 0, []string{head + "a", "b"}, 200, "ab", protocol.StreamIdle, 210 * time.Second},

@@ -14,14 +14,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// Large content of a declared length goes from socket to socket (splice(2)).
+// A large body of declared length goes from socket to socket (splice(2)).
 func TestLargeContentThatEndsEarly(t *testing.T) {
 	const size, part = 8 << 20, 1 << 20
 	arrived := make(chan struct{})
 	for _, test := range []struct {
 		name     string
 		origin   func(c *peer)
-		caller   func(c *peer) // behind the answer's head
+		caller   func(c *peer) // runs after the response head
 		deadline time.Duration
 		want     protocol.Reason
 	}{
@@ -63,7 +63,7 @@ func TestLargeContentThatEndsEarly(t *testing.T) {
 	}
 }
 
-// zeros has no end.
+// zeros is an endless reader.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
@@ -140,7 +140,7 @@ func TestWholeContentCanBeSentAgain(t *testing.T) {
 	}
 }
 
-// Content that is at hand does not wait for the rest of a trailer section.
+// Buffered body bytes do not wait for the rest of a trailer section.
 func TestContentDoesNotWaitForTrailers(t *testing.T) {
 	b := newBench(t, nil)
 	arrived := make(chan struct{})
@@ -160,7 +160,7 @@ func TestContentDoesNotWaitForTrailers(t *testing.T) {
 	c.expect("0\r\nX-Sum: 1\r\n\r\n")
 }
 
-// What fails before the first byte is answered as what it is.
+// A failure before the first byte gets a response with its own reason.
 func TestContentThatIsMalformedFromTheStartIsA502(t *testing.T) {
 	b := newBench(t, nil)
 	b.serve(func(c *peer) {
@@ -196,7 +196,7 @@ func TestADrainAnnouncesTheEnd(t *testing.T) {
 	c.send(get)
 	<-asked
 	go func() { drained <- b.listener.Drain(context.Background()) }()
-	if rest := other.rest(); rest != "" { // an idle connection ends at once
+	if rest := other.rest(); rest != "" { // an idle connection ends immediately
 		t.Errorf("the idle caller got %q", rest)
 	}
 	close(idle)
@@ -209,8 +209,8 @@ func TestADrainAnnouncesTheEnd(t *testing.T) {
 	}
 }
 
-// The answer promised that the connection persists, and the next request was sent
-// before the drain began.
+// The response promised that the connection persists, and the client sent the next request before
+// the drain began.
 func TestADrainServesARequestThatHasArrived(t *testing.T) {
 	near, far := tcpPair(t)
 	observed, drained, ended := make(chan struct{}), make(chan struct{}), make(chan error)
@@ -226,7 +226,7 @@ func TestADrainServesARequestThatHasArrived(t *testing.T) {
 		t.Fatalf("the end was announced before the drain: %q", head)
 	}
 	far.send(get)
-	if err := near.AwaitReadable(); err != nil { // the engine does not read meanwhile
+	if err := near.AwaitReadable(); err != nil { // the engine does not read during the wait
 		t.Fatal(err)
 	}
 	near.Drain(true)

@@ -7,16 +7,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// longestMethod is how long a method may be for a connection to be taken for
-// HTTP, in bytes; the longest that is registered has 17 (RFC 3253).
+// longestMethod is the maximum length of a method, in bytes, for Match to detect HTTP. The longest
+// registered method has 17 (RFC 3253).
 const longestMethod = 24
 
-// Match says whether a connection that begins with b speaks HTTP/1: the answer to
-// a longer b is the same, unless it was Unsure. A request begins with its method
-// (RFC 9112 3), perhaps behind empty lines (2.2). Methods of RFC 9110 and RFC 5789 are
-// known by their name. Other tokens, in letters of any case, are taken for methods if a
-// path follows, so that other protocols of words, and the preface of HTTP/2 (RFC 9113
-// 3.4), are not: what is wrong with them the caller is then told by HTTP.
+// Match reports whether a connection that begins with b speaks HTTP/1. Longer input never changes a
+// result other than MatchNeedMore. A request begins with its method (RFC 9112 3), perhaps after
+// empty lines (2.2). Match knows the methods of RFC 9110 and RFC 5789 by name. It accepts other
+// tokens, in letters of any case, only if a path follows. This excludes other text protocols and
+// the preface of HTTP/2 (RFC 9113 3.4). The engine then reports remaining errors to the client in
+// HTTP.
 func Match(b []byte) xprotocol.MatchResult {
 	for len(b) > 0 && b[0] == '\r' {
 		if len(b) > 1 && b[1] != '\n' {
@@ -45,8 +45,8 @@ func Match(b []byte) xprotocol.MatchResult {
 	return xprotocol.MatchNo
 }
 
-// isMethodByte reports whether c is of a token (RFC 9110 5.6.2) that begins no frame of
-// another protocol: letters, "-" and "_".
+// isMethodByte reports whether c is a token byte (RFC 9110 5.6.2) that starts no frame of another
+// protocol: letters, "-" and "_".
 func isMethodByte(c byte) bool {
 	return 'A' <= c && c <= 'Z' || 'a' <= c && c <= 'z' || c == '-' || c == '_'
 }

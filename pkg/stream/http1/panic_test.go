@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// brittle is a body that panics behind its first bytes.
+// brittle is a body that panics after its first bytes.
 type brittle struct {
 	protocol.Body // nil: content of its own
 	first         string
@@ -59,7 +59,7 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 		name          string
 		before, after func(x *protocol.Exchange)
 		request       string
-		want          string // what the caller's answer begins with
+		want          string // prefix of the response
 	}{
 		{"of the service", func(*protocol.Exchange) { panic("a defect") }, nil, get, "HTTP/1.1 500 "},
 		{"behind the upstream's answer", nil, func(*protocol.Exchange) { panic("a defect") }, get, "HTTP/1.1 500 "},
@@ -98,7 +98,7 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 				t.Errorf("recorded %v, want internal", r.Reason)
 			}
 			if test.name != "of the service" {
-				<-released // or the upstream's connection would be lost to its pool
+				<-released // otherwise the pool would lose the upstream connection
 			}
 			if len(released) > 0 {
 				t.Error("the upstream's connection was released twice")
@@ -107,7 +107,7 @@ func TestAPanicCostsItsExchangeOnly(t *testing.T) {
 	}
 }
 
-// informer is a Caller that panics when it is told of an interim answer.
+// informer is a Downstream that panics on an interim response.
 type informer struct{}
 
 func (informer) SendInterim(int, *protocol.Header) error { panic("a defect") }

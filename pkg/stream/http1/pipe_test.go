@@ -31,7 +31,7 @@ func tcpPair(t testing.TB) (*network.Conn, *peer) {
 	return near, newPeer(t, far)
 }
 
-// newClient returns a client on conn and where it says that it was released.
+// newClient returns a client on conn and a channel that receives its release.
 func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	released := make(chan bool, 10)
 	return NewClient(conn, stream.UpstreamConnOptions{
@@ -40,7 +40,7 @@ func newClient(conn *network.Conn) (*UpstreamConn, <-chan bool) {
 	}), released
 }
 
-// ask returns a request that nobody reads the answer of.
+// ask returns a request whose response nobody reads.
 func ask(method string, body protocol.Body) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()

@@ -19,9 +19,9 @@ func TestAPanicOfReleasedCostsOneExchangeAtMost(t *testing.T) {
 	const fine = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 5\r\n\r\nhello"
 	const upgrade = "GET /ws HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: x\r\n\r\n"
 	for name, test := range map[string]struct {
-		request, host string // host: what it sends before it ends the connection
-		want          string // what the caller's answer begins with
-		keeps         bool   // the caller's connection takes another request
+		request, host string // host: bytes that the host sends before it closes the connection
+		want          string // prefix of the response
+		keeps         bool   // the downstream connection takes another request
 	}{
 		"an answer":               {get, fine, fine, true},
 		"no answer":               {get, "", "HTTP/1.1 500 ", false},

@@ -1,19 +1,19 @@
-// Package http1 owns the HTTP/1.1 engine: connections on both sides, one
-// exchange at a time each (RFC 9112).
+// Package http1 owns the HTTP/1.1 engine: downstream and upstream connections, each with one
+// exchange at a time (RFC 9112).
 //
-// A request's way through the server side:
+// A request passes through the server side as follows:
 //
-//	ServeConn   wait without a buffer, take a session
-//	session.run       one exchange after the other
-//	  readHead        parse, refuse what is malformed
-//	  exchange        Service.Serve
-//	  answer          head and small content in one write, large content in pieces
-//	  finish          unread content, observe, reset
-//	handOver      the connection goes on in another protocol
+//	ServeConn     wait without a buffer, get a downstreamConn
+//	run           serve one exchange after the other
+//	  readHead    parse, reject malformed heads
+//	  serve       call Service.Serve
+//	  answer      write the head and a small body in one write, a large body in pieces
+//	  finish      observe, reset
+//	  afterAnswer discard the unread body, or linger
+//	handOver      continue the connection in another protocol
 //
-// Everything runs on the connection's goroutine; a second one exists only while
-// a large request body is sent upstream, a slow answer is waited for, or a
-// tunnel is open.
+// Everything runs on the connection's goroutine. A second one exists only while the engine sends a
+// large request body upstream, waits for a slow response, or runs a tunnel.
 package http1
 
 import (
@@ -35,9 +35,9 @@ import (
 )
 
 const (
-	// firstRead is the buffer for a request, in bytes; larger heads grow it.
+	// firstRead is the initial size of a request buffer in bytes; larger heads grow it.
 	firstRead = 4 << 10
-	// parkAfter is how long an idle connection keeps its goroutine's stack.
+	// parkAfter is how long an idle connection keeps its goroutine.
 	parkAfter = 2 * time.Second
 )
 
@@ -51,12 +51,11 @@ func Protocol() stream.Protocol {
 	}
 }
 
-// Server is the downstream side. It is safe for concurrent use; New is
-// NewServer.
+// Server is the downstream side. NewServer creates one. It is safe for concurrent use.
 type Server struct {
 	o        stream.ServerOptions // immutable
 	limits   syntax.Limits        // immutable
-	yields   bool                 // immutable; there is one processor, which nobody takes over from
+	yields   bool                 // immutable; GOMAXPROCS is 1: idle yields the processor
 	sessions sync.Pool            // of *session
 	clock    stream.DateCache
 }
@@ -73,11 +72,10 @@ func limitsOf(o *config.HTTP1Options) syntax.Limits {
 	return syntax.Limits{Line: o.MaxRequestLineSize, Head: o.MaxHeaderSize, Fields: o.MaxHeaderCount}
 }
 
-// IdleTimeout is network.ClientFirstHandler's.
+// IdleTimeout implements network.ClientFirstHandler.
 func (s *Server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
-// ServeConn serves conn until it ends, or until it has been idle for long
-// enough to be parked.
+// ServeConn serves conn until it ends, or until it has been idle long enough to be parked.
 func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	if err := conn.SetIdle(true); err != nil {
 		return idleEnd(conn, err)
@@ -99,7 +97,7 @@ func (s *Server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return err
 }
 
-// idleEnd notes what ended an idle connection; most of it is as it should be.
+// idleEnd records why an idle connection ended. It returns nil for the normal reasons.
 func idleEnd(conn *network.Conn, err error) error {
 	conn.CloseReason = network.CloseReasonOf(err)
 	if err == io.EOF || errors.Is(err, network.ErrDraining) || errors.Is(err, os.ErrDeadlineExceeded) {
@@ -108,7 +106,7 @@ func idleEnd(conn *network.Conn, err error) error {
 	return err
 }
 
-// downstreamConn is a connection that is being used.
+// downstreamConn is the state of a connection while it is not parked.
 type downstreamConn struct {
 	s    *Server
 	conn *network.Conn
@@ -119,11 +117,11 @@ type downstreamConn struct {
 	framing  syntax.Framing
 	body     requestBody
 	unrouted bool            // the listener does not serve the target
-	answered bool            // the head of the final answer has been written, or tried
-	moved    atomic.Int64    // when the answer was last written to while content of the request was to come, from x.Meta.Start on
-	next     network.Handler // goes on with the connection; almost always nil
-	// Of the last exchange.
-	forwarded bool // an upstream was waited for
+	answered bool            // the head of the final response was written, or the write was tried
+	moved    atomic.Int64    // time since x.Meta.Start of the last response write while the request body was incomplete
+	next     network.Handler // takes over the connection; almost always nil
+	// State of the last exchange.
+	forwarded bool // the response was not a local reply
 	end       time.Time
 }
 
@@ -149,12 +147,12 @@ func (s *Server) give(c *downstreamConn) {
 	s.sessions.Put(c)
 }
 
-// run serves one exchange after the other. On entry there are unread bytes. A panic
-// gives back what the exchange holds.
+// run serves exchanges one after the other. On entry there are unread bytes. On a panic it releases
+// what the exchange holds.
 func (c *downstreamConn) run(ctx context.Context) error {
 	ended := false
 	defer func() {
-		if !ended { // a panic is on its way, which the listener contains
+		if !ended { // a panic, which the listener contains
 			c.drop()
 			c.in.release()
 		}
@@ -180,8 +178,8 @@ func (c *downstreamConn) exchanges(ctx context.Context) error {
 	}
 }
 
-// idle waits for the next request, on this stack only for a while. more is
-// false when the connection is to end, or to be parked.
+// idle waits for the next request, for parkAfter at most before the connection is parked. more is
+// false when the connection must end or be parked.
 func (c *downstreamConn) idle() (more bool, err error) {
 	if err := c.conn.SetIdle(true); err != nil {
 		return false, idleEnd(c.conn, err)
@@ -195,10 +193,10 @@ func (c *downstreamConn) idle() (more bool, err error) {
 		c.conn.SetReadDeadline(limit)
 	}
 	if c.s.yields && c.forwarded {
-		// On a busy processor the others' turn is about as long as a caller takes
-		// to send its next request, which then is found without a wait by the
-		// poller. Behind a reply of our own this could keep those out for whom only
-		// the poller knows of work: nothing but waits for upstreams asks it.
+		// On a busy processor, the turn of the other goroutines takes about as long as a client
+		// takes to send its next request, which is then found without a wait in the poller. After a
+		// local reply this could starve goroutines that only the poller can wake: only waits for
+		// upstreams run the poller.
 		runtime.Gosched()
 	}
 	_, err = c.conn.Fill(&c.in.rest, firstRead)
@@ -214,15 +212,14 @@ func (c *downstreamConn) idle() (more bool, err error) {
 	return true, nil
 }
 
-// exchange serves one request: keep says whether the connection can take
-// another.
+// exchange serves one request. keep reports whether the connection can take another.
 func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	x := &c.x
 	c.answered = false
 	c.body.content.read.Store(0)
 	c.conn.Requests++
 	if err := c.readHead(); err != nil {
-		x.Request.Method = "" // what was parsed of it is not to be trusted
+		x.Request.Method = "" // the parsed parts are unreliable
 		c.refuse(err)
 		return false
 	}
@@ -235,7 +232,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 		}
 	}
 	x.IdleTimeout = c.s.o.HTTP1.StreamIdleTimeout
-	if x.Request.Scheme == "" { // all but the absolute form
+	if x.Request.Scheme == "" { // every target except absolute-form
 		x.Request.Scheme = c.scheme()
 	}
 	x.Request.Body = nil
@@ -260,7 +257,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
 		c.fail(err)
-		_, _ = c.answer() // the first error is the one to record
+		_, _ = c.answer() // the first error is recorded
 	}
 	c.forwarded = !c.isOwn()
 	gone := protocol.ReasonOf(err) == protocol.ReasonDownstreamDisconnect || x.Record.Reason == protocol.ReasonDownstreamDisconnect
@@ -274,13 +271,13 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	return c.afterAnswer(keep)
 }
 
-// serve lets the service answer and writes what it answered. A panic of the
-// service, or of a body that it made, costs the exchange and its connection. It
-// writes nothing if the caller is gone.
+// serve calls the service and writes its response. A panic of the service, or of a body that it
+// created, ends only the exchange and its connection. serve writes nothing if the client
+// disconnected.
 func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	defer protocol.RecoverPanic(&err)
 	if err := c.respond(ctx); err != nil {
-		c.x.LocalReplyError(err) // a chain without proxy.Respond
+		c.x.LocalReplyError(err) // for a chain without proxy.Respond
 	}
 	if c.x.Record.Reason == protocol.ReasonDownstreamDisconnect {
 		return false, nil
@@ -288,18 +285,17 @@ func (c *downstreamConn) serve(ctx context.Context) (keep bool, err error) {
 	return c.answer()
 }
 
-// afterAnswer brings the connection to the next request's first byte, if it can.
-// A caller that counted on more exchanges may be sending one: it gets the time to
-// read its answer.
+// afterAnswer advances the connection to the first byte of the next request, if it can. A client
+// that expected to send more requests may be sending one: it gets time to read its response.
 func (c *downstreamConn) afterAnswer(keep bool) bool {
 	b := &c.body.content
-	if b.closed.Load() { // an upload was cut: its request's end is unknown
+	if b.closed.Load() { // an upload was aborted: the end of its request is unknown
 		c.conn.Resume()
 		keep = false
 	}
 	if keep && !b.done {
 		keep = c.drainBody()
-		c.conn.CloseReason = network.ClosedRequestUnread // if it ends
+		c.conn.CloseReason = network.ClosedRequestUnread // if the connection ends
 	}
 	if !keep && (!b.done || c.framing.KeepAlive) {
 		c.linger()
@@ -308,7 +304,7 @@ func (c *downstreamConn) afterAnswer(keep bool) bool {
 	return keep
 }
 
-// readHead reads until there is a whole request head.
+// readHead reads until the request head is complete.
 func (c *downstreamConn) readHead() error {
 	x := &c.x
 	waited := false
@@ -340,10 +336,10 @@ func (c *downstreamConn) readHead() error {
 	}
 }
 
-// refuse answers a request that cannot be served, and ends the connection.
+// refuse sends the local reply for err and ends the connection.
 func (c *downstreamConn) refuse(err error) { c.refuseAs(0, err) }
 
-// refuseAs is refuse with another status than that of err's Reason; 0: with that.
+// refuseAs is refuse with the given status; 0 means that of err's Reason.
 func (c *downstreamConn) refuseAs(status int, err error) {
 	x := &c.x
 	c.framing.KeepAlive = false
@@ -364,8 +360,7 @@ func (c *downstreamConn) refuseAs(status int, err error) {
 	c.linger()
 }
 
-// finish accounts for the exchange and makes x ready for the next. The body's
-// state stays for drainBody.
+// finish records the exchange and resets x for the next one. The body's state stays for drainBody.
 func (c *downstreamConn) finish(err error) {
 	x := &c.x
 	if err != nil && x.Record.Reason == protocol.ReasonNone {
@@ -378,24 +373,24 @@ func (c *downstreamConn) finish(err error) {
 	if c.s.o.Observe != nil {
 		c.observe()
 	}
-	c.drop() // not before: the answer's fields are views
+	c.drop() // after observe: the response headers are views
 }
 
-// observe has the exchange accounted for. A panic costs no more than that.
+// observe calls Observe and contains its panic.
 func (c *downstreamConn) observe() {
 	defer c.contain("accounting for a request")
 	c.s.o.Observe(&c.x)
 }
 
-// drop resets the exchange. A panic while the answer is closed costs no more than that.
+// drop resets the exchange and contains a panic of closing the response.
 func (c *downstreamConn) drop() {
 	defer c.x.Reset()
 	defer c.contain("closing an answer")
 	c.x.ResetResponse()
 }
 
-// fail makes the answer that tells the caller of err. The answer that it replaces is
-// closed, which may panic: then it is gone all the same.
+// fail replaces the response with the local reply for err. Closing the old response may panic; fail
+// then logs the panic and sets the local reply again.
 func (c *downstreamConn) fail(err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -406,20 +401,20 @@ func (c *downstreamConn) fail(err error) {
 	c.x.LocalReplyError(err)
 }
 
-// contain is deferred by what must not end the connection.
+// contain recovers and logs a panic that must not end the connection. Callers defer it.
 func (c *downstreamConn) contain(doing string) {
 	if p := recover(); p != nil {
 		c.report(doing, p)
 	}
 }
 
-// report logs a panic that was contained: p is what recover has returned, or a
-// *protocol.Panic. The deferred function that recovers calls it.
+// report logs a contained panic. p is the value of recover, or a *protocol.PanicError. The deferred
+// function that recovers calls report.
 func (c *downstreamConn) report(doing string, p any) {
 	protocol.NewPanic(p).Log(c.s.o.Log, doing, "listener", c.s.o.Listener)
 }
 
-// scheme is the caller's, by its connection (RFC 9112 3.3).
+// scheme returns the scheme of the downstream connection (RFC 9112 3.3).
 func (c *downstreamConn) scheme() string {
 	if c.meta.Secure {
 		return "https"

@@ -12,25 +12,24 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// Bounds on content that nobody wants.
+// Bounds on discarded body bytes.
 const (
-	// drainLimit is how much of an unread request body is read and dropped to
-	// keep the connection, in bytes.
+	// drainLimit is how many bytes of an unread request body are read and discarded to keep the
+	// connection.
 	drainLimit = 256 << 10
-	// lingerLimit and lingerTime bound what is read after our last byte, so that
-	// the peer gets to read it before a reset (RFC 9112 9.6).
+	// lingerLimit and lingerTime bound the read after the last written byte, which lets the client
+	// read it before a reset (RFC 9112 9.6).
 	lingerLimit = 1 << 20
 	lingerTime  = time.Second
 )
 
-// smallBodyTimeout is how long small content may take to arrive behind its head. Many
-// clients send the two in two writes; a client that takes longer than this is
-// slow, and its content is streamed.
+// smallBodyTimeout is how long a small body may take to arrive after its head. Many clients write
+// the two separately. The body of a slower client is streamed.
 const smallBodyTimeout = 5 * time.Millisecond
 
-// awaitSmallBody waits a moment for the rest of a small request body, unless its
-// sender waits for us. All of it at hand, it goes upstream in one write with the
-// head, needs no goroutine, and can be sent again.
+// awaitSmallBody waits briefly for the rest of a small request body, unless the client waits for a
+// 100. A complete body goes upstream in one write with the head, needs no goroutine, and can be
+// sent again.
 func (c *downstreamConn) awaitSmallBody() {
 	b := &c.body.content
 	if b.kind != syntax.Length || b.whole >= 0 || b.left > inlineContent || c.x.Request.ExpectContinue {
@@ -44,14 +43,14 @@ func (c *downstreamConn) awaitSmallBody() {
 	b.awaitWhole()
 }
 
-// requestBody is the content of the request that a session reads.
+// requestBody is the body of the request on c.
 type requestBody struct {
 	c       *downstreamConn
 	content content
 }
 
-// Read is protocol.Body's. Its errors are Faults. Each wait has the whole of the
-// body's timeout: a service may have taken its time before it asked.
+// Read implements protocol.Body. Its errors are Faults. Each wait has the full body timeout: the
+// service may have been busy before it called Read.
 func (b *requestBody) Read(p []byte) (int, error) {
 	if b.content.whole < 0 {
 		return b.await(p)
@@ -60,8 +59,8 @@ func (b *requestBody) Read(p []byte) (int, error) {
 	return n, readFault(err)
 }
 
-// await is Read for content that may have to be waited for. An answer that is on its way
-// meanwhile keeps the exchange from being idle.
+// await is Read for a body that may still be arriving. Progress of the response keeps the exchange
+// from being idle.
 func (b *requestBody) await(p []byte) (int, error) {
 	c := b.c
 	idle, last := c.x.IdleTimeout, time.Now()
@@ -85,14 +84,14 @@ func (b *requestBody) await(p []byte) (int, error) {
 	}
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (b *requestBody) Buffered() int { return b.content.buffered() }
 
-// Rewind is protocol.Rewinder's.
+// Rewind implements protocol.Rewinder.
 func (b *requestBody) Rewind() bool { return b.content.rewind() }
 
-// Close is protocol.Body's: it stops a Read on another goroutine. There is none
-// any more once all of the content has been read.
+// Close implements protocol.Body. It interrupts a Read on another goroutine. After the whole body
+// has been read there is no such Read.
 func (b *requestBody) Close() error {
 	if b.content.state.Load() != contentDone && !b.content.closed.Swap(true) {
 		b.c.conn.Interrupt()
@@ -100,13 +99,13 @@ func (b *requestBody) Close() error {
 	return nil
 }
 
-// CloseContent is protocol.ContentCloser's.
+// CloseContent implements protocol.ContentCloser.
 func (c *downstreamConn) CloseContent() { _ = c.body.Close() } // never fails
 
-// SendInterim is protocol.Downstream's.
+// SendInterim implements protocol.Downstream.
 func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error {
 	if c.framing.Minor == 0 {
-		return nil // HTTP/1.0 knows no interim responses (RFC 9110 15.2)
+		return nil // HTTP/1.0 has no interim responses (RFC 9110 15.2)
 	}
 	out := buffer.Get(firstRead)
 	defer out.Release()
@@ -117,10 +116,11 @@ func (c *downstreamConn) SendInterim(status int, header *protocol.Header) error 
 	return nil
 }
 
-// OnDisconnect is protocol.Downstream's. The request has been read, so nobody else reads.
+// OnDisconnect implements protocol.Downstream. The request body has been read, so there is no other
+// reader.
 func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
 	done := make(chan struct{})
-	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline decides
+	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline applies
 	go func() {
 		defer close(done)
 		defer c.contain("telling that the caller is gone")
@@ -135,9 +135,9 @@ func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
 	}
 }
 
-// dropChunks reads and drops chunked content that nobody has begun to read and
-// that is there, or comes promptly: how much it is shows only at its end, and
-// whether the connection persists is to be said before.
+// dropChunks reads and discards an untouched chunked body that has arrived or arrives promptly. Its
+// size shows only at its end, and the response head must say before whether the connection
+// persists.
 func (c *downstreamConn) dropChunks() {
 	b := &c.body.content
 	if b.kind != syntax.Chunked || b.state.Load() != contentUntouched || c.x.Request.ExpectContinue || !c.framing.KeepAlive {
@@ -155,8 +155,8 @@ func (c *downstreamConn) dropChunks() {
 	}
 }
 
-// drainBody reads the rest of a request body that the service did not want, if
-// that is little and comes soon; else the connection must end.
+// drainBody discards the rest of a request body that the service did not read and reports whether
+// it reached the end. If the rest is large or slow, the connection must end.
 func (c *downstreamConn) drainBody() bool {
 	b := &c.body.content
 	out := buffer.Get(pieceSize)
@@ -175,9 +175,8 @@ func (c *downstreamConn) drainBody() bool {
 	return b.done
 }
 
-// linger ends our direction and reads what the peer still sends, so that the
-// peer's unread bytes do not make the kernel reset the connection before the
-// answer was read.
+// linger closes the write side and discards what the client still sends. Unread bytes would make
+// the kernel reset the connection before the client has read the response.
 func (c *downstreamConn) linger() {
 	if c.conn.CloseWrite() != nil {
 		return

@@ -13,7 +13,7 @@ import (
 // had closed the connection before it received the request.
 func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
 	for name, test := range map[string]struct {
-		peer func(t *testing.T, far *peer) // nil: it closes before
+		peer func(t *testing.T, far *peer) // nil: the host closes before the request
 		want bool
 	}{
 		"closed before the request came":      {nil, true},
@@ -52,7 +52,7 @@ func TestStaleConnectionsAreToldFromBrokenOnes(t *testing.T) {
 	}
 }
 
-// readHead reads a request without content.
+// readHead reads a request without a body.
 func readHead(t *testing.T, far *peer) {
 	b := make([]byte, 1)
 	for last := ""; last != "\r\n\r\n"; {

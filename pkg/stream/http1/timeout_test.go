@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// inMemory serves one connection in memory, in the fake time of synctest, and
-// returns its other end. ended is closed when it is over.
+// inMemory serves one connection in memory, in the fake time of synctest, and returns its other
+// end. ended is closed when the connection has ended.
 func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
 	near, caller := net.Pipe()
 	over := make(chan struct{})
@@ -36,7 +36,7 @@ func inMemory(o stream.ServerOptions) (caller net.Conn, ended <-chan struct{}) {
 	return caller, over
 }
 
-// echo answers with the content of the request.
+// echo responds with the request body.
 var echo = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 	text := ""
 	if x.Request.Body != nil {
@@ -73,8 +73,8 @@ func TestTimeoutsOfTheCaller(t *testing.T) {
 		name    string
 		service protocol.Service
 		steps   []step
-		want    string        // what the answers begin with
-		after   time.Duration // when the connection ends
+		want    string        // prefix of the responses
+		after   time.Duration // time when the connection ended
 	}{
 		{"idle behind an exchange, parked meanwhile", echo, []step{{0, "GET / HTTP/1.1\r\nHost: h\r\n\r\n"}}, "HTTP/1.1 200 ", time.Hour},
 		{"idle for long, then another exchange", echo, []step{
@@ -224,7 +224,7 @@ func TestTimeoutsOfTheUpstream(t *testing.T) {
 	}
 }
 
-// Content that was given up is not sent again: its end would not come.
+// An aborted request body is not sent again: its end would not come.
 func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rewound := make(chan bool, 1)
@@ -234,7 +234,7 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 				_, err := x.Request.Body.Read(make([]byte, 10))
 				read <- err
 			}()
-			synctest.Wait() // it waits for the caller
+			synctest.Wait() // the engine waits for the client
 			_ = x.Request.Body.Close()
 			if err := <-read; err == nil {
 				t.Error("a read of content that was given up succeeded")
@@ -255,12 +255,12 @@ func TestContentThatWasGivenUpCannotBeRewound(t *testing.T) {
 	})
 }
 
-// Small content that comes just behind its head is at hand when the service is
-// asked, and stays so; what comes later, or is not small, is not waited for.
+// A small body that comes shortly after its head is buffered when the service is called, and stays
+// so. The engine does not wait for a later or larger one.
 func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	const ms = time.Millisecond
 	type piece struct {
-		after time.Duration // what was sent before
+		after time.Duration // time since the previous piece
 		text  string
 	}
 	large := strings.Repeat("x", 2*firstRead)
@@ -268,8 +268,8 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 		name   string
 		fields string
 		sent   []piece
-		begins time.Duration // when the service is asked
-		atHand int           // bytes of content at that moment
+		begins time.Duration // time when the engine calls the service
+		atHand int           // body bytes available at that time
 	}{
 		{"with its head", "", []piece{{0, "hello"}}, 0, 5},
 		{"behind its head", "", []piece{{ms, "hello"}}, ms, 5},
@@ -328,8 +328,7 @@ func TestSmallContentIsWaitedForAMoment(t *testing.T) {
 	}
 }
 
-// A reply of our own to content that nobody wanted keeps the connection if that
-// was little and is over soon.
+// A local reply to an unread request body keeps the connection if the body is small and ends soon.
 func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 	const post = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n"
 	const next = "GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"
@@ -380,10 +379,10 @@ func TestUnwantedChunksKeepTheConnection(t *testing.T) {
 	}
 }
 
-// pieces is content of so many bytes, one of them every ten seconds.
+// pieces is a body of left bytes, one every ten seconds, followed by end.
 type pieces struct {
 	left int
-	end  error // what comes behind them
+	end  error // returned after the bytes
 }
 
 func (p *pieces) Read(b []byte) (int, error) {
@@ -406,7 +405,7 @@ type counted struct {
 
 func (c *counted) Read(p []byte) (int, error) { c.reads++; return c.Conn.Read(p) }
 
-// leaving is a caller that goes away.
+// leaving is a client that disconnects.
 type leaving struct{ after time.Duration }
 
 func (leaving) SendInterim(int, *protocol.Header) error { return nil }
@@ -415,17 +414,17 @@ func (l leaving) OnDisconnect(gone func()) func() {
 	return func() { timer.Stop() }
 }
 
-// Who waits for an answer while content is uploaded sleeps until one of the two
-// ends, and watches the caller once the upload no longer does.
+// The goroutine that waits for a response during an upload sleeps until one of the two ends, and
+// watches the client once the upload no longer does.
 func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 	const answer = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\n"
 	broken := protocol.NewFault(protocol.RequestTimeout, nil)
 	for _, test := range []struct {
 		name   string
-		end    error         // of the content, after a minute
-		early  string        // of the answer, at its start
-		late   string        // the rest, after two minutes
-		leaves time.Duration // the caller, once it is watched
+		end    error         // end of the request body, after a minute
+		early  string        // start of the response
+		late   string        // rest of the response, after two minutes
+		leaves time.Duration // when the client disconnects, once it is watched
 		want   protocol.Reason
 		after  time.Duration
 	}{

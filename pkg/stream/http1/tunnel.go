@@ -14,17 +14,17 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// tunnel is an upstream connection that has switched protocols (RFC 9110 7.8,
-// 9.3.6). One goroutine reads it and one writes it; Close is safe from any.
+// tunnel is an upstream connection that has switched protocols (RFC 9110 7.8, 9.3.6). One goroutine
+// reads it and one writes it. Close is safe from any goroutine.
 type tunnel struct {
 	conn     *network.Conn
-	early    []byte // came with the answer's head
+	early    []byte // bytes that came with the response head
 	closed   atomic.Bool
 	released func(reusable bool)
 }
 
-// newTunnel takes the connection over from c. A tunnel may last for days: it
-// holds no buffer, so the answer's fields become strings of their own.
+// newTunnel takes over the connection of c. A tunnel may last for days and must hold no buffer, so
+// newTunnel copies the strings of the response headers.
 func newTunnel(c *UpstreamConn) *tunnel {
 	t := &tunnel{conn: c.conn, early: bytes.Clone(c.in.unread()), released: c.released}
 	h := &c.x.Response.Header
@@ -39,7 +39,7 @@ func newTunnel(c *UpstreamConn) *tunnel {
 	return t
 }
 
-// Read is protocol.Tunnel's.
+// Read implements protocol.Tunnel.
 func (t *tunnel) Read(p []byte) (int, error) {
 	if len(t.early) > 0 {
 		n := copy(p, t.early)
@@ -49,16 +49,16 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return t.conn.Read(p)
 }
 
-// Write is protocol.Tunnel's.
+// Write implements protocol.Tunnel.
 func (t *tunnel) Write(p []byte) (int, error) { return t.conn.Write(p) }
 
-// CloseWrite is protocol.Tunnel's.
+// CloseWrite implements protocol.Tunnel.
 func (t *tunnel) CloseWrite() error { return t.conn.CloseWrite() }
 
-// SetReadDeadline bounds the next reads.
+// SetReadDeadline sets the deadline of later reads.
 func (t *tunnel) SetReadDeadline(at time.Time) { t.conn.SetReadDeadline(at) }
 
-// Close is protocol.Tunnel's.
+// Close implements protocol.Tunnel.
 func (t *tunnel) Close() error {
 	if t.closed.Swap(true) {
 		return nil
@@ -68,12 +68,11 @@ func (t *tunnel) Close() error {
 	return err
 }
 
-// tunnel switches the caller's side: bytes both ways until both directions have
-// ended.
+// tunnel switches the downstream side: it relays bytes until both directions have ended.
 func (c *downstreamConn) tunnel() error {
 	x := &c.x
 	peer := x.Response.TakeTunnel()
-	c.conn.SetWriteDeadline(time.Time{}) // of the exchange before
+	c.conn.SetWriteDeadline(time.Time{}) // clear the previous exchange's deadline
 	defer peer.Close()                   //nolint:errcheck // whatever is left unsent has nowhere to go
 	if err := completeUpgrade(x); err != nil {
 		return err
@@ -106,13 +105,12 @@ func (c *downstreamConn) tunnel() error {
 	return nil
 }
 
-// spliceFrom is from how many remaining bytes on the kernel moves content, in
-// bytes: below, a copy is cheaper than the system calls that splicing adds.
+// spliceFrom is the minimum number of remaining bytes for a splice. Below it, a copy is cheaper
+// than the additional system calls.
 const spliceFrom = 16 << 10
 
-// splice lets the kernel move content from the upstream's socket to the
-// caller's, if both are sockets and the content is bare bytes of one. ok is
-// false when the content is to be copied.
+// splice lets the kernel move body bytes from the upstream's socket to the client's, if both are
+// sockets and the body has no coding. ok is false when the caller must copy the body.
 func (c *downstreamConn) splice(body protocol.Body, left int64) (n int64, ok bool, err error) {
 	source, is := body.(*responseBody)
 	if !is || left < spliceFrom {
@@ -126,8 +124,8 @@ func (c *downstreamConn) splice(body protocol.Body, left int64) (n int64, ok boo
 	return n, ok, err
 }
 
-// spliceTo moves up to left bytes to dst. It returns early, without an error,
-// when the upstream pauses: the copying read knows how to wait.
+// spliceTo moves up to left bytes to dst. It returns early, without an error, when the upstream
+// pauses: the copying read handles the wait.
 func (b *responseBody) spliceTo(dst *network.Conn, left int64) (n int64, ok bool, err error) {
 	if b.content.kind != syntax.Length || b.content.left < left {
 		return 0, false, nil

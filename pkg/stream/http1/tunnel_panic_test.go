@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// faultyTunnel is a filter's tunnel. It panics at one of its methods, once, before it
-// calls that of the tunnel that it wraps.
+// faultyTunnel is a filter's tunnel. One of its methods panics once, before it calls that method of
+// the wrapped tunnel.
 type faultyTunnel struct {
 	protocol.Tunnel
 	at    string

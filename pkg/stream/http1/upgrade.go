@@ -9,15 +9,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// switching is the answer to a request after which the connection speaks HTTP/2
-// (RFC 7540 3.2).
+// switching is the response to a request after which the connection speaks HTTP/2 (RFC 7540 3.2).
 const switching = "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n\r\n"
 
-// upgrade looks whether the request that was read asks for HTTP/2, and returns who
-// goes on with the connection if so. nil: the request is served as any other. That
-// is so for a request whose content is not at hand, for it would have to be read
-// before the first frame; for one over TLS, where ALPN chooses (RFC 7540 3.3); for one
-// whose target the listener does not serve; and on a connection that is about to end.
+// upgrade returns the handler that continues the connection in HTTP/2, if the request asks for it.
+// It returns nil if the request is to be served in HTTP/1.1: its body is incomplete and would have
+// to be read before the first frame; it came over TLS, where ALPN chooses (RFC 7540 3.3); the
+// listener does not serve its target; or the connection is about to end.
 func (c *downstreamConn) upgrade() network.Handler {
 	x, f := &c.x, &c.framing
 	b := &c.body.content
@@ -32,13 +30,13 @@ func (c *downstreamConn) upgrade() network.Handler {
 	return c.s.o.H2C.Upgrade(c.conn, u)
 }
 
-// handOver lets next go on with the connection, behind the request that it has
-// taken. What came behind that is its to read. The session is given back.
+// handOver sends the 101 and lets next serve the connection after the request that it took over.
+// next reads the bytes after that request. handOver returns c to the pool.
 func (c *downstreamConn) handOver(ctx context.Context, next network.Handler) error {
 	s, conn := c.s, c.conn
 	conn.SetReadDeadline(time.Time{})
 	conn.SetWriteDeadline(time.Time{})
-	_, _ = conn.Write([]byte(switching)) // that the caller is gone shows when it is read from
+	_, _ = conn.Write([]byte(switching)) // the next read detects a disconnect
 	if rest := c.in.rest; rest != nil {
 		rest.Discard(max(0, c.body.content.whole))
 	}

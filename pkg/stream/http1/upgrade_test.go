@@ -9,8 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// next is an engine that connections are switched to: it says what it was given and
-// what comes behind.
+// next is an engine that connections switch to. It reports its input and the bytes that follow.
 type next struct {
 	refuses bool
 	seen    chan string // "GET /path content settings", one for each time it was asked

@@ -10,30 +10,29 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// upload sends a request's content upstream while the exchange's goroutine
-// reads the answer: an answer may come before the content is whole (RFC 9112
-// 9.5), and both may stream.
+// upload sends a request body upstream while the exchange's goroutine reads the response. A
+// response may come before the body is complete (RFC 9112 9.5), and both may stream.
 type upload struct {
 	c     *UpstreamConn
 	req   *protocol.Request
 	state atomic.Uint32 // uploadRuns and so on
 	done  chan struct{}
-	// whole says that all of the content has been read. The last of it may still
-	// have to be written.
+	// whole is true once all of the body has been read. The last bytes may still have to be
+	// written.
 	whole atomic.Bool
 
-	panicked *protocol.PanicError // what closing the content panicked with, or nil; of the goroutine that reads the answer
+	panicked *protocol.PanicError // panic of closing the body, or nil; owned by the goroutine that reads the response
 
 	// Valid once done is closed.
-	readErr  error // the request's content failed
-	writeErr error // the upstream takes no more
+	readErr  error // the request body failed
+	writeErr error // the upstream accepts no more bytes
 }
 
-// What an upload does, and whether it tells when it has ended:
+// States of an upload and who changes them:
 //
-//	runs <-> awaited   by the goroutine that reads the answer
-//	either -> over     by the upload, which then interrupts that goroutine if it
-//	                   awaits the end, or if no answer is worth waiting for
+//	runs <-> awaited   the goroutine that reads the response
+//	either -> over     the upload; it then interrupts that goroutine if it awaits
+//	                   the end, or if the request body failed
 const (
 	uploadRuns = iota
 	uploadAwaited
@@ -68,7 +67,7 @@ func (u *upload) run(chunked bool) {
 		}
 		if out.Len() > 0 && (last || u.req.Body.Buffered() == 0 || out.Len() > inlineContent) {
 			if _, err := u.c.conn.Write(out.Bytes()); err != nil {
-				u.writeErr = err // an answer may be there all the same
+				u.writeErr = err // a response may have arrived anyway
 				return
 			}
 			out.Reset()
@@ -79,9 +78,9 @@ func (u *upload) run(chunked bool) {
 	}
 }
 
-// end is deferred by run.
+// end publishes the end of the upload and interrupts the connection if needed. run defers it.
 func (u *upload) end() {
-	if p := recover(); p != nil { // of a body that a filter made
+	if p := recover(); p != nil { // from a body that a filter created
 		u.readErr = protocol.NewFault(protocol.Internal, protocol.NewPanic(p))
 	}
 	if u.state.Swap(uploadOver) == uploadAwaited || u.readErr != nil {
@@ -89,15 +88,15 @@ func (u *upload) end() {
 	}
 }
 
-// await makes the end of the upload interrupt the connection. It reports false
-// if the upload is over.
+// await makes the end of the upload interrupt the connection. It returns false if the upload is
+// over.
 func (u *upload) await() bool { return u.state.CompareAndSwap(uploadRuns, uploadAwaited) }
 
-// leave takes await back. It reports false if the upload is over and the
-// connection is interrupted, or about to be until done is closed.
+// leave reverts await. It returns false if the upload is over; the connection is then interrupted,
+// or will be before done is closed.
 func (u *upload) leave() bool { return u.state.CompareAndSwap(uploadAwaited, uploadRuns) }
 
-// plain appends content of a declared length; io.EOF with the last of it.
+// plain appends bytes of a body with a declared length. It returns io.EOF with the last ones.
 func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
 	out.Reserve(1)
 	tail := out.Tail()
@@ -115,7 +114,7 @@ func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
 	return n, err
 }
 
-// chunk appends content in the chunked coding; io.EOF with the last chunk.
+// chunk appends body bytes in the chunked coding. It returns io.EOF with the last chunk.
 func (u *upload) chunk(out *buffer.IoBuffer, _ int64) (int, error) {
 	n, err := appendChunk(out, u.req.Body)
 	if err == io.EOF {
@@ -124,7 +123,7 @@ func (u *upload) chunk(out *buffer.IoBuffer, _ int64) (int, error) {
 	return n, err
 }
 
-// ended reports whether nothing more will be sent.
+// ended reports whether the upload has ended and sends nothing more.
 func (u *upload) ended() bool {
 	select {
 	case <-u.done:
@@ -134,12 +133,12 @@ func (u *upload) ended() bool {
 	}
 }
 
-// overtaken is how long an upload may take to end whose last bytes have been
-// answered: its goroutine has to be scheduled once more.
+// overtaken is how long an upload may take to end after its last bytes got a response: its
+// goroutine has to be scheduled once more.
 const overtaken = 100 * time.Millisecond
 
-// stop ends the upload, waits for its goroutine, and reports whether everything
-// had been sent, so that the connection can be reused.
+// stop ends the upload, waits for its goroutine, and reports whether it sent everything, so that
+// the connection can be reused.
 func (u *upload) stop() bool {
 	if u.whole.Load() && !u.ended() {
 		late := time.NewTimer(overtaken)
@@ -150,15 +149,15 @@ func (u *upload) stop() bool {
 		}
 	}
 	if !u.ended() {
-		u.panicked = protocol.PanicIn(u.c.x.CloseContent(u.req.Body)) // wakes a read of the caller
-		_ = u.c.conn.Close()                                          // wakes a write to the upstream, which cannot be reused
+		u.panicked = protocol.PanicIn(u.c.x.CloseContent(u.req.Body)) // unblocks a read from the client
+		_ = u.c.conn.Close()                                          // unblocks a write to the upstream, which cannot be reused
 		<-u.done
 		return false
 	}
 	return u.readErr == nil && u.writeErr == nil
 }
 
-// fault waits for the end and returns why the request's content failed, or nil.
+// fault waits for the end and returns the error of the request body, or nil.
 func (u *upload) fault() error {
 	<-u.done
 	return u.readErr

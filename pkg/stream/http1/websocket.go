@@ -8,13 +8,12 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http1"
 )
 
-// The handshake of WebSocket is between caller and application if both speak
-// HTTP/1.1: its key and its proof pass as any field does. HTTP/2 has neither (RFC
-// 8441 5). Then the engine's side that speaks HTTP/1.1 shakes hands by itself: the
-// client with an application, the server with a caller.
+// If client and host both speak HTTP/1.1, they perform the WebSocket handshake themselves: its key
+// and proof pass as any header does. HTTP/2 has neither (RFC 8441 5). The engine then performs the
+// handshake on its HTTP/1.1 side: UpstreamConn with a host, Server with a client.
 
-// newWebSocketKey returns the key to shake hands with on behalf of a caller that has none;
-// "" if there is nothing to be done.
+// newWebSocketKey returns a key for the handshake on behalf of a client that has none, "" if none
+// is needed.
 func newWebSocketKey(x *protocol.Exchange) string {
 	if !syntax.IsWebSocket(x.Request.Upgrade) || isHTTP1(x.Meta.Version) {
 		return ""
@@ -24,11 +23,11 @@ func newWebSocketKey(x *protocol.Exchange) string {
 	return syntax.NewWebSocketKey(chance)
 }
 
-// isHTTP1 reports whether a version is one that has keys and proofs.
+// isHTTP1 reports whether version is HTTP/1.x, which uses keys and proofs.
 func isHTTP1(version string) bool { return strings.HasPrefix(version, "HTTP/1.") }
 
-// verifyWebSocketAccept takes the proof out of a 101 that answers our key, and reports whether it
-// is right (RFC 6455 4.1).
+// verifyWebSocketAccept removes the proof from a 101 and reports whether it matches key (RFC 6455
+// 4.1).
 func verifyWebSocketAccept(answer *protocol.Header, key string) bool {
 	proof, ok := answer.Lookup(syntax.WebSocketAcceptField)
 	right := ok && proof == syntax.WebSocketAccept(key)
@@ -36,10 +35,9 @@ func verifyWebSocketAccept(answer *protocol.Header, key string) bool {
 	return right
 }
 
-// completeUpgrade completes the 101 of an upstream that speaks another version: it says to
-// which protocol the connection switches (RFC 9110 7.8), and proves to a caller of
-// WebSocket that its key was understood. The error is a Fault: the caller's key is
-// none.
+// completeUpgrade completes the 101 of an upstream that speaks another version. It sets the new
+// protocol (RFC 9110 7.8) and proves to a WebSocket client that its key was understood. It returns
+// a Fault if the client's key is invalid.
 func completeUpgrade(x *protocol.Exchange) error {
 	r := &x.Response
 	if r.Status != 101 || isHTTP1(r.Version) {

@@ -104,7 +104,7 @@ func TestOnlyAWebSocketOfAnotherVersionGetsAKey(t *testing.T) {
 	}
 }
 
-// echoTunnel is what an upstream of HTTP/2 has become: it gives back what it gets.
+// echoTunnel is the tunnel of an HTTP/2 upstream that echoes its input.
 type echoTunnel struct {
 	*io.PipeReader
 	w      *io.PipeWriter

@@ -82,7 +82,7 @@ func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 // RTT is stream.RTTReporter's: the time that the host took to answer the last PING.
 func (u *UpstreamConn) RTT() time.Duration { return time.Duration(u.rtt.Load()) }
 
-// MaxConcurrentStreams is stream.StreamLimitReporter's.
+// MaxConcurrentStreams is stream.LimitReporter's.
 func (u *UpstreamConn) MaxConcurrentStreams() int64 { return u.limit.Load() }
 
 // Close is stream.UpstreamConn's. The connection's goroutine ends soon after; Engine's
