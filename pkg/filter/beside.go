@@ -2,9 +2,10 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// DisconnectWatcher returns the Caller of an exchange of a filter's own that x waits for: Call
-// gives that up, with DownstreamGone, once the caller of x has gone. nil if that cannot
-// be seen: x has no caller, or some of its content is still on its way.
+// DisconnectWatcher returns the Caller for an exchange that a filter sends itself while x waits
+// for it. Call gives that exchange up, with DownstreamGone, once the client of x disconnects. It
+// returns nil if a disconnect cannot be seen: x has no client, or part of its body has not
+// arrived.
 func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	if x.Caller == nil || !received(&x.Request) {
 		return nil
@@ -12,16 +13,16 @@ func DisconnectWatcher(x *protocol.Exchange) protocol.Downstream {
 	return beside{x.Caller}
 }
 
-// beside is a caller that is watched, and told nothing.
+// beside watches a client and sends it nothing.
 type beside struct{ caller protocol.Downstream }
 
-// SendInterim is protocol.Downstream's.
+// SendInterim implements protocol.Downstream.
 func (beside) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect is protocol.Downstream's.
+// OnDisconnect implements protocol.Downstream.
 func (b beside) OnDisconnect(gone func()) (stop func()) { return b.caller.OnDisconnect(gone) }
 
-// Canceled is protocol.Cancellable's.
+// Canceled implements protocol.Cancellable.
 func (b beside) Canceled() bool {
 	c, ok := b.caller.(protocol.Cancellable)
 	return ok && c.Canceled()

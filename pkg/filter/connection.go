@@ -5,26 +5,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnectionFilter decides about a connection before anything of it is served: nil lets it in, an
-// error says why it ends, with CauseDenied. It sees the connection once, after its TLS
-// handshake if it has one, and keeps nothing of it. Safe for concurrent use.
+// ConnectionFilter evaluates a connection before anything on it is served. It returns nil to
+// allow the connection, or an error with the reason to close it, with CauseDenied. It is called
+// once, after the TLS handshake if there is one, and keeps nothing of conn. It is safe for
+// concurrent use.
 type ConnectionFilter func(conn *protocol.ConnMeta) error
 
-// ConnectionFilterFactory describes a kind of network filter that stands before those that serve
-// connections, to the registry: it has New or Watch.
+// ConnectionFilterFactory describes a network filter to the registry. The filter runs before
+// those that serve connections. Either New or NewObserver is set.
 type ConnectionFilterFactory struct {
-	Name string // as config.json spells it
+	Name string // as spelled in config.json
 
-	// Config and Metrics are as Stream has them.
+	// Config and Metrics are as in StreamFilterFactory.
 	Config  func() any
 	Metrics []metrics.Metric
 
-	// New builds the filter from what Config returned, filled. It is called once per
-	// filter chain, when a snapshot is built, and starts nothing. Of env it may use Log,
-	// Metrics and Place.
+	// New builds the filter from the filled result of Config. It is called once per filter chain
+	// when a snapshot is built, and starts nothing. It may use Log, Metrics and Key of env.
 	New func(cfg any, env Env) (ConnectionFilter, error)
 
-	// NewObserver is New of a filter that decides nothing, and watches the connections that a
-	// tcp_proxy behind it carries.
+	// NewObserver is New for a filter that decides nothing. Its observer watches the connections
+	// that a tcp_proxy after it forwards.
 	NewObserver func(cfg any, env Env) (SessionObserver, error)
 }

@@ -8,54 +8,55 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// PacketServer serves the datagrams of one listener, whose socket it was made with and
-// closes. Safe for concurrent use.
+// PacketServer serves the datagrams of one listener. It is created with the listener's socket and
+// closes it. It is safe for concurrent use.
 type PacketServer interface {
-	// Serve returns when the socket is closed, by Drain, or fails: only then with an error.
+	// Serve returns when Drain closes the socket, or with an error when the socket fails.
 	Serve() error
-	// Change puts another configuration in force, for the sessions that there are, too.
+	// Change applies another configuration, also to existing sessions.
 	Change(cfg config.UDPProxy)
-	// Sessions is how many there are.
+	// Sessions returns the number of sessions.
 	Sessions() int
-	// Drain takes no source that is new, lets sessions end that fall silent, and at the
-	// end of ctx all; then it closes the socket. It returns how many were cut.
+	// Drain accepts no new sources and lets sessions end when they become idle. At the end of ctx
+	// it force-closes the rest. Then it closes the socket and returns how many sessions it
+	// force-closed.
 	Drain(ctx context.Context) (cut int)
 }
 
-// HostLeaser gives sessions of datagrams their hosts. Safe for concurrent use.
+// HostLeaser leases hosts to datagram sessions. It is safe for concurrent use.
 type HostLeaser interface {
-	// Assign chooses a host of the cluster, by hash if the cluster goes by that (0:
-	// by chance), and opens a socket to it. It returns now, the way that the session has,
-	// if that leads to the same host, unless it heard an error: its socket may go on
-	// telling of what was refused. Nil: it has none. Another way takes the place of now,
-	// which the session ends then, and needs no room in the same cluster. Errors are
+	// Assign chooses a host of the cluster and opens a socket to it. If the cluster balances by
+	// hash, it uses hash (0: random). now is the session's current lease, nil if it has none.
+	// Assign returns now if it leads to the same host and has heard no error; after an error its
+	// socket may go on reporting what was refused. Any other lease replaces now, which the
+	// session then ends; in the same cluster the new lease takes no additional slot. Errors are
 	// Faults.
 	Assign(cluster string, hash uint64, now HostLease) (HostLease, error)
 }
 
-// HostLease is the way of a session to its host. Safe for concurrent use.
+// HostLease is the right of a session to use its host. It is safe for concurrent use.
 type HostLease interface {
-	// Peer is the socket. It belongs to the way.
+	// Peer returns the socket, which the lease owns.
 	Peer() *network.ConnectedUDP
-	// Usable reports whether the host is healthy, and still one of its cluster's.
+	// Usable reports whether the host is healthy and still belongs to its cluster.
 	Usable() bool
-	// Heard takes note of what came from the host: nil, a datagram; an error, that nobody
-	// receives at its address.
+	// Heard records an event from the host: nil for a datagram, an error if nothing receives at
+	// its address.
 	Heard(err error)
-	// End gives the way back, once, and closes its socket.
+	// End releases the lease and closes its socket. It is called once.
 	End()
 }
 
-// DatagramCounts is what a Datagrams counts.
+// DatagramCounts holds the counters of a PacketServer.
 type DatagramCounts struct {
 	Opened, Moved     atomic.Uint64 // sessions
-	In, Out           atomic.Uint64 // datagrams that were passed on: to hosts, to callers
+	In, Out           atomic.Uint64 // forwarded datagrams: to hosts, to clients
 	InBytes, OutBytes atomic.Uint64
 
-	// Datagrams that were dropped.
-	MaxSessions atomic.Uint64 // no room for a session
+	// Dropped datagrams, by reason.
+	MaxSessions atomic.Uint64 // the maximum of sessions was reached
 	NoHost      atomic.Uint64 // no host for it
-	Draining    atomic.Uint64 // no session is begun any more
-	ToHost      atomic.Uint64 // the kernel did not take it
+	Draining    atomic.Uint64 // new sessions were not accepted
+	ToHost      atomic.Uint64 // the kernel did not accept it
 	ToCaller    atomic.Uint64
 }

@@ -2,20 +2,21 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// HeaderAddition is a setting of filters: a field to add, as Envoy's HeaderValueOption.
+// HeaderAddition configures a header to add, like Envoy's HeaderValueOption.
 type HeaderAddition struct {
 	Header HeaderField `key:"header" doc:"The field." required:"true"`
 	Append bool        `key:"append" doc:"true: beside fields of that name; false: in their place." default:"true" example:"false"`
 	Action string      `key:"append_action" doc:"In Envoy's words, in place of append: ADD_IF_ABSENT is only if there is no field of that name, OVERWRITE_IF_EXISTS only in the place of one." enum:"APPEND_IF_EXISTS_OR_ADD|ADD_IF_ABSENT|OVERWRITE_IF_EXISTS_OR_ADD|OVERWRITE_IF_EXISTS" example:"\"ADD_IF_ABSENT\""`
 }
 
-// HeaderField is a name with its value.
+// HeaderField is a header name with its value.
 type HeaderField struct {
 	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-caller\""`
 	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_address%\""`
 }
 
-// HeaderMutation returns what a filter is to add and remove, for router.CompileMutation.
+// HeaderMutation returns the mutation that adds and removes these headers, for
+// router.CompileMutation.
 func HeaderMutation(add []HeaderAddition, remove []string) config.HeaderMutation {
 	m := config.HeaderMutation{Remove: remove}
 	for _, a := range add {

@@ -2,11 +2,11 @@ package filter
 
 import "github.com/weft-proxy/weft/internal/metrics"
 
-// LabelPrefix is the label of what a configuration calls its filter: stat_prefix.
+// LabelPrefix is the label for the name that a configuration gives its filter: stat_prefix.
 const LabelPrefix = "stat_prefix"
 
-// Counter describes a counter of the filter called name, by stat_prefix and the labels
-// given: weft_filter_NAME_COUNTED_total.
+// Counter describes a counter of the filter called name, with the labels stat_prefix and labels:
+// weft_filter_NAME_COUNTED_total.
 func Counter(name, counted, help string, labels ...string) metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_" + name + "_" + counted + "_total", Help: help, Kind: metrics.KindCounter,
@@ -14,8 +14,8 @@ func Counter(name, counted, help string, labels ...string) metrics.Metric {
 	}
 }
 
-// Gauge describes a gauge of the filter called name, by stat_prefix and the labels
-// given: weft_filter_NAME_MEASURED.
+// Gauge describes a gauge of the filter called name, with the labels stat_prefix and labels:
+// weft_filter_NAME_MEASURED.
 func Gauge(name, measured, help string, labels ...string) metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_" + name + "_" + measured, Help: help, Kind: metrics.KindGauge,

@@ -2,10 +2,9 @@ package filter
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// OutlierPolicy is what the configuration of a filter is that has hosts ejected:
-// reading a file, it is asked once, and what it wants is done by the clusters that
-// the routes of its listener lead to.
+// OutlierPolicy is implemented by the configuration of a filter that has hosts ejected. The
+// config reader calls it once; the clusters that the listener's routes lead to apply the result.
 type OutlierPolicy interface {
-	// Outlier returns how outliers are detected; nil: not by this filter.
+	// Outlier returns the outlier detection settings, nil if this filter detects none.
 	Outlier() *config.Outlier
 }

@@ -6,19 +6,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Session is a connection whose bytes are carried to a host of a cluster, whatever they
-// mean. But for Traffic, which grows, it does not change.
+// Session is a connection whose bytes Weft relays to a host of a cluster without interpreting
+// them. Only Traffic changes: it grows.
 type Session struct {
-	Cluster *config.Cluster // nil: there is none of the name
-	Host    *config.Host    // nil: none could be connected to
-	Reason  protocol.Reason // why not
+	Cluster *config.Cluster // nil: no cluster has the name
+	Host    *config.Host    // nil: Weft could not connect to any
+	Reason  protocol.Reason // why Host is nil
 
-	Caller, Called *protocol.TLS // of the caller's connection, and of the host's; nil: plaintext
+	Caller, Called *protocol.TLS // TLS of the client's connection, and of the host's; nil: plaintext
 
-	Traffic network.RelayCounters // out: to the host
+	Traffic network.RelayCounters // Out counts bytes to the host
 }
 
-// SessionObserver is told of a session that begins: its host is connected to, or none could be. What
-// it returns is called when it has ended. Neither waits for anything. Safe for concurrent
-// use.
+// SessionObserver is called when a session begins: when its host is connected, or when none could
+// be. The function that it returns is called when the session has ended. Neither may block. It is
+// safe for concurrent use.
 type SessionObserver func(s *Session) (ended func())

@@ -6,18 +6,17 @@ import (
 	"weak"
 )
 
-// WeakCache finds what outlives the configuration that it was made for: the buckets of a
-// limit, say, that the next configuration has in the same place and in the same words.
-// A Kind has one for all filters that it builds. It holds nothing: what no
-// configuration uses any more is collected. The zero Shelf is empty. Safe for
-// concurrent use.
+// WeakCache finds state that outlives its configuration, such as the buckets of a limit that the
+// next configuration has at the same key and unchanged. One filter factory shares one cache among
+// all its filters. The cache has only weak pointers: the collector frees values that no
+// configuration uses. The zero WeakCache is empty. It is safe for concurrent use.
 type WeakCache[T any] struct {
 	mu    sync.Mutex
 	byKey map[string]weak.Pointer[T] // guarded by mu
 }
 
-// GetOrCreate returns what is in use under key, or else what made returns, which is in use
-// from now on, for as long as somebody holds it.
+// GetOrCreate returns the value in use under key. If there is none, it returns the result of
+// made, which stays in use while anything refers to it.
 func (s *WeakCache[T]) GetOrCreate(key string, made func() *T) *T {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -33,7 +32,7 @@ func (s *WeakCache[T]) GetOrCreate(key string, made func() *T) *T {
 	return fresh
 }
 
-// forget drops what is under key if nobody uses it.
+// forget removes the entry of key if its value is no longer in use.
 func (s *WeakCache[T]) forget(key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -42,7 +41,7 @@ func (s *WeakCache[T]) forget(key string) {
 	}
 }
 
-// Len returns how many things are on the shelf.
+// Len returns the number of entries.
 func (s *WeakCache[T]) Len() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -8,12 +8,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ErrClientGone is what Wait returns when the caller has gone.
+// ErrClientGone is the error of Wait when the client disconnects.
 var ErrClientGone = errors.New("filter: the caller has gone")
 
-// Wait returns nil after d, ErrClientGone once x's caller has gone, or ctx's error once that
-// has ended. The caller can be watched only once all of its request has been read;
-// while content is still on its way, only ctx ends the wait early.
+// Wait returns nil after d, ErrClientGone once x's client disconnects, or ctx's error once ctx
+// ends. Wait can watch the client only when the whole request has arrived; while part of the body
+// is missing, only ctx ends the wait early.
 func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	x.Detach()
 	gone := make(chan struct{})
@@ -32,7 +32,7 @@ func Wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	}
 }
 
-// received reports whether all of a request has been read.
+// received reports whether the whole request has arrived.
 func received(r *protocol.Request) bool {
 	return r.Body == nil || r.ContentLength >= 0 && int64(r.Body.Buffered()) >= r.ContentLength
 }

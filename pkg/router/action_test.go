@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// only compiles a table of one route and matches x with it.
+// only compiles a table with one route and matches x against it.
 func only(t testing.TB, r *config.Route, x *protocol.Exchange) *Route {
 	t.Helper()
 	matched := mustCompile(t, r).Match(x)
@@ -40,7 +40,7 @@ func TestPathRewrite(t *testing.T) {
 		forward  config.Forward
 		path     string
 		want     string
-		original string // of the field; "" if the path is not changed
+		original string // value of the header; "" if the path is not changed
 	}{
 		{"a prefix", prefix("/api"), config.Forward{PrefixRewrite: "/v2"}, "/api/x?q=/api", "/v2/x?q=/api", "/api/x"},
 		{"a prefix that only shrinks", prefix("/api/"), config.Forward{PrefixRewrite: "/"}, "/api/x?q", "/x?q", "/api/x"},
@@ -184,7 +184,7 @@ func TestHeaderMutation(t *testing.T) {
 			if got := fields(&x.Request.Header); !slices.Equal(got, test.want) {
 				t.Errorf("request fields are %q, want %q", got, test.want)
 			}
-			// The answer's are no different, but for variables of the request.
+			// Response mutations behave the same, except for variables of the request.
 			x = request("GET", "a.test", "/", test.fields...)
 			for i := 0; i < len(test.fields); i += 2 {
 				x.Response.Header.Add(test.fields[i], test.fields[i+1])
@@ -471,7 +471,7 @@ func TestFieldsCanBeAddedByWhetherThereIsOne(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		add  config.HeaderValue
-		with string // of x-here; x-gone is absent
+		with string // value of x-here; x-gone is absent
 		want string
 	}{
 		{"absent: it is there", config.HeaderValue{Name: "X-Here", Value: "new", If: config.AddIfAbsent}, "old", "old"},

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// callBody has one argument.
+// callBody is a body with one argument.
 type callBody string
 
 func (callBody) Read([]byte) (int, error) { return 0, io.EOF }

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTheServerAsAWholeIsRoutedAsItsRoot (RFC 9112 3.2.4): unless a route asks for "*".
+// TestTheServerAsAWholeIsRoutedAsItsRoot checks that "*" takes the route of "/" unless a route
+// matches "*" (RFC 9112 3.2.4).
 func TestTheServerAsAWholeIsRoutedAsItsRoot(t *testing.T) {
 	route := func(name string, kind config.PathKind, path string) *config.Route {
 		return &config.Route{Name: name, Match: config.Match{PathKind: kind, Path: path}, Forward: &config.Forward{Cluster: "app", PrefixRewrite: "/x"}}

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sized returns a table of n routes of the kind in so many virtual hosts, the
-// first of which is for "*", and a request for its last route.
+// sized returns a table of n routes of kind in hosts virtual hosts, and a request for its last
+// route. A single virtual host is for "*".
 func sized(kind config.PathKind, n, hosts int) (*config.RouteTable, *protocol.Exchange) {
 	c := &config.RouteTable{Name: "sized"}
 	for h := range hosts {
@@ -55,8 +55,8 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
-// BenchmarkMatchSpread asks for all routes in turn, so that little of the table
-// is in the processor's caches.
+// BenchmarkMatchSpread requests all routes in turn, so that little of the table is in the
+// processor's caches.
 func BenchmarkMatchSpread(b *testing.B) {
 	c, x := sized(config.PathPrefix, 50_000, 1)
 	table := mustCompileTable(b, c)
@@ -117,7 +117,7 @@ func BenchmarkCompile(b *testing.B) {
 	}
 }
 
-// BenchmarkActions is what a plain forwarding route costs beside Match.
+// BenchmarkActions measures the cost of a plain forwarding route in addition to Match.
 func BenchmarkActions(b *testing.B) {
 	x := request("GET", "a.test", "/items", "Accept", "*/*")
 	r := only(b, forward("c", config.Match{}), x)

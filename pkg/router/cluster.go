@@ -12,25 +12,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// clusterSelector names a cluster for each exchange. One of its two ways is set.
+// clusterSelector selects a cluster name for each exchange, either by a variable or by weights.
 type clusterSelector struct {
 	variable variable.Variable
-	shares   []weightedCluster // by weight; empty: by variable
+	shares   []weightedCluster // weighted clusters; nil: variable selects
 	total    uint64
 }
 
-// weightedCluster is a cluster and the sum of the weights up to and including its own.
+// weightedCluster is a cluster with the sum of the weights up to and including its own.
 type weightedCluster struct {
 	cluster           string
 	cumulativeWeight  uint64
-	request, response *mutation // the route's follow; nil: nothing
+	request, response *mutation // followed by the route's; nil: no change
 }
 
-// ChooseCluster returns the name of the cluster that x goes to, "" if there is none:
-// the route does not forward, all weights are 0, or the variable has no value. Of
-// weighted clusters it returns the place of the chosen one, too, else 0.
-// random must be uniform in all its bits; it decides between weighted clusters,
-// each of which gets its weight's share. A cluster of weight 0 gets nothing.
+// ChooseCluster returns the name of the cluster for x. It returns "" if the route does not
+// forward, all weights are 0, or the variable has no value. For weighted clusters, place is the
+// index of the chosen one, else 0. random must be uniform in all its bits: it selects among
+// weighted clusters in proportion to their weights. A cluster of weight 0 is never selected.
 func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string, place int) {
 	switch {
 	case r.cluster == nil && r.Config.Forward == nil:
@@ -41,7 +40,7 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 		name, _ := r.cluster.variable.Text(x)
 		return name, 0
 	}
-	point, _ := bits.Mul64(random, r.cluster.total) // of [0, total), evenly
+	point, _ := bits.Mul64(random, r.cluster.total) // uniform in [0, total)
 	for i := range r.cluster.shares {
 		if s := &r.cluster.shares[i]; point < s.cumulativeWeight {
 			return s.cluster, i
@@ -50,10 +49,9 @@ func (r *Route) ChooseCluster(x *protocol.Exchange, random uint64) (name string,
 	return "", 0
 }
 
-// compileCluster compiles the choice; nil for the one cluster of f.
+// compileCluster compiles the cluster selection of f. It returns nil for a single fixed cluster.
 //
-// What its weighted clusters change of fields is followed by what request and response
-// do.
+// The header mutations of a weighted cluster are followed by request and response.
 func compileCluster(f *config.Forward, request, response *mutation) (*clusterSelector, error) {
 	switch {
 	case len(f.Weighted) > 0:
@@ -83,26 +81,25 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterSel
 	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is needed")
 }
 
-// Fields of requests that override the route's timeouts, in milliseconds, on listeners
-// whose callers are trusted to do that.
+// Request headers that override the route's timeouts, in milliseconds, on listeners that trust
+// their clients to do that.
 const (
 	GlobalTimeoutField = "x-mosn-global-timeout"
 	TryTimeoutField    = "x-mosn-try-timeout"
 )
 
-// WithTimeoutFields returns a copy of r whose Timeouts lets requests override the
-// route's timeouts. It is for listeners whose callers are trusted to do that.
+// WithTimeoutFields returns a copy of r whose Timeouts lets requests override the route's
+// timeouts. It is for listeners that trust their clients to do that.
 func (r *Route) WithTimeoutFields() *Route {
 	trusting := *r
 	trusting.timeoutFields = true
 	return &trusting
 }
 
-// Timeouts returns how long x and each attempt for it may take; 0 means no limit. The
-// route decides. If r is from WithTimeoutFields, the request's x-mosn-global-timeout and
-// x-mosn-try-timeout fields, in milliseconds, override it; a field that is not a
-// positive number is ignored. A try that may take as long as the whole has no limit of
-// its own.
+// Timeouts returns how long x and each of its attempts may take; 0 means no limit. The route sets
+// both. If r is from WithTimeoutFields, the request headers x-mosn-global-timeout and
+// x-mosn-try-timeout, in milliseconds, override them; Timeouts ignores a header that is not a
+// positive number. Under a global timeout, a per-try timeout that is not below it becomes 0.
 func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	f := r.Config.Forward
 	if f == nil {
@@ -127,8 +124,8 @@ func (r *Route) Timeouts(x *protocol.Exchange) (global, try time.Duration) {
 	return global, try
 }
 
-// timeoutFields returns the values of the first fields of either name, "" for none.
-// Each request is asked: so it is one way through the fields, by their lengths.
+// timeoutFields returns the first value of each of the two headers, "" if it is missing. It runs
+// for each request, so it reads the headers in one pass and compares lengths first.
 func timeoutFields(h *protocol.Header) (global, try string) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -146,7 +143,7 @@ func timeoutFields(h *protocol.Header) (global, try string) {
 	return global, try
 }
 
-// maxTimeout keeps sums of a time and a timeout far from overflow.
+// maxTimeout keeps the sum of a time and a timeout far from overflow.
 const maxTimeout = 24 * time.Hour
 
 func milliseconds(s string) (time.Duration, bool) {

@@ -10,15 +10,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Compile checks a route table and makes it ready. The error joins (errors.Join)
-// everything that is wrong with it, each with its virtual host and route; the
-// caller adds the table. The table refers to c, which must not change.
+// Compile checks and compiles a route table. The error joins (errors.Join) all problems, each
+// with its virtual host and route; the caller adds the table. The table refers to c, which must
+// not change.
 func Compile(c *config.RouteTable) (*Table, error) { return compile(nil, c) }
 
-// Recompile is Compile of what the table has become: virtual hosts and routes of c that
-// are, by their addresses, those of t are not looked at again. Routes has the same Route
-// for a route of which nothing has changed, and the table the same Random. t stays as it
-// is, and may be in use.
+// Recompile compiles c, the successor of the table's configuration. It reuses virtual hosts and
+// routes of c that are the same pointers as in t. Routes returns the same *Route for an unchanged
+// route, and the table keeps Random. t does not change, and may be in use.
 func (t *Table) Recompile(c *config.RouteTable) (*Table, error) { return compile(t, c) }
 
 func compile(before *Table, c *config.RouteTable) (*Table, error) {
@@ -35,15 +34,15 @@ func compile(before *Table, c *config.RouteTable) (*Table, error) {
 // builder compiles one table.
 type builder struct {
 	config      *config.RouteTable
-	before      *Table  // nil: there is none
-	places      []int32 // of virtual hosts in before, by name; -1: it had none of that name
+	before      *Table  // nil: Compile
+	places      []int32 // indexes of the virtual hosts in before, by name; -1: not there
 	table       *Table
-	addsDomains bool // those of before cannot be used
+	addsDomains bool // before's domains cannot be reused
 	expressions expressions
-	tree        *tree       // of virtual hosts that are indexed
-	paths       []pathEntry // scratch of one virtual host
-	made        []Route     // room for routes, with capacity
-	links       []link      // room for links
+	tree        *tree       // of newly indexed virtual hosts
+	paths       []pathEntry // scratch space for one virtual host
+	made        []Route     // preallocated routes
+	links       []link      // preallocated links
 	errs        []error
 }
 
@@ -65,7 +64,7 @@ func newBuilder(before *Table, c *config.RouteTable) *builder {
 		b.table.domains = before.domains
 	}
 	if before == nil {
-		// One piece of memory for each kind, for large tables that never change.
+		// Large tables that never change get one allocation for each type.
 		b.made, b.links = make([]Route, 0, total), make([]link, total)
 	} else {
 		b.table.Random = before.Random
@@ -89,8 +88,8 @@ func names(c *config.RouteTable) []string {
 	return all
 }
 
-// sameDomains reports whether the domains of two tables lead to virtual hosts of the
-// same numbers.
+// sameDomains reports whether the domains of two tables lead to virtual hosts with the same
+// indexes.
 func sameDomains(a, b *config.RouteTable) bool {
 	return a.LiteralDomains == b.LiteralDomains && slices.EqualFunc(a.VirtualHosts, b.VirtualHosts, func(a, b *config.VirtualHost) bool {
 		return a == b || slices.Equal(a.Domains, b.Domains)
@@ -101,7 +100,7 @@ func sameMutations(request, response, nextRequest, nextResponse *config.HeaderMu
 	return reflect.DeepEqual(request, nextRequest) && reflect.DeepEqual(response, nextResponse)
 }
 
-// note keeps an error, if there is one, and where it lies.
+// note records err, if it is not nil, with its location.
 func (b *builder) note(where string, err error) {
 	switch {
 	case err == nil:
@@ -112,7 +111,7 @@ func (b *builder) note(where string, err error) {
 	}
 }
 
-// old returns what virtual host n was; nil: there was none.
+// old returns the previous version of virtual host n, nil if there was none.
 func (b *builder) old(n int) *virtualHost {
 	if b.before == nil || b.places[n] < 0 {
 		return nil
@@ -126,7 +125,7 @@ func (b *builder) virtualHost(n int, vh *config.VirtualHost) {
 	}
 	h, old := &b.table.hosts[n], b.old(n)
 	first := len(b.table.routes)
-	// The table's mutations are the same ones if they are equal.
+	// Equal mutations of the table are the same pointers.
 	within := old != nil && b.table.request == b.before.request && b.table.response == b.before.response
 	if within && old.config == vh {
 		*h = *old
@@ -151,13 +150,13 @@ func (b *builder) virtualHost(n int, vh *config.VirtualHost) {
 	h.index = b.index(routes)
 }
 
-// place says which virtual host is meant.
+// place names a virtual host in errors.
 func place(vh *config.VirtualHost) string { return fmt.Sprintf("virtual host %q", vh.Name) }
 
-// of returns the routes of h, which is one of the table's.
+// of returns the routes of h, a virtual host of the table.
 func (t *Table) of(h *virtualHost) []*Route { return t.routes[h.first : h.first+len(h.config.Routes)] }
 
-// domains makes the domains of virtual host n lead to it.
+// domains adds the domains of virtual host n.
 func (b *builder) domains(n int, vh *config.VirtualHost) {
 	if len(vh.Domains) == 0 {
 		b.note(place(vh), errors.New("it has no domains: no request can reach it"))
@@ -173,8 +172,8 @@ func (b *builder) domains(n int, vh *config.VirtualHost) {
 	}
 }
 
-// routes adds the routes of h to the table's: those of old that stay, and what is made of
-// the others.
+// routes adds the routes of h to the table. It reuses unchanged routes of old and compiles the
+// others.
 func (b *builder) routes(h, old *virtualHost) {
 	var places []int32
 	if old != nil {
@@ -196,12 +195,12 @@ func (b *builder) routes(h, old *virtualHost) {
 	}
 }
 
-// within reports whether r is what it would be if it were compiled within h.
+// within reports whether compiling r within h would give the same result.
 func (r *Route) within(h *virtualHost) bool {
 	return r.outer == inherited{h.request, h.response} && r.VirtualHost == h.config.Name
 }
 
-// make returns room for a route.
+// make returns a zero Route.
 func (b *builder) make() *Route {
 	if len(b.made) == cap(b.made) {
 		return new(Route)
@@ -210,14 +209,14 @@ func (b *builder) make() *Route {
 	return &b.made[len(b.made)-1]
 }
 
-// sameMatches reports whether routes are found alike.
+// sameMatches reports whether an index of the one list also serves the other.
 func sameMatches(before, now []*Route) bool {
 	return slices.EqualFunc(before, now, func(a, b *Route) bool {
 		return a == b || reflect.DeepEqual(&a.Config.Match, &b.Config.Match)
 	})
 }
 
-// route compiles what r asks for and what it does.
+// route compiles the conditions and the action of r.
 func (b *builder) route(r *Route) error {
 	var err error
 	if r.when, err = b.expressions.condition(&r.Config.Match); err != nil {
@@ -273,8 +272,8 @@ func (b *builder) forward(r *Route, c *config.Route) error {
 	return err
 }
 
-// index puts the routes of a virtual host where Find finds them. It goes from the last
-// to the first, so that a chain is built by putting before its head.
+// index builds the index of a virtual host for Find. It goes from the last route to the first, so
+// that link can prepend to the chains.
 func (b *builder) index(routes []*Route) hostIndex {
 	h := hostIndex{tree: b.tree, regex: endOfChain}
 	if b.before == nil {
@@ -316,8 +315,8 @@ func (b *builder) index(routes []*Route) hostIndex {
 	return h
 }
 
-// reachable returns how many of the routes can ever match: those up to the first
-// that takes everything.
+// reachable returns how many routes can ever match: those up to the first that matches
+// everything.
 func reachable(routes []*Route) int {
 	for i, r := range routes {
 		m := &r.Config.Match
@@ -328,8 +327,8 @@ func reachable(routes []*Route) int {
 	return len(routes)
 }
 
-// link puts the route at a place, which comes before all that is in it, at the head of
-// chain. What follows a route without conditions cannot be reached and is let go.
+// link prepends the route at index at, which precedes all routes of the chain. Routes after a
+// route without conditions are unreachable, so link drops them.
 func (h *hostIndex) link(chain *int32, at int32) {
 	if l := &h.links[at]; l.when != nil {
 		l.next = *chain

@@ -13,19 +13,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// routeMatcher is what a route asks for beside an exact or prefix path.
+// routeMatcher holds the conditions of a route in addition to an exact or prefix path.
 type routeMatcher struct {
-	fields      []headerMatcher // those that cost least first
+	fields      []headerMatcher // cheapest first
 	path        *regexp.Regexp
-	pathMatcher *pathMatcher          // nil: nothing, or the tree has it
-	variables   [][]variableCondition // one of these groups, if there are any
+	pathMatcher *pathMatcher          // nil: no path condition, or the tree evaluates it
+	variables   [][]variableCondition // one group must match, if there are any
 	query       []queryMatcher
 	arguments   []argumentTest
 	chance      *fraction // nil: all requests
 }
 
-// holds reports whether x, of that path without its query, meets c. random decides what
-// chance has a say in.
+// holds reports whether x matches c. path is x's path without its query. random supplies the
+// sample for chance.
 func (c *routeMatcher) holds(x *protocol.Exchange, path string, random func() uint64) bool {
 	for i := range c.fields {
 		if !c.fields[i].holds(x) {
@@ -59,7 +59,7 @@ func (c *routeMatcher) holdsVariables(x *protocol.Exchange) bool {
 	})
 }
 
-// key returns a field whose value is fixed, to find the route by; nil if there
+// key returns an equality condition on a header by which the route can be indexed, nil if there
 // is none.
 func (c *routeMatcher) key() *headerMatcher {
 	if c == nil {
@@ -82,37 +82,37 @@ type headerMatcher struct {
 	is   headermatch.Matcher
 }
 
-// source says where a field's value is.
+// source says where the value of a condition is.
 type source uint8
 
 const (
-	// The fields of the condition's name, each by itself.
+	// Any header of the condition's name, each by itself.
 	inHeader source = iota
 
-	// Of an RPC request the first field of that name: what the call itself says, which
-	// comes before its attachments. Of HTTP as inHeader.
+	// For an RPC request the first header of that name: the call's own value, which precedes its
+	// attachments. For HTTP like inHeader.
 	inCall
 
-	// The request's own, but of an RPC request its field of that name, if it
-	// has one: of inMethod the first.
+	// The request's own value. An RPC request's headers of that name, if it has any, replace it:
+	// for inMethod the first one.
 	inMethod
 	inHost
 	inPath // without the query
 
-	// The request's own, whatever fields it has.
+	// The request's own value, whatever headers it has.
 	pseudoMethod
 	pseudoAuthority
 	pseudoPath // with the query
 	pseudoScheme
 )
 
-// test orders conditions: those that cost least come first.
+// test is the type of a condition, in the order of evaluation: cheapest first.
 type test uint8
 
 const (
 	present test = iota // any value
 	equal
-	matches // the expression, which need not describe all of the value
+	matches // the expression matches any part of the value
 	valued
 )
 
@@ -121,15 +121,15 @@ func (f *headerMatcher) holds(x *protocol.Exchange) bool {
 	switch {
 	case repeats:
 		return f.is.MatchHeader(&x.Request.Header, f.name)
-	case f.test == equal && !f.is.IgnoreCase: // what most conditions are
+	case f.test == equal && !f.is.IgnoreCase: // the most frequent condition
 		return ok && value == f.is.Text
 	default:
 		return f.is.Match(value, ok)
 	}
 }
 
-// single returns the value that x has once, and whether it has it. repeats: any number of
-// fields may have one each.
+// single returns the value that x has at most once, and whether it is present. repeats reports
+// that the value is in any number of headers.
 func (f *headerMatcher) single(x *protocol.Exchange) (value string, ok, repeats bool) {
 	r := &x.Request
 	switch f.of {
@@ -170,7 +170,7 @@ func (f *headerMatcher) single(x *protocol.Exchange) (value string, ok, repeats 
 	}
 }
 
-// sourceOf returns where the value of a header condition's name is.
+// sourceOf returns the source for the name of a header condition.
 func sourceOf(name string) (source, error) {
 	switch lower := strings.ToLower(name); lower {
 	case "":
@@ -200,7 +200,7 @@ func sourceOf(name string) (source, error) {
 	}
 }
 
-// fieldKey tells apart what routes are found by.
+// fieldKey identifies a header by which routes are indexed.
 type fieldKey struct {
 	of   source
 	name string // lower case
@@ -208,15 +208,14 @@ type fieldKey struct {
 
 func (f *headerMatcher) key() fieldKey { return fieldKey{f.of, strings.ToLower(f.name)} }
 
-// fieldIndex finds the routes that ask for one value of a field, and nothing of
-// the path.
+// fieldIndex finds the routes that require one value of a header and have no path condition.
 type fieldIndex struct {
-	field  *headerMatcher   // any of theirs
+	field  *headerMatcher   // the condition of any of these routes
 	chains map[string]int32 // by value
-	least  int32            // the first route in it
+	least  int32            // the first route in the index
 }
 
-// add puts the route at a place of h before those that are there.
+// add prepends the route at index at of h to the chain of value.
 func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	chain, ok := f.chains[value]
 	if !ok {
@@ -224,11 +223,11 @@ func (f *fieldIndex) add(value string, at int32, h *hostIndex) {
 	}
 	h.link(&chain, at)
 	f.chains[value] = chain
-	f.least = at // they come in descending order
+	f.least = at // add is called in descending order
 }
 
-// field returns the first route of f's chains that is met, or best if that comes before
-// it. A repeated field leads to the chain of each of its values.
+// field returns the first matching route of f's chains, or best if that comes before it. For a
+// repeated header it tries the chain of each value.
 func (s *search) field(f *fieldIndex, best int32) int32 {
 	if value, ok, repeats := f.field.single(s.x); !repeats {
 		if !ok {
@@ -252,8 +251,7 @@ func (s *search) value(f *fieldIndex, value string, best int32) int32 {
 	return best
 }
 
-// variableCondition is a condition on a variable; what an exchange lacks equals
-// "".
+// variableCondition is a condition on a variable. A variable without a value equals "".
 type variableCondition struct {
 	of variable.Variable
 	is headermatch.Matcher
@@ -267,21 +265,21 @@ func (c *variableCondition) holds(x *protocol.Exchange) bool {
 	return c.is.Match(value, true)
 }
 
-// repeats returns the field of the request that has the variable's values, of which there
-// may be several.
+// repeats returns the name of the request header that the variable reads, and whether that may
+// have several values.
 func (c *variableCondition) repeats(x *protocol.Exchange) (name string, ok bool) {
 	name, ok = c.of.Field(x)
 	return name, ok && !(isRouting(name) && isRPC(x))
 }
 
-// Bounds of an expression. Matching takes time in proportion to the length of
-// the text times, at worst, the size of the expression's program.
+// Bounds of an expression. Matching takes time proportional to the length of the text times, at
+// worst, the size of the expression's program.
 const (
 	maxExpression = 4096 // bytes
 	maxProgram    = 8192 // instructions
 )
 
-// expressions compiles each expression once; routes share them.
+// expressions caches compiled expressions: routes share them.
 type expressions map[string]*regexp.Regexp
 
 func (e expressions) compile(expression string) (*regexp.Regexp, error) {
@@ -309,8 +307,7 @@ func (e expressions) compile(expression string) (*regexp.Regexp, error) {
 	return re, err
 }
 
-// condition compiles m without its exact or prefix path; nil if that
-// is all.
+// condition compiles m without its exact or prefix path. It returns nil if there is nothing else.
 func (e expressions) condition(m *config.Match) (*routeMatcher, error) {
 	special := newPathMatcher(m)
 	if len(m.Headers)+len(m.Variables)+len(m.Query)+len(m.Arguments) == 0 && m.PathKind != config.PathRegex && special == nil && m.Chance == nil {
@@ -357,8 +354,8 @@ func (e expressions) condition(m *config.Match) (*routeMatcher, error) {
 	return c, nil
 }
 
-// field compiles a header condition. The expression ".*" holds for any value, as
-// does the value ".*", which is how RPC routes say it.
+// field compiles a header condition. The expression ".*" matches any value, and so does the value
+// ".*", which RPC routes use.
 func (e expressions) field(m *config.HeaderMatch) (headerMatcher, error) {
 	of, err := sourceOf(m.Name)
 	if err != nil {
@@ -380,14 +377,14 @@ func (e expressions) field(m *config.HeaderMatch) (headerMatcher, error) {
 		}
 		f.test, f.is = matches, headermatch.New(config.ValueMatch{Kind: config.ValueRegex, Text: m.Value}, expression)
 	default:
-		isHost := of == inHost || of == pseudoAuthority // RFC 9110 4.2.3
+		isHost := of == inHost || of == pseudoAuthority // RFC 9110 4.2.3: hosts have no case
 		f.test, f.is = equal, headermatch.New(config.ValueMatch{Text: m.Value, IgnoreCase: isHost}, nil)
 	}
 	return f, nil
 }
 
-// variables compiles the groups of variable conditions: each ends with a
-// condition that says Or, or with the last one.
+// variables compiles the groups of variable conditions. Each group ends with a condition that has
+// Or set, or with the last one.
 func (e expressions) variables(c *routeMatcher, matches []config.VariableMatch) error {
 	var group []variableCondition
 	for i := range matches {

@@ -4,29 +4,30 @@
 //
 // # Virtual hosts
 //
-// The authority of a request picks one virtual host, by the most specific
+// The authority of a request selects one virtual host, by the most specific
 // domain: host and port, then the host with any port ("host:*"), then the
 // longest suffix with the port ("*.suffix:port"), then the longest with any
-// ("*.suffix:*"), then "*". Case and one trailing dot make no difference, nor do
-// the ways to write an IPv6 address. A domain without a port means requests
-// without a port; no port and the scheme's own port (http 80, https 443) are the
-// same to a domain that has no better match. The authority of an RPC request is its
-// service, without a version, and a domain compares with it likewise. If none of the virtual host's
-// routes match, no other virtual host is asked.
+// ("*.suffix:*"), then "prefix.*", then "*". Case, one trailing dot and the
+// notation of an IPv6 address make no difference. A domain without a port matches
+// requests without a port. A missing port and the scheme's default port (http 80,
+// https 443) are the same unless a domain matches exactly. The authority of an RPC
+// request is its service, without a version; it compares with domains in the same
+// way. If none of the virtual host's routes match, no other virtual host is tried.
 //
 // # Routes
 //
-// Of the virtual host's routes the first that matches wins, exactly as if they
-// were tried one after the other; they are not. One walk down a tree of paths
-// finds every exact and prefix route that fits the path, another look the routes
-// that ask for the value of a field only; expressions alone are tried in turn.
+// Among the virtual host's routes, the first that matches wins, exactly as if
+// they were tried in order. Find does not try them all: one walk down a tree of
+// paths finds every exact and prefix route for the path, and a lookup by value
+// finds the routes that require one header value. It tries only expressions and
+// special paths in order.
 //
 // # Paths
 //
-// A path is compared as it was sent, byte by byte, without its query: it is not
-// decoded, and neither "//" nor "/./" nor "/../" are resolved. So "/%61dmin",
-// "//admin", "/x/../admin" and "/admin;v=1" are not "/admin", and a route that is
-// to keep callers from /admin does not keep them from what an upstream makes of
-// these. Where routes are a fence, let them list what is allowed, in place of
-// what is not, and end in a direct_response.
+// A path is compared as it was sent, byte by byte, without its query: the router
+// neither decodes it nor resolves "//", "/./" or "/../". So "/%61dmin", "//admin",
+// "/x/../admin" and "/admin;v=1" are not "/admin". A route that keeps clients from
+// /admin does not keep them from what an upstream makes of these. For access
+// control, list what is allowed instead of what is not, and end the list with a
+// direct_response.
 package router

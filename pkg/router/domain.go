@@ -7,31 +7,31 @@ import (
 	"strings"
 )
 
-// maxAuthority is the length in bytes of the longest authority that is compared
-// with domains; a longer one belongs to the domain "*". DNS allows 253.
+// maxAuthority is the maximum length in bytes of an authority that is compared with domains; a
+// longer one belongs to the domain "*". DNS allows 253.
 const maxAuthority = 512
 
-// noVirtualHost is the number of no virtual host.
+// noVirtualHost is the index that means no virtual host.
 const noVirtualHost = -1
 
-// domains finds the virtual host of an authority.
+// domains finds the virtual host for an authority.
 type domains struct {
 	exact    map[string]int32      // by host, ":" and port
 	suffixes map[string]*wildcards // by port
 	prefixes wildcards             // for every port
-	any      int32                 // of "*"
-	literal  bool                  // see config.RouteTable.LiteralDomains: exact is by authority, and every port is ""
+	any      int32                 // for "*"
+	literal  bool                  // see config.RouteTable.LiteralDomains; keys of exact are then authorities, and every port is ""
 }
 
-// wildcards are the domains of which a star hides the one end: *.x of one port, or x.*.
-// The zero value has none.
+// wildcards are the domains with a star at one end: *.x of one port, or x.*. The zero value is
+// empty.
 type wildcards struct {
-	lengths []int // that occur, longest first
+	lengths []int // the lengths of the keys, longest first
 	hosts   map[string]int32
 }
 
-// add makes what is not hidden lead to virtual host n and returns where it led before,
-// or nowhere.
+// add maps text, the domain without its star, to virtual host n. If text is already present, add
+// keeps it and returns its virtual host, else noVirtualHost.
 func (w *wildcards) add(text string, n int32) int32 {
 	if w.hosts == nil {
 		w.hosts = make(map[string]int32)
@@ -43,15 +43,15 @@ func (w *wildcards) add(text string, n int32) int32 {
 	return put(w.hosts, text, n)
 }
 
-// anyPort is the port of domains like "host:*".
+// anyPort is the port of domains such as "host:*".
 const anyPort = "*"
 
 func newDomains(literal bool) *domains {
 	return &domains{exact: make(map[string]int32), suffixes: make(map[string]*wildcards), any: noVirtualHost, literal: literal}
 }
 
-// add makes domain lead to virtual host n. If it leads elsewhere already, that
-// is returned, else nowhere.
+// add maps domain to virtual host n. If domain is already present, add keeps it and returns its
+// virtual host, else noVirtualHost.
 func (d *domains) add(domain string, n int32) (int32, error) {
 	if len(domain) > maxAuthority {
 		return noVirtualHost, fmt.Errorf("domain %q has %d bytes: at most %d are allowed", domain, len(domain), maxAuthority)
@@ -81,7 +81,7 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	return d.suffixesOf(port).add(pattern, n), nil
 }
 
-// addLiteral is add of a domain in lower case, whose colons mean nothing.
+// addLiteral is add for a lower-case domain whose colons have no meaning.
 func (d *domains) addLiteral(domain string, n int32) (int32, error) {
 	prefix, isPrefix := strings.CutSuffix(domain, "*")
 	suffix, isSuffix := strings.CutPrefix(domain, "*")
@@ -111,7 +111,7 @@ func (d *domains) suffixesOf(port string) *wildcards {
 	return s
 }
 
-// put sets m[key] if there is nothing and returns what there was.
+// put sets m[key] if the key is absent and returns noVirtualHost, else the present value.
 func put(m map[string]int32, key string, n int32) int32 {
 	if other, ok := m[key]; ok {
 		return other
@@ -120,10 +120,9 @@ func put(m map[string]int32, key string, n int32) int32 {
 	return noVirtualHost
 }
 
-// find returns the number of the virtual host that a request belongs to, or
-// nowhere: of an exact domain before the longest *.suffix before the longest prefix.*
-// before "*". Its cost does not depend on how many there are, only on how many
-// different lengths their suffixes and prefixes have.
+// find returns the index of the virtual host for a request, or noVirtualHost. An exact domain
+// precedes the longest *.suffix, which precedes the longest prefix.*, which precedes "*". The
+// cost depends only on the number of different lengths of suffixes and prefixes.
 func (d *domains) find(authority, scheme string) int32 {
 	if len(d.exact) == 0 && len(d.suffixes) == 0 && len(d.prefixes.hosts) == 0 || len(authority) > maxAuthority {
 		return d.any
@@ -170,7 +169,7 @@ func (d *domains) find(authority, scheme string) int32 {
 	return d.any
 }
 
-// findLiteral is find of an authority in lower case, whose colons mean nothing.
+// findLiteral is find for a lower-case authority whose colons have no meaning.
 func (d *domains) findLiteral(key []byte) int32 {
 	if n, ok := d.exact[string(key)]; ok {
 		return n
@@ -186,7 +185,7 @@ func (d *domains) findLiteral(key []byte) int32 {
 	return d.any
 }
 
-// behind finds the longest text that ends key; the star stands for something.
+// behind finds the longest suffix of key among w. The star must stand for at least one byte.
 func (w *wildcards) behind(key []byte) (n int32, ok bool) {
 	for _, l := range w.lengths {
 		if l >= len(key) {
@@ -199,7 +198,7 @@ func (w *wildcards) behind(key []byte) (n int32, ok bool) {
 	return noVirtualHost, false
 }
 
-// before finds the longest text that begins key; the star stands for something.
+// before finds the longest prefix of key among w. The star must stand for at least one byte.
 func (w *wildcards) before(key []byte) (n int32, ok bool) {
 	for _, l := range w.lengths {
 		if l >= len(key) {
@@ -212,9 +211,8 @@ func (w *wildcards) before(key []byte) (n int32, ok bool) {
 	return noVirtualHost, false
 }
 
-// appendPorts appends the ports of the domains that a request for port suits,
-// the most exact first. No port and the scheme's own are the same (RFC 9110
-// 4.2.3).
+// appendPorts appends the ports of the domains that match a request for port, most specific
+// first. A missing port equals the scheme's default port (RFC 9110 4.2.3).
 func appendPorts(dst []string, port, scheme string) []string {
 	standard := "80"
 	if scheme == "https" {
@@ -230,9 +228,9 @@ func appendPorts(dst []string, port, scheme string) []string {
 	return append(dst, anyPort)
 }
 
-// splitPort parts an authority, or a domain, into host and port. The port is
-// "", a number without leading zeros, or of a domain "*". What looks like none
-// of these belongs to the host: names of RPC interfaces may hold colons.
+// splitPort splits an authority, or a domain, into host and port. The port is "", a number
+// without leading zeros, or "*" for a domain. Anything else belongs to the host: names of RPC
+// interfaces may contain colons.
 func splitPort(authority string) (host, port string) {
 	colon := strings.LastIndexByte(authority, ':')
 	if colon < 0 {
@@ -257,9 +255,8 @@ func splitPort(authority string) (host, port string) {
 	return host, port
 }
 
-// appendHost appends host in the one way that it is compared in: lower case, no
-// trailing dot, an IPv6 address in its short form. It appends at most a few
-// bytes more than there are.
+// appendHost appends the canonical form of host: lower case, no trailing dot, an IPv6 address in
+// its short form. The result is at most a few bytes longer than host.
 func appendHost(dst []byte, host string) []byte {
 	if len(host) > 2 && host[0] == '[' && host[len(host)-1] == ']' && strings.IndexByte(host, '%') < 0 {
 		if a, err := netip.ParseAddr(host[1 : len(host)-1]); err == nil {

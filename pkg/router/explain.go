@@ -9,45 +9,45 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Explanation is why an exchange takes the route that it takes, for people.
+// Explanation says in readable form why an exchange takes its route.
 type Explanation struct {
-	Authority string // as it was compared with domains
-	// VirtualHost is whose domain fits best; nil: none fits, and there are no Routes.
+	Authority string // as compared with domains
+	// VirtualHost is the one with the most specific matching domain; nil: none matches, and
+	// Routes is empty.
 	VirtualHost *config.VirtualHost
-	Domain      string             // of VirtualHost, that fits best
-	Others      []OtherVirtualHost // the other virtual hosts, as configured
-	Routes      []*ExplainedRoute  // of VirtualHost, as configured
-	// Route is the one that is taken whatever chance says; nil: none.
+	Domain      string             // the most specific matching domain of VirtualHost
+	Others      []OtherVirtualHost // the other virtual hosts, in configuration order
+	Routes      []*ExplainedRoute  // of VirtualHost, in configuration order
+	// Route is the first route that matches whatever the random sample; nil: none.
 	Route *Route
 }
 
 // OtherVirtualHost is a virtual host that an exchange does not belong to.
 type OtherVirtualHost struct {
 	VirtualHost *config.VirtualHost
-	Domain      string // one that fits, too, but less; "": none fits
+	Domain      string // a less specific domain that also matches; "": none
 }
 
-// ExplainedRoute is a route and what comes of it for an exchange.
+// ExplainedRoute is a route with its outcome for an exchange.
 type ExplainedRoute struct {
 	Route   *Route
 	Outcome Outcome
-	Why     []string // of Rejected: each condition that does not hold, as a sentence
-	Percent float64  // of ByChance
+	Why     []string // for Rejected: a sentence for each condition that does not match
+	Percent float64  // for ByChance
 }
 
-// Outcome is what comes of a route.
+// Outcome is the result of evaluating a route.
 type Outcome uint8
 
-// The outcomes.
 const (
-	Rejected Outcome = iota // a condition does not hold
-	Taken                   // all conditions hold, and none before it is Taken
-	ByChance                // the same, for a share of the requests
-	Later                   // all conditions hold, but a route before it is Taken
+	Rejected Outcome = iota // a condition does not match
+	Taken                   // all conditions match, and no earlier route is Taken
+	ByChance                // the same, for a fraction of the requests
+	Later                   // all conditions match, but an earlier route is Taken
 )
 
-// Explain says what Match does with x, and why. It takes time in proportion to the
-// table, and does not look at Random: where chance decides, all that can happen is told.
+// Explain says what Match does with x, and why. Its cost is proportional to the size of the
+// table. It does not use Random: for fractions it reports all possible outcomes.
 func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	e := &Explanation{Authority: x.Request.Authority}
 	if t.config.IgnorePort {
@@ -73,7 +73,7 @@ func (t *Table) Explain(x *protocol.Exchange) *Explanation {
 	return e
 }
 
-// explain says what comes of r, behind those that have been explained.
+// explain evaluates r, after the routes that are already explained.
 func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *ExplainedRoute {
 	one := &ExplainedRoute{Route: r, Why: r.failures(x, path)}
 	switch {
@@ -89,7 +89,7 @@ func (e *Explanation) explain(r *Route, x *protocol.Exchange, path string) *Expl
 	return one
 }
 
-// domainOf returns the domain of vh that fits best, "" if none does.
+// domainOf returns the most specific matching domain of vh, "" if none matches.
 func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) string {
 	d := newDomains(literal)
 	for i, domain := range vh.Domains {
@@ -101,8 +101,8 @@ func domainOf(vh *config.VirtualHost, literal bool, authority, scheme string) st
 	return ""
 }
 
-// failures names the conditions of r that do not hold; that of chance may, unless it is
-// none.
+// failures describes the conditions of r that do not match. It counts a fraction as a failure
+// only if it is 0 %.
 func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
 	if text, ok := r.pathFails(path); ok {
 		why = append(why, text)
@@ -139,7 +139,7 @@ func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
 	return why
 }
 
-// pathFails says why the path is not what r asks for; false: it is.
+// pathFails describes why the path does not match r, and reports whether it does not.
 func (r *Route) pathFails(path string) (why string, fails bool) {
 	m := &r.Config.Match
 	kind, holds := "", true
@@ -168,7 +168,7 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 	return why, !holds
 }
 
-// failure says why f does not hold.
+// failure describes why f does not match x.
 func (f *headerMatcher) failure(x *protocol.Exchange) string {
 	expected := ""
 	switch f.test {
@@ -188,7 +188,7 @@ func (f *headerMatcher) failure(x *protocol.Exchange) string {
 	return kind + f.found(x) + ", expected " + expected
 }
 
-// found says what the values of f are.
+// found describes the values of f in x.
 func (f *headerMatcher) found(x *protocol.Exchange) string {
 	if value, there, repeats := f.single(x); !repeats {
 		return is(f.name, value, there)
@@ -199,7 +199,7 @@ func (f *headerMatcher) found(x *protocol.Exchange) string {
 	return is(f.name, "", false)
 }
 
-// values returns the values of the fields called name, quoted; "" if there are none.
+// values returns the quoted values of the headers called name; "" if there are none.
 func values(x *protocol.Exchange, name string) string {
 	var values []string
 	for field, value := range x.Request.Header.All() {
@@ -210,7 +210,7 @@ func values(x *protocol.Exchange, name string) string {
 	return strings.Join(values, " and ")
 }
 
-// variableFailure says what the variables are that x meets none of the groups by.
+// variableFailure describes the variable conditions that do not match x, group by group.
 func (c *routeMatcher) variableFailure(x *protocol.Exchange) string {
 	alternatives := make([]string, len(c.variables))
 	for i, group := range c.variables {
@@ -231,7 +231,7 @@ func (c *routeMatcher) variableFailure(x *protocol.Exchange) string {
 	return strings.Join(alternatives, "; or ")
 }
 
-// found says what the values of c's variable are.
+// found returns the quoted values of c's variable.
 func (c *variableCondition) found(x *protocol.Exchange) string {
 	if name, repeats := c.repeats(x); repeats {
 		if values := values(x, name); values != "" {
@@ -242,7 +242,7 @@ func (c *variableCondition) found(x *protocol.Exchange) string {
 	return strconv.Quote(value)
 }
 
-// is says what something called name is.
+// is describes the value of name.
 func is(name, value string, there bool) string {
 	if !there {
 		return name + " is not there"
@@ -250,7 +250,7 @@ func is(name, value string, there bool) string {
 	return fmt.Sprintf("%s is %q", name, value)
 }
 
-// expects says what m asks for.
+// expects describes the values that m matches.
 func expects(m *config.ValueMatch) string {
 	text := ""
 	switch m.Kind {

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// explained is a table with a route for each kind of condition.
+// explained returns a table with a route for each type of condition.
 func explained(t *testing.T) *Table {
 	t.Helper()
 	third := 33.3
@@ -48,7 +48,7 @@ func explained(t *testing.T) *Table {
 	}})
 }
 
-// lines is e as text.
+// lines formats e as text.
 func (e *Explanation) lines() string {
 	var b strings.Builder
 	host := "none"
@@ -94,10 +94,10 @@ func TestExplainSaysWhyEachRouteIsNotTaken(t *testing.T) {
 	}
 }
 
-// TestExplainAgreesWithMatch, whatever the request is.
+// TestExplainAgreesWithMatch checks that Explain and Match agree for many requests.
 func TestExplainAgreesWithMatch(t *testing.T) {
 	table := explained(t)
-	for _, draw := range []uint64{0, 1<<64 - 1} { // chance comes always, and never
+	for _, draw := range []uint64{0, 1<<64 - 1} { // a fraction matches always, and never
 		table.Random = func() uint64 { return draw }
 		for _, method := range []string{"GET", "PUT", "POST"} {
 			for _, authority := range []string{"shop.test", "a.shop.test", "other.test"} {

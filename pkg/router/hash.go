@@ -13,35 +13,33 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// hashPolicy is one thing that a route's exchanges are kept together by. One of its
-// fields is set.
+// hashPolicy is one source of the hash that keeps exchanges on a host. One of its fields is set.
 type hashPolicy struct {
 	field    string
-	argument variable.Variable // of the query
+	argument variable.Variable // a query parameter
 	cookie   *cookiePolicy
-	source   bool // the caller's address
+	source   bool // the client's address
 }
 
-// cookiePolicy is a cookie that callers bring, or are given.
+// cookiePolicy is a cookie that clients send, or that Weft sets.
 type cookiePolicy struct {
 	value variable.Variable
-	set   string // what follows the value in Set-Cookie
+	set   string // the part of Set-Cookie after the value
 	name  string
 }
 
 // Hashes reports whether the route has hash policies.
 func (r *Route) Hashes() bool { return len(r.hash) > 0 }
 
-// Hash returns what x is kept together with others by: of the first of the route's
-// policies that x has something for; 0 if there is none. With made it is that of a
-// cookie that the caller has not got yet, and SetCookie is to be called: it is as
-// random as random is. Called before RewriteRequest: callers are told apart by what
-// they sent.
+// Hash returns the hash of x by the first policy that finds a value, 0 if none does. If made is
+// set, of is the value of a cookie that the client does not have yet, taken from random; the
+// caller must then call SetCookie. Hash must be called before RewriteRequest: policies read the
+// request as the client sent it.
 func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool) {
 	for i := range r.hash {
 		p := &r.hash[i]
 		switch {
-		case p.cookie != nil && isRPC(x): // calls have none
+		case p.cookie != nil && isRPC(x): // RPC calls have no cookies
 		case p.cookie != nil:
 			if value, ok := p.cookie.value.Text(x); ok && value != "" {
 				return cookieHash(value), false
@@ -56,7 +54,7 @@ func (r *Route) Hash(x *protocol.Exchange, random uint64) (of uint64, made bool)
 	return 0, false
 }
 
-// hash returns the hash of what p is about, and whether the request has it.
+// hash returns the hash of the value that p reads, and whether the request has it.
 func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
 	var text string
 	switch {
@@ -71,7 +69,7 @@ func (p *hashPolicy) hash(x *protocol.Exchange) (of uint64, ok bool) {
 	return hash.String(text), ok
 }
 
-// pseudoField returns one of the parts that HTTP/2 has in the place of fields.
+// pseudoField returns the value of an HTTP/2 pseudo-header.
 func pseudoField(x *protocol.Exchange, name string) (string, bool) {
 	switch name {
 	case ":path":
@@ -86,8 +84,8 @@ func pseudoField(x *protocol.Exchange, name string) (string, bool) {
 	return "", false
 }
 
-// hashField returns the hash of a field of the request. That of a repeated field is of
-// all its values, in any order (Envoy sorts them): a proxy on the way may reorder lines.
+// hashField returns the hash of a request header. For a repeated header it covers all values in
+// any order (Envoy sorts them), because a proxy on the way may reorder lines.
 func hashField(x *protocol.Exchange, name string) (of uint64, ok bool) {
 	if name[0] == ':' {
 		text, ok := pseudoField(x, name)
@@ -102,8 +100,8 @@ func hashField(x *protocol.Exchange, name string) (of uint64, ok bool) {
 	return of, ok
 }
 
-// cookieDigits is the length of the cookies that SetCookie makes: a hash in
-// hexadecimal, so that nothing of it is kept until the answer.
+// cookieDigits is the length of the cookies that SetCookie creates: the hash in hexadecimal, so
+// that nothing else must be kept until the response.
 const cookieDigits = 16
 
 func cookieHash(value string) uint64 {
@@ -115,17 +113,17 @@ func cookieHash(value string) uint64 {
 	return max(hash.String(value), 1)
 }
 
-// SetCookie gives the caller the cookie that Hash made.
+// SetCookie adds the cookie that Hash created to the response.
 func (r *Route) SetCookie(x *protocol.Exchange) {
 	for i := range r.hash {
 		if c := r.hash[i].cookie; c != nil {
 			x.Response.Header.Add("Set-Cookie", fmt.Sprintf("%s=%0*x%s", c.name, cookieDigits, x.Record.Hash, c.set))
-			return // the first cookie is the one that Hash made
+			return // Hash uses the first cookie
 		}
 	}
 }
 
-// compileHash checks the policies of a route.
+// compileHash checks and compiles the hash policies of a route.
 func compileHash(list []config.HashPolicy) ([]hashPolicy, error) {
 	out := make([]hashPolicy, 0, len(list))
 	for i := range list {
@@ -180,7 +178,7 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	return p, nil
 }
 
-// checkAttribute refuses an attribute that would become anything else in Set-Cookie.
+// checkAttribute rejects an attribute that would change its meaning in Set-Cookie.
 func checkAttribute(a config.CookieAttribute) error {
 	if a.Name == "" || strings.ContainsFunc(a.Name, func(r rune) bool { return r >= 0x7f || !isToken(byte(r)) }) {
 		return fmt.Errorf("%q cannot be the name of an attribute of a cookie", a.Name)

@@ -5,18 +5,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Mutation changes the fields of a message: removals first, then additions in
-// order. nil changes nothing. Immutable.
+// Mutation changes the headers of a message: first removals, then additions in order. A nil
+// Mutation changes nothing. It is immutable.
 type Mutation struct{ m *mutation }
 
-// CompileMutation compiles a mutation of requests: see Route.RewriteRequest for
-// what it is to those of RPC. To HTTP's, Host is the request's Authority.
+// CompileMutation compiles a mutation of requests. Route.RewriteRequest describes its effect on
+// RPC requests. In HTTP requests, Host is the request's Authority.
 func CompileMutation(c config.HeaderMutation) (*Mutation, error) {
 	m, err := compileMutation(&c, true, nil)
 	return &Mutation{m}, err
 }
 
-// CompileResponseMutation compiles a mutation of answers.
+// CompileResponseMutation compiles a mutation of responses.
 func CompileResponseMutation(c config.HeaderMutation) (*Mutation, error) {
 	m, err := compileMutation(&c, false, nil)
 	return &Mutation{m}, err

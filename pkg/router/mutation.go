@@ -9,25 +9,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// mutation changes the fields of a message: first removals, then additions, then
-// what next does. The route's is followed by the virtual host's, that by the
-// table's.
+// mutation changes the headers of a message: first removals, then additions, then next. The next
+// mutation of a route is its virtual host's, and that one's is the table's.
 type mutation struct {
 	remove []string
 	add    []addition
 	next   *mutation
 }
 
-// addition is a field to add. A single variable that the exchange lacks adds
-// nothing; without append it still removes what is there, so that what the
-// caller sent cannot pass for what the proxy knows.
+// addition is a header to add. If its value is a single variable that the exchange lacks, it adds
+// nothing. Without append it still removes the present headers, so that a client's header cannot
+// pass for the proxy's.
 type addition struct {
 	name     string
 	value    string             // if template is nil
 	template *variable.Template // its text has no control characters
-	append   bool               // false: in place of the fields of that name
+	append   bool               // false: replaces the headers of that name
 	when     config.AddIf
-	routing  bool // a routing field of requests, of which an RPC has one: append counts for HTTP only
+	routing  bool // a routing header of requests, of which an RPC call has one: append affects HTTP only
 }
 
 // apply changes h, which is a header of x. m may be nil.
@@ -64,7 +63,7 @@ func (a *addition) apply(h *protocol.Header, x *protocol.Exchange) {
 	}
 }
 
-// text returns the value for x, and false if all of it is lacking.
+// text returns the value for x, and false if the exchange lacks all of it.
 func (a *addition) text(x *protocol.Exchange) (string, bool) {
 	if a.template == nil {
 		return a.value, true
@@ -72,9 +71,8 @@ func (a *addition) text(x *protocol.Exchange) (string, bool) {
 	return a.template.Text(x)
 }
 
-// compileMutations compiles the mutations of a route, virtual host or table
-// before those of what it is in. Where there is nothing to do, that is what is
-// returned.
+// compileMutations compiles the mutations of a route, virtual host or table, followed by those of
+// the enclosing level. Where there is nothing to change, it returns the latter.
 func compileMutations(request, response *config.HeaderMutation, requestNext, responseNext *mutation) (*mutation, *mutation, error) {
 	in, err := compileMutation(request, true, requestNext)
 	if err != nil {
@@ -136,14 +134,13 @@ func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
 	return a, nil
 }
 
-// isHost reports whether name means Request.Authority, in a request of HTTP.
+// isHost reports whether name means Request.Authority in an HTTP request.
 func isHost(name string) bool {
 	return protocol.EqualFold(name, "host") || protocol.EqualFold(name, ":authority")
 }
 
-// checkName refuses what is not a field name (RFC 9110 5.1) and what an engine
-// alone may write: the fields that frame a message and those of the connection
-// (RFC 9110 7.6.1).
+// checkName rejects names that are not header names (RFC 9110 5.1), and the headers that only the
+// HTTP engine may write: those that frame a message and those of the connection (RFC 9110 7.6.1).
 func checkName(name string) error {
 	if isHost(name) {
 		return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// edited returns a table that differs from c in a few places, of each kind that there
-// is. What has not changed is the same, by its address.
+// edited returns a table that differs from c in a few places, with edits of every type. Unchanged
+// parts are the same pointers.
 func (d dice) edited(c *config.RouteTable) *config.RouteTable {
 	next := *c
 	next.VirtualHosts = slices.Clone(c.VirtualHosts)
@@ -21,17 +21,17 @@ func (d dice) edited(c *config.RouteTable) *config.RouteTable {
 			next.Request = d.mutation()
 		case 1:
 			next.IgnorePort = !next.IgnorePort
-		case 2: // another order, by which other domains go before
+		case 2: // another order, in which other domains come first
 			d.Shuffle(len(next.VirtualHosts), func(i, j int) {
 				next.VirtualHosts[i], next.VirtualHosts[j] = next.VirtualHosts[j], next.VirtualHosts[i]
 			})
-		case 3: // some come, of domains that may be taken
+		case 3: // added virtual hosts, whose domains may be in use
 			more := d.table().VirtualHosts
 			for i, vh := range more {
 				vh.Name = fmt.Sprintf("more-%d-%d", d.Uint32(), i)
 			}
 			next.VirtualHosts = slices.Insert(next.VirtualHosts, d.IntN(len(next.VirtualHosts)+1), more...)
-		case 4: // one goes
+		case 4: // a removed virtual host
 			if n := len(next.VirtualHosts); n > 1 {
 				at := d.IntN(n)
 				next.VirtualHosts = slices.Delete(next.VirtualHosts, at, at+1)
@@ -69,7 +69,7 @@ func (d dice) editedHost(vh *config.VirtualHost) *config.VirtualHost {
 		case kind == 5:
 			at := d.IntN(n)
 			next.Routes = slices.Delete(next.Routes, at, at+1)
-		case kind == 6: // what becomes of requests
+		case kind == 6: // the action
 			at := d.IntN(n)
 			r := *next.Routes[at]
 			r.Forward = &config.Forward{Cluster: "c", Request: d.mutation()}
@@ -85,9 +85,8 @@ func (d dice) route() *config.Route {
 	return &config.Route{Name: pick(d, "a", "b"), Match: d.match(), Forward: &config.Forward{Cluster: "c"}}
 }
 
-// TestRecompiledIsWhatIsCompiledAnew has tables change over and over: each time requests
-// take the same routes as in a table that is compiled anew, and what they become is the
-// same.
+// TestRecompiledIsWhatIsCompiledAnew changes tables repeatedly. After each change, requests must
+// take the same routes as in a newly compiled table, with the same results.
 func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
 	accepted, refused, kept, all := 0, 0, 0, 0
 	for seed := range uint64(50) {
@@ -109,7 +108,7 @@ func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
 			}
 			if err != nil {
 				refused++
-				continue // and goes on from what was
+				continue // and continue from the previous table
 			}
 			accepted++
 			if again.Config() != next || len(again.Routes()) != len(anew.Routes()) {
@@ -135,7 +134,7 @@ func TestRecompiledIsWhatIsCompiledAnew(t *testing.T) {
 	}
 }
 
-// compareTables lets a request go through two tables of the same configuration.
+// compareTables sends a request through two tables of the same configuration.
 func compareTables(t *testing.T, seed uint64, a, b *Table) {
 	t.Helper()
 	request := func() *protocol.Exchange { return dice{rand.New(rand.NewPCG(seed, 3))}.exchange() }
@@ -183,7 +182,7 @@ func TestRecompileKeepsWhatHasNotChanged(t *testing.T) {
 	}
 }
 
-// tree is the one that the virtual hosts of a table that was compiled anew share.
+// tree returns the tree that the virtual hosts of a newly compiled table share.
 func (t *Table) tree() *tree { return t.hosts[0].index.tree }
 
 func BenchmarkRecompile(b *testing.B) {

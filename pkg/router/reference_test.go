@@ -15,11 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// The reference: what Match means, said as plainly as possible. It shares no
-// code with the router.
+// The reference implements Match as plainly as possible. It shares no code with the router.
 
-// refMatch returns the index of x's route by trying one after the other, -1 for
-// none.
+// refMatch returns the index of x's route by trying the routes in order, -1 if none matches.
 func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
 	chosen := refVirtualHost(c, x.Request.Authority, x.Request.Scheme)
 	n := 0
@@ -34,7 +32,7 @@ func refMatch(c *config.RouteTable, x *protocol.Exchange) int {
 	return -1
 }
 
-// refVirtualHost scores every domain and takes the best.
+// refVirtualHost scores every domain and returns the best.
 func refVirtualHost(c *config.RouteTable, authority, scheme string) *config.VirtualHost {
 	var best *config.VirtualHost
 	score := 0
@@ -48,7 +46,7 @@ func refVirtualHost(c *config.RouteTable, authority, scheme string) *config.Virt
 	return best
 }
 
-// refScore says how well domain suits: 0 not at all.
+// refScore returns how specifically domain matches, 0 if it does not.
 func refScore(domain, authority, scheme string) int {
 	if domain == "*" || domain == "*:*" {
 		return 1
@@ -166,7 +164,7 @@ func refEqual(value, want string, isRegex bool) bool {
 	return value == want
 }
 
-// refField returns the values that a condition on name looks at.
+// refField returns the values that a condition on name evaluates.
 func refField(name string, x *protocol.Exchange) []string {
 	rpc := x.Meta.Protocol == "dubbo"
 	own := map[string]string{
@@ -197,7 +195,7 @@ func refField(name string, x *protocol.Exchange) []string {
 	return []string{own1}
 }
 
-// dice makes tables and requests of few words, so that they meet often.
+// dice generates tables and requests from few words, so that they match often.
 type dice struct{ *rand.Rand }
 
 func pick[T any](d dice, of ...T) T { return of[d.IntN(len(of))] }
@@ -289,7 +287,7 @@ func (d dice) exchange() *protocol.Exchange {
 	return x
 }
 
-// compare fails the test if compiled and reference disagree.
+// compare fails the test if the compiled table and the reference disagree.
 func compare(t *testing.T, c *config.RouteTable, table *Table, x *protocol.Exchange) {
 	t.Helper()
 	want := refMatch(c, x)

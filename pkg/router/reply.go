@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Reply answers x as the route's redirect or direct_response says, one of which
-// must be set. The answer carries nothing of the request but what Location keeps
-// of its target; the response headers of virtual host and table apply to it.
+// Reply sends the local reply of the route's redirect or direct_response; one of them must be
+// set. The reply has nothing of the request except the part of its target that Location keeps.
+// The response mutations of the route, the virtual host and the table apply to it.
 func (r *Route) Reply(x *protocol.Exchange) {
 	if c := r.Config.Redirect; c != nil {
 		to := location(&x.Request, c, r.path)
@@ -25,8 +25,8 @@ func (r *Route) Reply(x *protocol.Exchange) {
 	r.MutateResponse(x)
 }
 
-// location returns where c sends r: an absolute URI, or, should r have no
-// authority to keep, a path. w is what becomes of the path; nil: it stays.
+// location returns the target of redirect c for r: an absolute URI, or a path if r has no valid
+// authority. w rewrites the path, unless it is nil.
 func location(r *protocol.Request, c *config.Redirect, w *pathRewrite) string {
 	scheme := strings.ToLower(cmp.Or(c.Scheme, r.Scheme, "http"))
 	host := redirectHost(r, c, scheme)
@@ -78,8 +78,8 @@ func redirectHost(r *protocol.Request, c *config.Redirect, scheme string) string
 	return name + ":" + strconv.Itoa(int(c.Port))
 }
 
-// withoutPort returns authority without the port that is standard for http if
-// scheme is https, and the other way about: it belongs to what is left.
+// withoutPort removes port 80 if scheme is https, and port 443 if scheme is http: the default
+// port of the previous scheme.
 func withoutPort(authority, scheme string) string {
 	host, port := splitPort(authority)
 	if scheme == "https" && port == "80" || scheme == "http" && port == "443" {
@@ -88,8 +88,8 @@ func withoutPort(authority, scheme string) string {
 	return authority
 }
 
-// writeEscaped writes s, which is encoded already, with the bytes that no URI
-// may hold (RFC 3986 2) percent-encoded.
+// writeEscaped writes s, which is already encoded, and percent-encodes the bytes that a URI must
+// not contain (RFC 3986 2).
 func writeEscaped(b *strings.Builder, s string) {
 	const hexDigits = "0123456789ABCDEF"
 	for i := range len(s) {

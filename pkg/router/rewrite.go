@@ -11,30 +11,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// OriginalPathField is the field that tells the upstream the path before a rewrite.
+// OriginalPathField is the header that tells the upstream the path before a rewrite.
 const OriginalPathField = "x-mosn-original-path"
 
-// pathRewrite makes another path. Exactly one of three ways is set.
+// pathRewrite computes a new path in exactly one of three ways.
 type pathRewrite struct {
-	// prefix_rewrite of a route with a path: replacement takes the place of
-	// matched. With whole the path must be no more than matched.
+	// prefix_rewrite of a route with a path: replacement replaces matched. If whole is set, the
+	// path must equal matched.
 	matched     string
 	whole       bool
 	ignoreCase  bool
 	replacement string
 
-	// prefix_rewrite of a route with an expression: replacement takes the place
-	// of what it first matches.
+	// prefix_rewrite of a route with an expression: replacement replaces its first match.
 	found *regexp.Regexp
 
-	// regex_rewrite: every match of pattern is replaced; replacement refers to
-	// groups as regexp.Expand does.
+	// regex_rewrite: replacement replaces every match of pattern and refers to groups as
+	// regexp.Expand does.
 	pattern     *regexp.Regexp
 	keepIfEmpty bool // see config.RegexRewrite
 }
 
-// apply rewrites x's path. Of an RPC request it rewrites what the path shows, the
-// fields service and method; one that the new path does not name is left alone.
+// apply rewrites x's path. For an RPC request it sets the headers service and method; a path that
+// does not name both changes nothing.
 func (w *pathRewrite) apply(x *protocol.Exchange) {
 	old := x.Request.Path
 	path := w.rewritten(old)
@@ -53,8 +52,8 @@ func (w *pathRewrite) apply(x *protocol.Exchange) {
 	x.Record.OriginalPath = old
 }
 
-// rewritten returns what becomes of old, a path with its query. Targets that are
-// no paths ("*", that of CONNECT) stay.
+// rewritten returns the new path for old, a path with its query. Targets that are not paths ("*",
+// that of CONNECT) do not change.
 func (w *pathRewrite) rewritten(old string) string {
 	if old == "" || old[0] != '/' {
 		return old
@@ -77,14 +76,14 @@ func (w *pathRewrite) rewritten(old string) string {
 		}
 		return target(path[:at[0]]+w.replacement+path[at[1]:], query, hasQuery)
 	case !w.begins(path) || w.whole && len(path) != len(w.matched):
-		return old // a filter changed it since it matched
+		return old // a filter changed the path after the match
 	case !w.ignoreCase && strings.HasSuffix(w.matched, w.replacement):
-		return old[len(w.matched)-len(w.replacement):] // a view: nothing to allocate
+		return old[len(w.matched)-len(w.replacement):] // a view: no allocation
 	}
 	return target(w.replacement+path[len(w.matched):], query, hasQuery)
 }
 
-// begins reports whether path begins with what matched.
+// begins reports whether path begins with matched.
 func (w *pathRewrite) begins(path string) bool {
 	if !w.ignoreCase {
 		return strings.HasPrefix(path, w.matched)
@@ -92,9 +91,8 @@ func (w *pathRewrite) begins(path string) bool {
 	return len(path) >= len(w.matched) && protocol.EqualFold(path[:len(w.matched)], w.matched)
 }
 
-// target joins a path that was made and the query that was there. A path may
-// bring a query of its own, which goes before. A request target begins with a
-// slash (RFC 9112 3.2.1), whatever an expression left of it.
+// target joins a new path and the original query. A query in the new path goes first. A request
+// target begins with a slash (RFC 9112 3.2.1), so target adds one if it is missing.
 func target(path, query string, hasQuery bool) string {
 	slash := ""
 	if !strings.HasPrefix(path, "/") {
@@ -109,8 +107,8 @@ func target(path, query string, hasQuery bool) string {
 	return slash + path + "?" + query
 }
 
-// pathRewrite compiles what f says of the path; nil for nothing. If both ways
-// are configured, prefix_rewrite counts.
+// pathRewrite compiles the path rewrite of f, nil if there is none. If both kinds are configured,
+// prefix_rewrite takes precedence.
 func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewrite, error) {
 	switch {
 	case f.PrefixRewrite != "":
@@ -150,7 +148,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 	return nil, nil
 }
 
-// checkTarget refuses what must not get into a request target.
+// checkTarget rejects bytes that a request target must not contain.
 func checkTarget(what, s string) error {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' {
@@ -160,8 +158,8 @@ func checkTarget(what, s string) error {
 	return nil
 }
 
-// expandTemplate turns \1 into what regexp.Expand understands, ${1}; ${1} and ${name}
-// stay as they are. \\ is a backslash.
+// expandTemplate converts \1 to ${1}, the syntax of regexp.Expand. It keeps ${1} and ${name} and
+// converts \\ to a backslash.
 func expandTemplate(substitution string, groups int) (string, error) {
 	var out strings.Builder
 	for rest := substitution; ; {
@@ -191,19 +189,19 @@ func expandTemplate(substitution string, groups int) (string, error) {
 	}
 }
 
-// hostRewrite sets Authority: to host, to the value of the field, or to what becomes of
-// the path.
+// hostRewrite sets Authority to host, to the value of a header, or to the result of a replacement
+// in the path.
 type hostRewrite struct {
 	host  string
 	field string
 
-	pattern     *regexp.Regexp // of the path; nil: one of the others counts
-	replacement string         // as regexp.Expand has it
+	pattern     *regexp.Regexp // matches the path; nil: host or field is set
+	replacement string         // in the syntax of regexp.Expand
 }
 
-// apply leaves Authority alone if the field is missing, the pattern is not found, or what
-// comes of either is no authority, and that of an RPC request, which is its interface and
-// no host. It comes before the path's rewrite.
+// apply sets x's Authority. It makes no change if the header is missing, the pattern does not
+// match or the result is not a valid authority. For an RPC request, whose Authority is its
+// interface, it does nothing. It must run before the path rewrite.
 func (w *hostRewrite) apply(x *protocol.Exchange) {
 	if isRPC(x) {
 		return
@@ -227,8 +225,8 @@ func (w *hostRewrite) apply(x *protocol.Exchange) {
 	}
 }
 
-// hostRewrite returns what f says of the host; nil for nothing, or for what only
-// RewriteHost can do.
+// hostRewrite compiles the host rewrite of f. It returns nil if there is none, or if only
+// RewriteHost can do it.
 func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
 	switch {
 	case f.HostRewrite != "":
@@ -255,9 +253,9 @@ func (e expressions) hostRewrite(f *config.Forward) (*hostRewrite, error) {
 	return nil, nil
 }
 
-// RewriteHost makes hostname, the chosen host's, the Authority of an HTTP request
-// if the route says auto_host_rewrite, and neither host_rewrite nor
-// auto_host_rewrite_header, which go before. It is called once per attempt.
+// RewriteHost sets the Authority of an HTTP request to hostname, the chosen host's, if the route
+// has auto_host_rewrite and neither host_rewrite nor auto_host_rewrite_header, which take
+// precedence. It is called once per attempt.
 func (r *Route) RewriteHost(x *protocol.Exchange, hostname string) {
 	if f := r.Config.Forward; f != nil && f.AutoHostRewrite && r.host == nil && !isRPC(x) && validAuthority(hostname) {
 		x.RewriteAuthority(hostname)

@@ -7,18 +7,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Route is one rule of a Table. Its methods act on the exchange that it was
-// matched for and keep nothing of it; everything in it is immutable.
+// Route is one rule of a Table. Its methods act on an exchange that matched it and keep nothing
+// of it. A Route is immutable.
 type Route struct {
 	Config      *config.Route
-	VirtualHost string // its name
+	VirtualHost string // name of its virtual host
 
-	when  *routeMatcher // nil: the path, or nothing, is all that it asks for
-	outer inherited     // what it was compiled within
+	when  *routeMatcher // nil: it has no conditions, or only a path
+	outer inherited     // the mutations of its virtual host and table
 
 	timeoutFields bool // see WithTimeoutFields
 
-	// What it does; nil for nothing.
+	// Actions of the route; nil: none.
 	request, response *mutation
 	path              *pathRewrite
 	host              *hostRewrite
@@ -26,22 +26,21 @@ type Route struct {
 	hash              []hashPolicy
 }
 
-// inherited is what a route inherits of its virtual host and table; nil for nothing.
+// inherited holds the mutations of a route's virtual host and table; nil: none.
 type inherited struct{ request, response *mutation }
 
-// RewriteRequest makes the request what the upstream is to see: header mutations of the
-// weighted cluster that was chosen (Record.Choice), the route, the virtual host and the
-// table, in this order, then Authority, then Path. A path that changes is kept in Record.OriginalPath, query included, and,
-// without its query, in the request's x-mosn-original-path field.
+// RewriteRequest changes the request to what the upstream must see. It applies the header
+// mutations of the chosen weighted cluster (Record.WeightedIndex), the route, the virtual host
+// and the table, in this order, then rewrites Authority, then Path. If the path changes, it
+// stores the original path in Record.OriginalPath with its query, and in the request header
+// x-mosn-original-path without it.
 //
-// Of an RPC request a changed path changes the fields service and method that it
-// shows, and no field tells of it; a rewrite that does not leave a "/service/method"
-// changes nothing. Its Authority stays, and an addition to service, method, version
-// or group takes the place of what is there.
+// For an RPC request, a new path changes the headers service and method, and no header has the
+// original. A rewrite whose result is not "/service/method" changes nothing. The Authority stays.
+// An addition to service, method, version or group replaces the present value.
 //
-// It is called once per exchange, before the first attempt. It allocates a new
-// path, unless prefix_rewrite only takes something away, and what Text of a
-// variable.Template allocates.
+// It is called once per exchange, before the first attempt. It allocates a new path, unless
+// prefix_rewrite only removes a part, and as much as Text of a variable.Template.
 func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	request := r.request
 	if s := r.share(x); s != nil {
@@ -56,12 +55,12 @@ func (r *Route) RewriteRequest(x *protocol.Exchange) {
 	}
 }
 
-// MutatesResponse reports whether MutateResponse changes anything.
+// MutatesResponse reports whether MutateResponse has any mutation to apply.
 func (r *Route) MutatesResponse() bool {
 	return r.response != nil || r.cluster != nil && slices.ContainsFunc(r.cluster.shares, func(s weightedCluster) bool { return s.response != nil })
 }
 
-// share is the weighted cluster that was chosen for x, nil if there are none.
+// share returns the weighted cluster that was chosen for x, nil if the route has none.
 func (r *Route) share(x *protocol.Exchange) *weightedCluster {
 	if r.cluster == nil || r.cluster.shares == nil {
 		return nil
@@ -69,8 +68,8 @@ func (r *Route) share(x *protocol.Exchange) *weightedCluster {
 	return &r.cluster.shares[x.Record.WeightedIndex]
 }
 
-// MutateResponse makes the answer what the caller is to see: header mutations
-// of the route, the virtual host and the table, in this order.
+// MutateResponse applies the header mutations to the response: those of the chosen weighted
+// cluster, the route, the virtual host and the table, in this order.
 func (r *Route) MutateResponse(x *protocol.Exchange) {
 	response := r.response
 	if s := r.share(x); s != nil {

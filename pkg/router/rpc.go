@@ -8,9 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// isRPC reports whether x is a call of an RPC protocol. Its own fields may say
-// method, host and path. Those of HTTP must not: a caller would choose its route by
-// sending them.
+// isRPC reports whether x is a call of an RPC protocol. The headers of such a call may define
+// method, host and path. Those of HTTP must not, or a client could choose its route.
 func isRPC(x *protocol.Exchange) bool {
 	switch config.Protocol(x.Meta.Protocol) {
 	case config.HTTP1, config.HTTP2, "":
@@ -20,8 +19,8 @@ func isRPC(x *protocol.Exchange) bool {
 	}
 }
 
-// isRouting reports whether name is that of a field in which RPC protocols say
-// where a call goes. A call has each of them once.
+// isRouting reports whether RPC protocols name the target of a call in the header name. A call
+// has each such header once.
 func isRouting(name string) bool {
 	switch len(name) {
 	case len(xprotocol.FieldGroup):
@@ -34,8 +33,8 @@ func isRouting(name string) bool {
 	return false
 }
 
-// setCall makes the call r one of "/service/method". A path that is not of this
-// form changes nothing, and false is returned.
+// setCall changes the call r to the service and method of path, "/service/method". If path has
+// another form, it changes nothing and returns false.
 func setCall(r *protocol.Request, path string) bool {
 	service, method, ok := parseCall(path)
 	if ok {
@@ -45,8 +44,7 @@ func setCall(r *protocol.Request, path string) bool {
 	return ok
 }
 
-// parseCall returns the service and the method that a path names. The service may
-// have slashes.
+// parseCall returns the service and the method of a path. The service may contain slashes.
 func parseCall(path string) (service, method string, ok bool) {
 	end := strings.LastIndexByte(path, '/')
 	if end <= 0 || end == len(path)-1 {
@@ -55,8 +53,8 @@ func parseCall(path string) (service, method string, ok bool) {
 	return path[1:end], path[end+1:], path[0] == '/'
 }
 
-// setField sets a field, unless it says so already: a header that was not changed
-// leaves byte for byte.
+// setField sets a header unless it already has that value: Weft forwards unchanged headers byte
+// for byte.
 func setField(h *protocol.Header, name, value string) {
 	if h.Get(name) != value {
 		h.Set(name, value)

@@ -8,8 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// call returns a sealed RPC request for org.A, with fields behind service and
-// method.
+// call returns a sealed RPC request for org.A, with fields after service and method.
 func call(fields ...string) *protocol.Exchange {
 	x := request("", "org.A", "/org.A/pay", append([]string{"service", "org.A", "method", "pay"}, fields...)...)
 	x.Meta.Protocol = string(config.Dubbo)
@@ -90,8 +89,8 @@ func TestACallHasEachRoutingFieldOnce(t *testing.T) {
 		name   string
 		m      config.HeaderMutation
 		fields []string
-		want   []string // behind service and method
-		http   []string // of a request of HTTP with the same fields
+		want   []string // after service and method
+		http   []string // for an HTTP request with the same headers
 	}{
 		{"version", add("version", "2"), []string{"version", "1"}, []string{"version: 2"}, []string{"version: 1", "version: 2"}},
 		{"in another case", add("Group", "b"), []string{"group", "a"}, []string{"group: b"}, []string{"group: a", "Group: b"}},

@@ -10,55 +10,56 @@ import (
 
 // Table is a compiled route table.
 type Table struct {
-	// Random is uniform in all its bits, and safe for concurrent use: it decides which
-	// requests routes of a share of them get. nil: none. It is set before Find.
+	// Random returns numbers that are uniform in all their bits. It supplies the samples for
+	// routes that match a fraction of the requests; if it is nil, these never match. It must be
+	// safe for concurrent use and set before the first Find.
 	Random func() uint64
 
 	config            *config.RouteTable
 	domains           *domains
-	request, response *mutation     // of the table; nil: nothing
-	hosts             []virtualHost // by number of the virtual host
+	request, response *mutation     // of the table; nil: no change
+	hosts             []virtualHost // in the order of configuration
 	routes            []*Route      // in the order of configuration
 }
 
-// virtualHost is a virtual host. What it points to is shared by all tables that have been
-// compiled of what the virtual host was, and is.
+// virtualHost is a compiled virtual host. Tables compiled from successive configurations share
+// what it points to.
 type virtualHost struct {
 	config            *config.VirtualHost
-	first             int       // place of its first route in the table's
-	request, response *mutation // its own, followed by the table's; nil: nothing
+	first             int       // index of its first route in the table's routes
+	request, response *mutation // its own, followed by the table's; nil: no change
 	index             hostIndex
 }
 
-// hostIndex finds the routes of one virtual host, which it knows by their places in it.
-// Each of its routes that can be reached is in one chain: a list in ascending order.
+// hostIndex finds the routes of one virtual host and identifies them by their indexes in it. Each
+// reachable route is in one chain: a linked list in ascending order.
 type hostIndex struct {
 	tree   *tree
 	paths  int32        // root of its tree of exact and prefix paths
-	fields []fieldIndex // routes for any path that ask for the value of a field
-	regex  int32        // chain of the routes whose path the tree does not know
-	links  []link       // by place
+	fields []fieldIndex // routes for any path that require the value of a header
+	regex  int32        // chain of the routes whose path the tree cannot evaluate
+	links  []link       // by index of the route
 }
 
-// link is a route as a part of its chain.
+// link is the element of a chain for one route.
 type link struct {
 	next int32         // the next route of the chain
-	when *routeMatcher // nil: the path, or nothing, is all that it asks for
+	when *routeMatcher // nil: the route has no conditions, or only a path
 }
 
-// endOfChain closes a chain; it is above every index.
+// endOfChain ends a chain; it is greater than every index.
 const endOfChain = math.MaxInt32
 
 // Name returns the table's name.
 func (t *Table) Name() string { return t.config.Name }
 
-// Config returns what the table was compiled from. It must not be changed.
+// Config returns the configuration of the table. The caller must not change it.
 func (t *Table) Config() *config.RouteTable { return t.config }
 
-// Routes returns every route in the order of configuration. It must not be changed.
+// Routes returns all routes in the order of configuration. The caller must not change the slice.
 func (t *Table) Routes() []*Route { return t.routes }
 
-// Match returns the route for x, nil if there is none: that of Find.
+// Match returns the route that Find finds for x, nil if there is none.
 func (t *Table) Match(x *protocol.Exchange) *Route {
 	if at := t.Find(x); at >= 0 {
 		return t.routes[at]
@@ -66,9 +67,9 @@ func (t *Table) Match(x *protocol.Exchange) *Route {
 	return nil
 }
 
-// Find returns the place in Routes of the route for x: of the virtual host that
-// x.Request.Authority belongs to the first whose conditions all hold, below 0 if there
-// is none. It allocates nothing, but for conditions on variables that are not text.
+// Find returns the index in Routes of the route for x: the first route of x's virtual host whose
+// conditions all match. It returns a negative number if there is none. It allocates only for
+// conditions on variables that are not text.
 func (t *Table) Find(x *protocol.Exchange) int {
 	authority := x.Request.Authority
 	if t.config.IgnorePort {
@@ -91,7 +92,7 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	}
 	best = s.first(host.index.regex, best)
 	if best == endOfChain && path == "*" {
-		// OPTIONS for a server as a whole (RFC 9112 3.2.4) goes where its root goes.
+		// OPTIONS for the server as a whole (RFC 9112 3.2.4) takes the route of "/".
 		s.path = "/"
 		best = s.first(host.index.regex, s.tree(host.index.tree, host.index.paths))
 	}
@@ -101,7 +102,7 @@ func (t *Table) Find(x *protocol.Exchange) int {
 	return host.first + int(best)
 }
 
-// search is what is looked for in a virtual host.
+// search holds the inputs of one search in a virtual host.
 type search struct {
 	links  []link
 	x      *protocol.Exchange
@@ -109,7 +110,7 @@ type search struct {
 	random func() uint64
 }
 
-// tree returns the first route among those that fit the path.
+// tree returns the first matching route among the exact and prefix paths.
 func (s *search) tree(t *tree, root int32) int32 {
 	best := int32(endOfChain)
 	n := &t.nodes[root]
@@ -126,7 +127,7 @@ func (s *search) tree(t *tree, root int32) int32 {
 	}
 }
 
-// first returns the first route of chain that is met, or best if that comes before it.
+// first returns the first matching route of chain, or best if that comes before it.
 func (s *search) first(chain, best int32) int32 {
 	for i := chain; i < best; {
 		l := &s.links[i]

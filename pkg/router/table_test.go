@@ -205,8 +205,8 @@ func TestTheFirstRouteThatMatchesWins(t *testing.T) {
 	}
 }
 
-// A path is what was sent. Each of these reaches /admin at an upstream that
-// normalises; none matches it here, so a fence must be a list of what is allowed.
+// A path compares as sent. Each of these reaches /admin at an upstream that normalizes; none
+// matches it here, so access rules must list what is allowed.
 func TestPathsAreComparedAsSent(t *testing.T) {
 	table := mustCompile(t,
 		forward("exact", config.Match{PathKind: config.PathExact, Path: "/admin"}),

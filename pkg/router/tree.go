@@ -7,25 +7,24 @@ import (
 	"strings"
 )
 
-// tree holds the exact and prefix paths of all virtual hosts, each host's below
-// a root of its own: a radix tree in one slice, so that 50,000 paths are one
-// object to the collector.
+// tree contains the exact and prefix paths of all virtual hosts, each below its own root. It is a
+// radix tree in one slice, so that 50,000 paths are one object for the collector.
 type tree struct {
 	nodes []node
-	keys  []byte // of each node the first byte of its label; siblings are neighbours
+	keys  []byte // the first byte of each node's label; siblings are adjacent
 }
 
-// node is reached by the path whose bytes are the labels from its root to it.
+// node represents the path that the labels from its root to it form.
 type node struct {
-	label  string // never empty but at a root
-	child  int32  // its first child
-	fan    int32  // how many children it has
-	prefix int32  // chain of the routes for paths that begin with its path
-	exact  int32  // chain of the routes for its path
+	label  string // empty only at a root
+	child  int32  // index of its first child
+	fan    int32  // number of children
+	prefix int32  // chain of the routes whose prefix is its path
+	exact  int32  // chain of the routes for exactly its path
 }
 
-// child returns the child of n that rest, which is not empty, leads to, nil if
-// there is none.
+// child returns the child of n whose label is a prefix of rest, nil if there is none. rest must
+// not be empty.
 func (t *tree) child(n *node, rest string) *node {
 	i := bytes.IndexByte(t.keys[n.child:n.child+n.fan], rest[0])
 	if i < 0 {
@@ -38,15 +37,14 @@ func (t *tree) child(n *node, rest string) *node {
 	return c
 }
 
-// pathEntry is the path of one route on its way into a tree.
+// pathEntry is the path of one route to add to a tree.
 type pathEntry struct {
 	path  string
 	exact bool
-	route int32 // its place in the virtual host
+	route int32 // its index in the virtual host
 }
 
-// add builds a tree of its own from entries of h, which it sorts, and returns its
-// root.
+// add builds a separate tree from entries of h and returns its root. It sorts entries.
 func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 	slices.SortFunc(entries, func(a, b pathEntry) int {
 		if c := strings.Compare(a.path, b.path); c != 0 {
@@ -59,7 +57,7 @@ func (t *tree) add(entries []pathEntry, h *hostIndex) int32 {
 	return root
 }
 
-// grow makes room for n nodes that are neighbours and returns the first.
+// grow appends n adjacent nodes and returns the index of the first.
 func (t *tree) grow(n int) int32 {
 	first := len(t.nodes)
 	for range n {
@@ -69,8 +67,7 @@ func (t *tree) grow(n int) int32 {
 	return int32(first)
 }
 
-// fill makes the subtree of node at, whose path is the first depth bytes that
-// all entries share.
+// fill builds the subtree of node at, whose path is the first depth bytes of all entries.
 func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 	n := &t.nodes[at]
 	for len(entries) > 0 && len(entries[0].path) == depth {
@@ -96,7 +93,7 @@ func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 		for same < len(entries) && entries[same].path[depth] == first[depth] {
 			same++
 		}
-		// The entries are sorted: what the outermost share, all share.
+		// The entries are sorted: a prefix of the first and the last is a prefix of all.
 		stop := depth + shared(first[depth:], entries[same-1].path[depth:])
 		t.nodes[c].label = first[depth:stop]
 		t.keys[c] = first[depth]
@@ -105,7 +102,7 @@ func (t *tree) fill(at int32, entries []pathEntry, depth int, h *hostIndex) {
 	}
 }
 
-// shared returns how many bytes a and b begin with alike.
+// shared returns the length of the common prefix of a and b.
 func shared(a, b string) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {

@@ -10,17 +10,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/headermatch"
 )
 
-// value compiles m.
+// value compiles a value condition.
 func (e expressions) value(m *config.ValueMatch) (headermatch.Matcher, error) {
 	if m.Kind != config.ValueRegex {
 		return headermatch.New(*m, nil), nil
 	}
-	// A dot is any character, as in filters: an attachment may have several lines.
+	// A dot matches any character, as in filters: an attachment may have several lines.
 	whole, err := e.compile(`(?s)\A(?:` + m.Text + `)\z`)
 	return headermatch.New(*m, whole), err
 }
 
-// queryMatcher is a condition on a parameter of the query.
+// queryMatcher is a condition on a query parameter.
 type queryMatcher struct {
 	name string
 	is   headermatch.Matcher
@@ -31,7 +31,7 @@ func (q *queryMatcher) holds(x *protocol.Exchange) bool {
 	return q.is.Match(parameter(query, q.name))
 }
 
-// argumentTest is a condition on an argument of a call.
+// argumentTest is a condition on an argument of an RPC call.
 type argumentTest struct {
 	index int
 	is    headermatch.Matcher
@@ -39,7 +39,7 @@ type argumentTest struct {
 
 func (a *argumentTest) holds(x *protocol.Exchange) bool { return a.is.Match(argument(x, a.index)) }
 
-// argument returns an argument of the call that x is.
+// argument returns an argument of the RPC call x, and whether it is present.
 func argument(x *protocol.Exchange, index int) (value string, ok bool) {
 	if body, reads := x.Request.Body.(protocol.Arguments); reads {
 		return body.Argument(index)
@@ -47,7 +47,7 @@ func argument(x *protocol.Exchange, index int) (value string, ok bool) {
 	return "", false
 }
 
-// parameter returns the first parameter of a name, as it is written.
+// parameter returns the value of the first query parameter called name, without decoding it.
 func parameter(query, name string) (value string, ok bool) {
 	for query != "" {
 		var pair string
@@ -59,12 +59,12 @@ func parameter(query, name string) (value string, ok bool) {
 	return "", false
 }
 
-// fraction is a share of what happens.
+// fraction is a random share of requests.
 type fraction struct {
 	below uint64 // out of 2^64
 }
 
-// newFraction returns the chance of a percentage, nil if it is certain.
+// newFraction converts a percentage. It returns nil for 100 or more: all requests.
 func newFraction(percent float64) (*fraction, error) {
 	switch {
 	case percent >= 100:
@@ -75,12 +75,13 @@ func newFraction(percent float64) (*fraction, error) {
 	return nil, fmt.Errorf("a chance of %v percent", percent)
 }
 
-// sample reports whether it happens now: never without random.
+// sample takes a random sample and reports whether it is inside the fraction. Without random it
+// returns false.
 func (c *fraction) sample(random func() uint64) bool {
 	return random != nil && random() < c.below
 }
 
-// pathMatcher is a condition on the path that the tree of paths does not answer.
+// pathMatcher is a path condition that the tree of paths cannot evaluate.
 type pathMatcher struct {
 	is       headermatch.Matcher
 	segments bool
@@ -94,7 +95,8 @@ func (p *pathMatcher) holds(path string) bool {
 	return !p.segments || len(path) == at || path[at] == '/' || strings.HasSuffix(p.is.Text, "/")
 }
 
-// newPathMatcher compiles the path of m if the tree does not know its kind; nil if it does.
+// newPathMatcher compiles the path of m. It returns nil if the tree can evaluate it, or if it is
+// an expression.
 func newPathMatcher(m *config.Match) *pathMatcher {
 	kind := config.ValueExact
 	switch {

@@ -14,7 +14,7 @@ func TestValues(t *testing.T) {
 		is     config.ValueMatch
 		holds  []string
 		fails  []string
-		absent bool // what it says of a value that is missing
+		absent bool // the result for a missing value
 	}{
 		{"exact", config.ValueMatch{Text: "a"}, []string{"a"}, []string{"A", "ab", ""}, false},
 		{"exact in any case", config.ValueMatch{Text: "a", IgnoreCase: true}, []string{"a", "A"}, []string{"b", ""}, false},
@@ -106,7 +106,7 @@ func TestSpecialMatches(t *testing.T) {
 	}
 }
 
-// A share of the requests is a share of many requests.
+// A fraction selects about that share of many requests.
 func TestChance(t *testing.T) {
 	percent := 25.0
 	table, x, n := tableOf(t, config.Match{Chance: &percent}), &protocol.Exchange{Request: protocol.Request{Path: "/"}}, 0
@@ -125,7 +125,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// Each field of a name is compared by itself.
+// Each header of a name is compared by itself.
 func TestFieldsOfOneNameAreNotJoined(t *testing.T) {
 	x := &protocol.Exchange{Request: protocol.Request{Path: "/"}}
 	x.Request.Header.Add("x-a", "1")

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestVariableConditionsLookAtEachFieldLine: a condition on a variable that is a request's
-// field holds if one of the field's values meets it, as a header condition does.
+// TestVariableConditionsLookAtEachFieldLine checks that a condition on a request header variable
+// matches if one of the header's values does, like a header condition.
 func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 	http := func(fields ...string) *protocol.Exchange { return request("GET", "a.test", "/a", fields...) }
 	dubbo := func(fields ...string) *protocol.Exchange {
@@ -52,8 +52,8 @@ func TestVariableConditionsLookAtEachFieldLine(t *testing.T) {
 	}
 }
 
-// TestVariableConditionsExplainEachFieldLine: an explanation shows all the values that the
-// condition looked at.
+// TestVariableConditionsExplainEachFieldLine checks that an explanation shows all values that the
+// condition evaluated.
 func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
 	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	want := []string{`variable request_header_x-r is "user" and "guest", expected "admin"`}
@@ -62,7 +62,7 @@ func TestVariableConditionsExplainEachFieldLine(t *testing.T) {
 	}
 }
 
-// TestVariableConditionsOnFieldsAllocateNothing guards the path of each request.
+// TestVariableConditionsOnFieldsAllocateNothing checks a path that each request takes.
 func TestVariableConditionsOnFieldsAllocateNothing(t *testing.T) {
 	table := mustCompile(t, forward("r", config.Match{Variables: []config.VariableMatch{{Name: "request_header_x-r", Value: "admin"}}}))
 	x := request("GET", "a.test", "/", "x-r", "user", "x-r", "admin")

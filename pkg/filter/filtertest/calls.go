@@ -8,17 +8,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Calls is a filter.ClusterClient whose clusters are services of the test. Its fields are set
-// before the first use.
+// Calls is a filter.ClusterClient whose clusters are services of the test. The test sets its
+// fields before the first use.
 type Calls struct {
 	Clusters map[string]protocol.Service
-	Sizes    map[string]int // hosts; 1 for a cluster that is not here
-	Down     map[string]int // those of them that are not usable
+	Sizes    map[string]int // number of hosts; 1 for a cluster without an entry
+	Down     map[string]int // number of hosts that are not usable
 
 	tasks sync.WaitGroup
 }
 
-// Call is filter.ClusterClient's.
+// Call implements filter.ClusterClient.
 func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
 	s := c.Clusters[to.Cluster]
 	if s == nil {
@@ -31,7 +31,7 @@ func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange
 	return receive()
 }
 
-// Hosts is filter.ClusterClient's.
+// Hosts implements filter.ClusterClient.
 func (c *Calls) Hosts(cluster string) (usable, all int) {
 	if c.Clusters[cluster] == nil {
 		return 0, 0
@@ -43,12 +43,12 @@ func (c *Calls) Hosts(cluster string) (usable, all int) {
 	return all - c.Down[cluster], all
 }
 
-// Go is filter.ClusterClient's. A panic is contained, as a server does it.
+// Go implements filter.ClusterClient. It recovers a panic, as a server does.
 func (c *Calls) Go(f func(ctx context.Context)) {
 	c.tasks.Go(func() {
-		_ = contained(func() error { f(context.Background()); return nil }) // the test sees what is held
+		_ = contained(func() error { f(context.Background()); return nil }) // the test checks what f did
 	})
 }
 
-// Wait returns when everything has ended that Go has started.
+// Wait returns when all functions started by Go have returned.
 func (c *Calls) Wait() { c.tasks.Wait() }

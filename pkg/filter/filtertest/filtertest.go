@@ -1,5 +1,5 @@
-// Package filtertest owns what the tests of stream filters share: settings read
-// as config.json is read, and READMEs that are held to the code.
+// Package filtertest owns what the tests of stream filters share: it reads settings as
+// config.json is read, and compares READMEs with the code.
 package filtertest
 
 import (
@@ -17,11 +17,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Settings is a filter's "config" as a file has it: JSON, comments allowed.
+// Settings is the "config" of a filter as in a file: JSON, comments allowed.
 type Settings string
 
-// Decode reads s for a filter of the kind, and ends the test if anything is
-// wrong with it.
+// Decode reads s for the filter of kind, and fails the test if s has a problem.
 func Decode(t testing.TB, kind filter.StreamFilterFactory, s Settings) any {
 	t.Helper()
 	cfg, problems := decode(kind, s)
@@ -31,8 +30,7 @@ func Decode(t testing.TB, kind filter.StreamFilterFactory, s Settings) any {
 	return cfg
 }
 
-// DecodeErrors returns what is wrong with s, a problem each line, and ends the test
-// if nothing is.
+// DecodeErrors returns the problems of s, one per line, and fails the test if there are none.
 func DecodeErrors(t testing.TB, kind filter.StreamFilterFactory, s Settings) string {
 	t.Helper()
 	_, problems := decode(kind, s)
@@ -56,8 +54,7 @@ func decode(kind filter.StreamFilterFactory, s Settings) (cfg any, problems stri
 	return cfg, b.String()
 }
 
-// Build returns the filter that s describes, and an account of what it counts. It can
-// call no cluster.
+// Build returns the filter that s describes, and its counts. The filter has no clusters to call.
 func Build(t testing.TB, kind filter.StreamFilterFactory, s Settings) (filter.Filter, *Counts) {
 	t.Helper()
 	return BuildWith(t, kind, s, new(Calls))
@@ -79,21 +76,21 @@ func BuildWith(t testing.TB, kind filter.StreamFilterFactory, s Settings, calls 
 	return made, counts
 }
 
-// Counts is what a filter has counted.
+// Counts reads the metrics of a filter.
 type Counts struct {
 	t         testing.TB
 	registry  *metrics.Registry
 	observers []func(*protocol.Exchange)
 }
 
-// Finish tells the filter that x has ended, if it asked for that (filter.Env).
+// Finish calls the observers that the filter registered with Env.Observe: x has ended.
 func (c *Counts) Finish(x *protocol.Exchange) {
 	for _, f := range c.observers {
 		f(x)
 	}
 }
 
-// Value returns the sum of a metric's series, counters or gauges.
+// Value returns the sum of the series of a metric, counters or gauges.
 func (c *Counts) Value(m metrics.Metric) float64 {
 	c.t.Helper()
 	families, err := c.registry.Gather()
@@ -112,10 +109,9 @@ func (c *Counts) Value(m metrics.Metric) float64 {
 	return sum
 }
 
-// CheckReadme compares README.md in the working directory with the filter: it has
-// every section that a plug's README has, in order, and its tables of keys and
-// metrics are what the code says (with update they are written). It returns the
-// settings of each example, in order.
+// CheckReadme compares README.md in the working directory with the filter. The page must have
+// every section of a filter README, in order, and its tables of keys and metrics must match the
+// code (with update, CheckReadme writes them). It returns the settings of each example, in order.
 func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []Settings {
 	t.Helper()
 	const name = "README.md"
@@ -140,7 +136,7 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	return examples(t, kind, text)
 }
 
-// filled returns page with text between the marks called name.
+// filled returns page with text between the markers called name.
 func filled(t testing.TB, page, name, text string) string {
 	t.Helper()
 	begin, end := "<!-- begin "+name+" -->\n", "<!-- end "+name+" -->"
@@ -167,8 +163,8 @@ func metricTable(kind filter.StreamFilterFactory) string {
 	return b.String()
 }
 
-// examples returns the filter's settings in every block of JSON on the page, as
-// a listener's or a route's.
+// examples returns the filter's settings in every JSON block on the page, for listeners and for
+// routes.
 func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Settings {
 	t.Helper()
 	var all []Settings
@@ -187,7 +183,7 @@ func examples(t testing.TB, kind filter.StreamFilterFactory, page string) []Sett
 	return all
 }
 
-// settingsIn appends the settings of the filter called name that are below n.
+// settingsIn appends the settings of the filter called name below n.
 func settingsIn(all []Settings, name string, n document.Node) []Settings {
 	if n.Kind() == document.Object && n.Get("type").Text() == name {
 		return append(all, textOf(n.Get("config")))
@@ -206,7 +202,7 @@ func settingsIn(all []Settings, name string, n document.Node) []Settings {
 
 func textOf(n document.Node) Settings { return Settings(document.Redact(n)) }
 
-// CheckNoAllocs fails the test if s, which is to let x pass, allocates.
+// CheckNoAllocs fails the test if s allocates. s must let x pass.
 func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	t.Helper()
 	ctx := t.Context()
@@ -219,12 +215,12 @@ func CheckNoAllocs(t *testing.T, s protocol.Service, x *protocol.Exchange) {
 	}
 }
 
-// Bench serves x by s.
+// Bench measures how s serves x.
 func Bench(b *testing.B, s protocol.Service, x *protocol.Exchange) {
 	b.Helper()
 	ctx := b.Context()
 	b.ReportAllocs()
 	for b.Loop() {
-		_ = s.Serve(ctx, x) // it is let pass, as CheckNoAllocs shows
+		_ = s.Serve(ctx, x) // x passes, as CheckNoAllocs shows
 	}
 }

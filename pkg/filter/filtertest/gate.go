@@ -8,8 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Gate returns the filter of connections that s describes, and an account of what it
-// counts.
+// Gate returns the connection filter that s describes, and its counts.
 func Gate(t testing.TB, kind filter.ConnectionFilterFactory, s Settings) (filter.ConnectionFilter, *Counts) {
 	t.Helper()
 	counts := &Counts{t: t, registry: metrics.New(metrics.Options{})}

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Moment is when an application panics.
+// Moment says when an application panics.
 type Moment string
 
-// The moments. An application whose body panics has answered before.
+// An application whose response body panics has already sent its head.
 const (
 	InStart   Moment = "Start"
 	InFinish  Moment = "Finish, after it was pending"
@@ -24,25 +24,25 @@ const (
 	InContent Moment = "Read of the request's body"
 )
 
-// Moments returns all of them.
+// Moments returns all moments.
 func Moments() []Moment {
 	return []Moment{InStart, InFinish, InRead, InClose, LaterRead, InWhole, InContent}
 }
 
-// Panicking returns an application that panics at a moment, having read the request's
-// content unless it panics in Start. It is a protocol.AsyncService. For InContent, the request
-// must have the body that Content returns.
+// Panicking returns an application that panics at a moment. Unless it panics in Start, it has
+// read the request body first. It is a protocol.AsyncService. For InContent, the request must
+// have the body that Content returns.
 func Panicking(at Moment) protocol.Service { return &panicking{at} }
 
 type panicking struct{ at Moment }
 
-// Content returns a request's content of which Read panics.
+// Content returns a request body whose Read panics.
 func Content() protocol.Body { return &trap{inRead: true} }
 
-// panicked is the value of its panics.
+// panicked is the value that the application panics with.
 const panicked = "filtertest: the application panics"
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (p *panicking) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if p.at == InStart {
 		panic(panicked)
@@ -50,7 +50,7 @@ func (p *panicking) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.Finish(ctx, x, nil)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (p *panicking) Start(ctx context.Context, x *protocol.Exchange) error {
 	if p.at == InFinish || p.at == LaterRead {
 		x.PushFinisher(p)
@@ -59,7 +59,7 @@ func (p *panicking) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.Serve(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (p *panicking) Finish(_ context.Context, x *protocol.Exchange, _ error) error {
 	if p.at == InFinish {
 		panic(panicked)
@@ -83,10 +83,10 @@ func (p *panicking) Finish(_ context.Context, x *protocol.Exchange, _ error) err
 	return nil
 }
 
-// trap is a body that panics in one of its methods.
+// trap is a body, one of whose methods panics.
 type trap struct{ inRead, inWhole bool }
 
-// Read is protocol.Body's.
+// Read implements protocol.Body.
 func (b *trap) Read([]byte) (int, error) {
 	if b.inRead {
 		panic(panicked)
@@ -94,10 +94,10 @@ func (b *trap) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (b *trap) Buffered() int { return 0 }
 
-// Close is protocol.Body's.
+// Close implements protocol.Body.
 func (b *trap) Close() error {
 	if !b.inRead && !b.inWhole {
 		panic(panicked)
@@ -105,7 +105,7 @@ func (b *trap) Close() error {
 	return nil
 }
 
-// Complete is protocol.CompleteBody's.
+// Complete implements protocol.CompleteBody.
 func (b *trap) Complete() (whole, empty bool) {
 	if b.inWhole {
 		panic(panicked)
@@ -113,9 +113,9 @@ func (b *trap) Complete() (whole, empty bool) {
 	return true, true
 }
 
-// Play has a filter before an application serve x as an engine does that contains
-// panics: it resumes x if that is pending, reads the answer to its end, closes it, and
-// tells the filter that x has ended. It returns the first error of those.
+// Play serves x with f in front of app, like an engine that recovers panics. It resumes x if that
+// is pending, reads the response to its end, closes it, and calls the observers of the filter. It
+// returns the first of these errors.
 func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Exchange, counts *Counts) error {
 	t.Helper()
 	ctx := t.Context()
@@ -132,13 +132,13 @@ func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Excha
 		}
 	}
 	if body := x.Request.Body; body != nil {
-		_ = contained(body.Close) // the exchange is over: its error is ignored
+		_ = contained(body.Close) // the exchange has ended: its error is ignored
 	}
 	counts.Finish(x)
 	return err
 }
 
-// contained calls f, whose panic becomes an error.
+// contained calls f and returns its panic as an error.
 func contained(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Get returns a request of GET for a path of shop.test, with fields "name: value".
+// Get returns a GET request for a path of shop.test, with headers "name: value".
 func Get(path string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -16,7 +16,7 @@ func Get(path string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// AddFields adds fields "name: value" to a head.
+// AddFields adds headers "name: value" to h.
 func AddFields(h *protocol.Header, fields ...string) {
 	for _, f := range fields {
 		name, value, _ := strings.Cut(f, ": ")
@@ -24,14 +24,14 @@ func AddFields(h *protocol.Header, fields ...string) {
 	}
 }
 
-// AddList is AddFields of a text in which they stand with ", " between them, as List has it.
+// AddList adds the headers of a list in the format of List.
 func AddList(h *protocol.Header, list string) {
 	if list != "" {
 		AddFields(h, strings.Split(list, ", ")...)
 	}
 }
 
-// List returns the fields of a head, with ", " between them.
+// List returns the headers of h, joined with ", ".
 func List(h *protocol.Header) string {
 	var fields []string
 	for name, value := range h.All() {
@@ -40,7 +40,7 @@ func List(h *protocol.Header) string {
 	return strings.Join(fields, ", ")
 }
 
-// Application answers with 200 and a text.
+// Application returns a service that responds with 200 and a text.
 func Application() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/plain", "from the application")

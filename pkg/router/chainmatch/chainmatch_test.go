@@ -22,7 +22,7 @@ func prefixes(texts ...string) []netip.Prefix {
 
 func addrPort(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
 
-// from is a plaintext connection between two hosts.
+// from returns a plaintext connection between two hosts.
 func from(change func(*Connection)) Connection {
 	c := Connection{
 		Destination: addrPort("10.1.2.3:443"), Source: addrPort("192.168.7.9:40000"), Peer: netip.MustParseAddr("192.168.7.9"),
@@ -137,7 +137,7 @@ func TestTwoChainsForTheSameConnectionsAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		matches []match
-		on      string // "": they are told apart
+		on      string // "": no conflict
 	}{
 		{"both for all", []match{{}, {}}, "all that no other chain is for"},
 		{"the same port", []match{{DestinationPort: 1}, {}, {DestinationPort: 1}}, "destination_port 1"},
@@ -200,15 +200,15 @@ func TestOnlyWhatAConnectionsChainsAskForIsAsked(t *testing.T) {
 	}
 }
 
-// naive chooses by the words of the package's documentation: criterion after criterion
-// the chains that are not among the most specific leave.
+// naive follows the package documentation literally: at each criterion it drops the chains that
+// are not among the most specific.
 func naive(matches []config.ChainMatch, c *Connection) int {
 	left := make([]int, len(matches))
 	for i := range left {
 		left[i] = i
 	}
-	// Each returns how specifically a chain meets the criterion: 0 without asking, -1 if
-	// it does not.
+	// Each returns how specifically a chain matches the criterion: 0 without a requirement, -1 if
+	// it does not match.
 	within := func(list []netip.Prefix, a netip.Addr) int {
 		best := 0
 		if len(list) > 0 {
@@ -282,7 +282,7 @@ func naive(matches []config.ChainMatch, c *Connection) int {
 	return left[0]
 }
 
-// sample draws from few values, so that chains and connections often meet.
+// sample draws from few values, so that chains and connections often match.
 type sample struct{ *rand.Rand }
 
 func (s sample) port() uint16 { return uint16(1 + s.IntN(3)) } //nolint:gosec // at most 3
@@ -370,7 +370,7 @@ func TestMatchIsWhatItsDocumentationSays(t *testing.T) {
 	}
 }
 
-// thousand is as many chains for names, with an alternative for each, and a connection
+// thousand returns a thousand chains for names, with an alternative for each, and a connection
 // for one of them.
 func thousand(t testing.TB) (*Matcher, Connection, int) {
 	t.Helper()

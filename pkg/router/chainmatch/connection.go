@@ -6,27 +6,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Connection is what is known of a connection when its filter chain is chosen. What is
-// not known is the zero value, and meets no criterion.
+// Connection holds what is known of a connection when its filter chain is chosen. An unknown
+// value is zero and matches no criterion.
 type Connection struct {
-	// Destination is what the connection was made to: before it was redirected, and as
-	// a PROXY protocol header says. Invalid: no IP address.
+	// Destination is the original destination, before a redirect, or that of a PROXY protocol
+	// header. Invalid: no IP address.
 	Destination netip.AddrPort
-	// Source is who made it, as a PROXY protocol header says. Invalid: no IP address.
+	// Source is the remote address, or the proxied address of a PROXY protocol header. Invalid:
+	// no IP address.
 	Source netip.AddrPort
-	// Peer is the socket's other end, which may be a proxy that carries it on.
+	// Peer is the direct remote address, which may belong to a proxy.
 	Peer netip.Addr
 
-	Transport  config.TransportProtocol // what it begins with
+	Transport  config.TransportProtocol // detected by the first bytes
 	ServerName string                   // SNI, in lower case
-	// Protocols are what the caller offers by ALPN, in its order of preference, or what
-	// it was found to speak in plaintext.
+	// Protocols are the protocols that the client offers by ALPN, in its order of preference, or
+	// those detected in plaintext.
 	Protocols []string
 }
 
-// isLocal reports whether the connection comes from this machine, as far as its
-// addresses tell: they are the same, or the source is loopback, or no IP address at all.
-// A source without one that a proxy has told of is where the proxy is.
+// isLocal reports whether the connection comes from this machine, judging by its addresses:
+// source and destination are equal, or the source is a loopback address or no IP address. If a
+// proxied source has no IP address, Peer decides.
 func (c *Connection) isLocal() bool {
 	source := c.Source.Addr()
 	if !source.IsValid() {

@@ -7,9 +7,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Mismatches names the criteria of match that c does not meet, each as a sentence; none:
-// c meets all. The chain may still not be c's: another may be more specific, or be so at
-// an earlier criterion.
+// Mismatches returns a sentence for each criterion of match that c does not match, none if c
+// matches all. Even then c may take another chain that is more specific at the same or an earlier
+// criterion.
 func Mismatches(match *config.ChainMatch, c *Connection) (why []string) {
 	for _, one := range criteria(match, c) {
 		m, err := Compile([]config.ChainMatch{one.asks})
@@ -20,13 +20,13 @@ func Mismatches(match *config.ChainMatch, c *Connection) (why []string) {
 	return why
 }
 
-// asked is one criterion: what a chain asks for, and what a connection has.
+// asked is one criterion: the values that a chain requires, and the value of a connection.
 type asked struct {
-	asks config.ChainMatch // of which that criterion alone is set
+	asks config.ChainMatch // with only that criterion set
 	is   string
 }
 
-// criteria takes match apart, in the order in which it is looked at.
+// criteria splits match into its criteria, in the order of evaluation.
 func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
 	add := func(given bool, asks config.ChainMatch, is string, value any) {
 		if given {
@@ -45,7 +45,7 @@ func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
 	return all
 }
 
-// address is a as text.
+// address formats a.
 func address(a netip.Addr) string {
 	if !a.IsValid() {
 		return "an address that is not known"

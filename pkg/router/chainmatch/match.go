@@ -7,11 +7,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Needs returns what must be known of the first bytes of any connection.
+// Needs returns what Match needs to know of the first bytes of any connection.
 func (m *Matcher) Needs() Needs { return m.asks }
 
-// Asks returns what must be known of the first bytes of a connection with these
-// addresses before Match; 0: nothing, so that its caller need not speak first.
+// Asks returns what Match needs to know of the first bytes of a connection with these addresses.
+// 0 means nothing: the client need not send first.
 func (m *Matcher) Asks(c *Connection) Needs {
 	if m.asks == 0 {
 		return 0
@@ -26,7 +26,7 @@ func (m *Matcher) Asks(c *Connection) Needs {
 	return n.asks
 }
 
-// Match returns the place of the chain for c, -1 for none. It does not allocate.
+// Match returns the index of the chain for c, -1 for none. It does not allocate.
 func (m *Matcher) Match(c *Connection) int {
 	n := m.root
 	for level := range leaf {
@@ -37,8 +37,8 @@ func (m *Matcher) Match(c *Connection) int {
 	return n.chain
 }
 
-// next returns where the chains stand that are the most specific of those at n, which
-// asks about level; nil: c meets none.
+// next returns the node of the most specific chains at n that c matches at level, nil if it
+// matches none.
 func (n *node) next(level criterion, c *Connection) *node {
 	if n.below == nil {
 		return n.rest
@@ -84,14 +84,14 @@ func (n *node) text(text string) *node {
 	return n.rest
 }
 
-// within finds the longest range that holds a.
+// within finds the longest range that contains a.
 func (n *node) within(a netip.Addr) *node {
 	if !a.IsValid() {
 		return n.rest
 	}
 	a = a.Unmap().WithZone("")
 	for _, bits := range n.lengths[family(a)] {
-		p, _ := a.Prefix(int(bits)) // never longer than the address
+		p, _ := a.Prefix(int(bits)) // bits never exceeds the length of the address
 		if next := n.below[key{prefix: p}]; next != nil {
 			return next
 		}
@@ -99,7 +99,7 @@ func (n *node) within(a netip.Addr) *node {
 	return n.rest
 }
 
-// name finds the very name, then the longest wildcard.
+// name finds the exact name, then the longest wildcard.
 func (n *node) name(name string) *node {
 	if next := n.below[key{text: name}]; name != "" && next != nil {
 		return next
@@ -116,7 +116,7 @@ func (n *node) name(name string) *node {
 	}
 }
 
-// firstOf finds the first of the caller's protocols that a chain asks for.
+// firstOf finds the first of the client's protocols that a chain requires.
 func (n *node) firstOf(protocols []string) *node {
 	for _, p := range protocols {
 		if next := n.below[key{text: p}]; next != nil {

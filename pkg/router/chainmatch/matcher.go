@@ -11,24 +11,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Matcher chooses among the chains that it was compiled from.
+// Matcher selects among the chains that it was compiled from.
 type Matcher struct {
 	root *node
-	asks Needs // of all chains
+	asks Needs // needs of all chains
 }
 
-// Needs says what of a connection's first bytes must be known to choose its chain.
+// Needs says what must be known of a connection's first bytes to select its chain.
 type Needs uint8
 
-// What may be asked.
 const (
-	AskTLS  Needs = 1 << iota // whether it begins with a handshake, and what that asks for
-	AskHTTP                   // which HTTP it speaks in plaintext
+	AskTLS  Needs = 1 << iota // whether it begins with a TLS handshake, and the ClientHello's values
+	AskHTTP                   // which HTTP version it speaks in plaintext
 )
 
-// ConflictError says that two chains have a match in common.
+// ConflictError reports that two chains have a match in common.
 type ConflictError struct {
-	First, Second int // their places
+	First, Second int // indexes of the chains
 	On            string
 }
 
@@ -36,13 +35,13 @@ func (e *ConflictError) Error() string {
 	return fmt.Sprintf("filter chains %d and %d are for the same connections: %s", e.First, e.Second, e.On)
 }
 
-// ErrTooLarge says that the values of the chains' criteria have too many combinations.
+// ErrTooLarge reports that the values of the chains' criteria have too many combinations.
 var ErrTooLarge = errors.New("the criteria of the filter chains have more than 1,000,000 combinations")
 
-// mostCombinations bounds the memory that a configuration can ask for.
+// mostCombinations bounds the memory that a configuration can require.
 const mostCombinations = 1_000_000
 
-// criterion is a level of the tree: what its nodes ask about.
+// criterion is a level of the tree: the property that its nodes test.
 type criterion uint8
 
 const (
@@ -58,26 +57,26 @@ const (
 	leaf
 )
 
-// key is one value of a criterion, in the field that the criterion has; the zero value
-// is that of the chains that do not ask.
+// key is one value of a criterion, in the field of that criterion. The zero key belongs to chains
+// without the criterion.
 type key struct {
 	port   uint16
 	text   string // a name, a wildcard as ".suffix", a protocol or a source type
 	prefix netip.Prefix
 }
 
-// node is where the chains stand that agree in all criteria before its own. It is
-// immutable once compiled.
+// node represents the chains that agree in all criteria before its own. It is immutable once
+// compiled.
 type node struct {
 	below   map[key]*node
-	lengths [2][]uint8 // of the ranges in below, the longest first: IPv4's and IPv6's
-	rest    *node      // of the chains that do not ask; nil: there is none
-	chain   int        // of a leaf
-	asks    Needs      // of all chains below
+	lengths [2][]uint8 // prefix lengths in below, longest first: of IPv4 and of IPv6
+	rest    *node      // chains without the criterion; nil: none
+	chain   int        // at a leaf: index of the chain
+	asks    Needs      // needs of all chains below
 }
 
-// Compile returns a Matcher of chains with these matches, which it refers to by their
-// places. Errors: *ConflictError, ErrTooLarge.
+// Compile returns a Matcher for chains with these matches; a chain is identified by its index.
+// Errors are *ConflictError and ErrTooLarge.
 func Compile(matches []config.ChainMatch) (*Matcher, error) {
 	m := &Matcher{root: new(node)}
 	c := compiler{}
@@ -92,16 +91,16 @@ func Compile(matches []config.ChainMatch) (*Matcher, error) {
 	return m, nil
 }
 
-// compiler inserts one chain after the other.
+// compiler inserts one chain after another.
 type compiler struct {
 	chain int
-	keys  [leaf][]key // by criterion; one zero key: it does not ask
+	keys  [leaf][]key // by criterion; one zero key: no requirement
 	asks  Needs
-	path  [leaf]key // to the node that is looked at
-	count int       // leaves
+	path  [leaf]key // to the current node
+	count int       // number of leaves
 }
 
-// keysOf returns what match asks for, each value once.
+// keysOf returns the values that match requires, without duplicates.
 func keysOf(match *config.ChainMatch) [leaf][]key {
 	keys := [leaf][]key{
 		destinationPort:  {{port: match.DestinationPort}},
@@ -138,8 +137,8 @@ func ranges(list []netip.Prefix) []key {
 	return keys
 }
 
-// unmapped returns p as it compares with addresses, of which those of IPv4 are never
-// written as IPv6's.
+// unmapped converts an IPv4-mapped range to IPv4, because connection addresses are compared
+// unmapped.
 func unmapped(p netip.Prefix) netip.Prefix {
 	if a := p.Addr(); a.Is4In6() && p.Bits() >= 96 {
 		p = netip.PrefixFrom(a.Unmap(), p.Bits()-96)
@@ -151,7 +150,7 @@ func compare(a, b key) int {
 	return cmp.Or(cmp.Compare(a.port, b.port), strings.Compare(a.text, b.text), a.prefix.Addr().Compare(b.prefix.Addr()), cmp.Compare(a.prefix.Bits(), b.prefix.Bits()))
 }
 
-// asksOf returns what must be known to tell whether a connection meets match.
+// asksOf returns what must be known to evaluate match.
 func asksOf(match *config.ChainMatch) (asks Needs) {
 	if len(match.ServerNames) > 0 || match.TransportProtocol != config.AnyTransport || len(match.ApplicationProtocols) > 0 {
 		asks = AskTLS
@@ -164,7 +163,7 @@ func asksOf(match *config.ChainMatch) (asks Needs) {
 	return asks
 }
 
-// insert adds the chain below n, which asks about level.
+// insert adds the chain below n, a node of level.
 func (c *compiler) insert(n *node, level criterion) error {
 	n.asks |= c.asks
 	for _, k := range c.keys[level] {
@@ -187,8 +186,7 @@ func (c *compiler) insert(n *node, level criterion) error {
 	return nil
 }
 
-// descend returns the node of the chains that ask for k, and whether it was made just
-// now.
+// descend returns the node for k, and whether it created the node.
 func (n *node) descend(k key) (next *node, fresh bool) {
 	if k == (key{}) {
 		if n.rest == nil {
@@ -213,7 +211,7 @@ func (n *node) descend(k key) (next *node, fresh bool) {
 	return next, true
 }
 
-// family is the position of an address' lengths.
+// family returns the index in lengths for an address.
 func family(a netip.Addr) int {
 	if a.Is4() {
 		return 0
@@ -221,7 +219,7 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// order completes what inserting left open, of n and all below.
+// order sorts the prefix lengths of n and all nodes below.
 func (n *node) order() {
 	for i := range n.lengths {
 		slices.SortFunc(n.lengths[i], func(a, b uint8) int { return cmp.Compare(b, a) })
@@ -234,7 +232,7 @@ func (n *node) order() {
 	}
 }
 
-// describe returns what the path asks for, by the names of config.json.
+// describe returns the values of the path, with the key names of config.json.
 func (c *compiler) describe() string {
 	names := [leaf]string{
 		"destination_port", "prefix_ranges", "server_names", "transport_protocol", "application_protocols",
