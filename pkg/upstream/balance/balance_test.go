@@ -19,11 +19,11 @@ type policy struct {
 	name     string
 	new      New
 	weighted bool
-	exact    bool    // shares hold to the pick and not only on average
-	rough    float64 // part of a share that it may be wrong by, for the coarseness of a table
+	exact    bool    // shares are exact, not only on average
+	rough    float64 // permitted relative error of a share, for a coarse table
 }
 
-// policies are those that give hosts shares.
+// policies are the policies that give hosts shares.
 func policies() []policy {
 	return []policy{
 		{"round robin", RoundRobin, false, true, 0},
@@ -119,8 +119,8 @@ func TestSharesFollowWeights(t *testing.T) {
 	}
 }
 
-// What an exchange draws in the place of a peer that was refused is not the next in turn,
-// and follows the weights as the first draws do.
+// A further draw of an exchange, after a rejected peer, is not the next in turn, and follows the
+// weights as the first draws do.
 func TestFurtherDrawsFollowWeights(t *testing.T) {
 	const picks = 100_000
 	for _, weights := range [][]uint32{{1, 1, 1, 1}, {1, 3, 2}, {128, 0, 1, 1, 1}} {
@@ -178,7 +178,7 @@ func TestNothingToPick(t *testing.T) {
 func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 	tests := []struct {
 		weights []uint32
-		longest int // turns in a row that one host may get
+		longest int // maximum turns in a row of one host
 	}{
 		{[]uint32{1, 1, 1}, 1},
 		{[]uint32{2, 1}, 2},
@@ -209,7 +209,7 @@ func TestWeightedRoundRobinIsSmooth(t *testing.T) {
 
 // The comment of weightedRoundRobin shows this order.
 func TestWeightedRoundRobinOrder(t *testing.T) {
-	last := func() uint64 { return math.MaxUint64 } // the turn before the first
+	last := func() uint64 { return math.MaxUint64 } // the turn before the first one
 	b := WeightedRoundRobin(peers(5, 1, 1), Options{Random: last})
 	var order strings.Builder
 	for range 14 {
@@ -220,7 +220,7 @@ func TestWeightedRoundRobinOrder(t *testing.T) {
 	}
 }
 
-// Visiting and the timetable are two ways to the same order.
+// Visiting and the timetable give the same order.
 func TestTimetableEqualsVisits(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for range 100 {
@@ -296,7 +296,7 @@ func TestLeastRequestWithoutBiasFollowsWeightsOnly(t *testing.T) {
 	}
 }
 
-// With more choices fewer of the busy are picked.
+// With more choices, fewer busy hosts are picked.
 func TestLeastRequestChoiceCount(t *testing.T) {
 	busy := func(choices int) int {
 		hosts := peers(1, 1, 1, 1, 1, 1, 1, 1, 1, 1)

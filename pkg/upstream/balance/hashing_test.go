@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// hashing are the policies that keep a hash where it is.
+// hashing are the policies that keep a hash on its host.
 func hashing() []policy {
 	return []policy{
 		{name: "ring hash", new: RingHash},
@@ -20,7 +20,7 @@ func hashing() []policy {
 
 const keys = 50_000
 
-// places returns the name of the host that each of many hashes belongs to.
+// places returns, for each of many hashes, the name of its host.
 func places(b Balancer, list []Peer) []string {
 	out := make([]string, keys)
 	for i := range out {
@@ -87,8 +87,8 @@ func TestHashesDoNotDependOnTheOrderOfHosts(t *testing.T) {
 	}
 }
 
-// A second draw leads away from a host that cannot be used, always to the same one,
-// and the hashes of one host to many others.
+// A second draw of a hash avoids an unusable host and always picks the same one; the hashes of one
+// host spread over many others.
 func TestAnotherDrawIsAnotherHost(t *testing.T) {
 	for _, p := range hashing() {
 		b := p.new(peers(slices.Repeat([]uint32{1}, 20)...), Options{})
@@ -123,7 +123,7 @@ func TestWeightsOfOtherHostsDoNotMoveRings(t *testing.T) {
 	}
 }
 
-// The number of points tells how large the table is: twice as large at least.
+// The number of points determines the table size: at least twice as many entries.
 func TestRingSizeIsWithinItsBounds(t *testing.T) {
 	tests := []struct {
 		name            string
@@ -165,7 +165,7 @@ func TestRingFindsWhatASearchFinds(t *testing.T) {
 		r.table = newTable(owner, 7)
 		slices.SortFunc(points, func(a, b point) int { return cmp.Compare(a.at, b.at) })
 		for i := range uint64(500) {
-			spot := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // where its place begins
+			spot := uint32(hash.Nth(i, 0)>>32) >> r.shift << r.shift // the first position of its entry
 			at, _ := slices.BinarySearchFunc(points, spot, func(p point, spot uint32) int { return cmp.Compare(p.at, spot) })
 			want := points[at%len(points)].peer
 			if got := r.Pick(Key{Hash: i}); got != int(want) {

@@ -5,11 +5,10 @@ import (
 	"sync/atomic"
 )
 
-// leastRequest draws one peer by weight and lets others challenge it; the one with the
-// least on its hands wins. Two draws are enough to keep the longest queue short
-// (Mitzenmacher, "The Power of Two Choices in Randomized Load Balancing", 2001),
-// and unlike a search for the minimum they do not send everybody to the host that
-// was idle a moment ago.
+// leastRequest draws one peer by weight, compares it with random others and picks the least loaded.
+// Two draws are enough to keep the longest queue short (Mitzenmacher, "The Power of Two Choices in
+// Randomized Load Balancing", 2001). Unlike a search for the minimum they do not send every request
+// to the host that was idle a moment ago.
 type leastRequest struct {
 	first   *weightedRandom
 	peers   []challenger // the serving peers
@@ -19,21 +18,19 @@ type leastRequest struct {
 }
 
 type challenger struct {
-	count  *atomic.Int64 // of what it has on its hands
+	count  *atomic.Int64 // requests or connections
 	weight float64
 }
 
-// LeastRequest returns a balancer that compares o.ChoiceCount peers and takes
-// the one with the least work for its weight: in-flight exchanges to the power
-// of o.ActiveRequestBias, divided by weight. The first of them is drawn by
-// weight and keeps its place unless another has strictly less, so idle hosts
-// are chosen in proportion to their weights.
+// LeastRequest returns a balancer that compares o.ChoiceCount peers and picks the one with the
+// least load for its weight: in-flight requests to the power of o.ActiveRequestBias, divided by
+// weight. It draws the first peer by weight and keeps it unless another has strictly less, so idle
+// hosts are picked in proportion to their weights.
 func LeastRequest(peers []Peer, o Options) Balancer {
 	return newLeast(peers, o, o.ActiveRequestBias, func(l *Load) *atomic.Int64 { return &l.inFlight })
 }
 
-// LeastConnection is LeastRequest with open connections in the place of exchanges,
-// and without a bias.
+// LeastConnection is LeastRequest with open connections instead of requests, and without a bias.
 func LeastConnection(peers []Peer, o Options) Balancer {
 	return newLeast(peers, o, 1, func(l *Load) *atomic.Int64 { return &l.connections })
 }
@@ -63,7 +60,7 @@ func (b *leastRequest) Pick(Key) int {
 		return at(b.first.index, best)
 	}
 	for range b.choices - 1 {
-		// Among the others, so that each comparison is one.
+		// Exclude best, so that each draw compares two different peers.
 		other, _ := below(b.first.count-1, b.first.random())
 		if other >= best {
 			other++
@@ -75,7 +72,7 @@ func (b *leastRequest) Pick(Key) int {
 	return at(b.first.index, best)
 }
 
-// lighter reports whether p has less for its weight than q.
+// lighter reports whether p has less load for its weight than q.
 func (b *leastRequest) lighter(p, q *challenger) bool {
 	has, than := float64(p.count.Load()), float64(q.count.Load())
 	if b.even {
@@ -87,7 +84,7 @@ func (b *leastRequest) lighter(p, q *challenger) bool {
 	return has*q.weight < than*p.weight
 }
 
-// choices is how many of n peers are compared.
+// choices returns how many of n peers to compare.
 func (o *Options) choices(n int) int {
 	if o.ChoiceCount <= 0 {
 		return min(2, n)

@@ -6,42 +6,41 @@ import (
 	"time"
 )
 
-// Load is what is known of a host at work. Its owner counts and observes, balancers
-// read. The zero value is ready; all methods are safe for concurrent use.
+// Load is the measured load of a host. Its owner updates it and balancers read it. The zero value
+// is ready; all methods are safe for concurrent use.
 type Load struct {
 	inFlight    atomic.Int64
 	connections atomic.Int64
 
-	latency  atomic.Uint64 // of PeakEWMA: bits of a float64, ns; 0: nothing is known
-	observed atomic.Int64  // when: ns of the owner's clock
+	latency  atomic.Uint64 // for PeakEWMA: bits of a float64, ns; 0: no observation yet
+	observed atomic.Int64  // time of the last observation, ns of the owner's clock
 }
 
-// Begin counts one exchange more.
+// Begin adds one in-flight exchange.
 func (l *Load) Begin() { l.inFlight.Add(1) }
 
-// End counts one exchange less.
+// End removes one in-flight exchange.
 func (l *Load) End() { l.inFlight.Add(-1) }
 
-// InFlight returns the number of exchanges begun and not ended.
+// InFlight returns the number of in-flight exchanges.
 func (l *Load) InFlight() int64 { return l.inFlight.Load() }
 
-// Connect counts one connection more.
+// Connect adds one open connection.
 func (l *Load) Connect() { l.connections.Add(1) }
 
-// Disconnect counts one connection less.
+// Disconnect removes one open connection.
 func (l *Load) Disconnect() { l.connections.Add(-1) }
 
-// Connections returns the number of connections that are open.
+// Connections returns the number of open connections.
 func (l *Load) Connections() int64 { return l.connections.Load() }
 
-// decayTime is how long an observed latency counts: after so long without another its
-// weight is 1/e.
+// decayTime is the time after which an observed latency has a weight of 1/e, if none follows it.
 const decayTime = 10 * time.Second
 
-// Observe takes note that an exchange has waited so long for its answer, now by the
-// clock that Options.Now reads. What is worse than the average takes its place at
-// once, what is better improves it by and by: a host that begins to stall is known
-// by the first answer that tells. Of observations at the same time one may be lost.
+// Observe records how long an exchange waited for its response. now is the time of the clock that
+// Options.Now reads. A value above the average replaces it immediately; a lower one decreases it
+// gradually, so the first slow response reveals a host that stalls. Of concurrent observations some
+// may be lost.
 func (l *Load) Observe(now, waited time.Duration) {
 	seen := max(float64(waited), 1)
 	old := l.latency.Load()
@@ -55,9 +54,8 @@ func (l *Load) Observe(now, waited time.Duration) {
 	}
 }
 
-// Latency returns the average of what was observed, peaks first; it falls while
-// nothing is observed, so that a host that was slow is asked again. 0: nothing is
-// known.
+// Latency returns the peak-sensitive average of the observations. It decays while there are none,
+// so that a slow host gets requests again. 0 means that there is no observation yet.
 func (l *Load) Latency(now time.Duration) time.Duration { return time.Duration(l.average(now)) }
 
 func (l *Load) average(now time.Duration) float64 {
@@ -65,14 +63,14 @@ func (l *Load) average(now time.Duration) float64 {
 	if average == 0 {
 		return 0
 	}
-	// Most hosts were observed a moment ago: no need to compute what is hardly less.
+	// Skip the exponential for recent observations: it is close to 1.
 	if age := now - time.Duration(l.observed.Load()); age > decayTime/100 {
 		average *= decay(age)
 	}
 	return average
 }
 
-// decay is what is left of an observation of that age.
+// decay returns the remaining weight of an observation of this age.
 func decay(age time.Duration) float64 {
 	return math.Exp(-float64(max(age, 0)) / float64(decayTime))
 }

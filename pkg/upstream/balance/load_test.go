@@ -75,7 +75,7 @@ func TestLeastConnectionAvoidsTheConnected(t *testing.T) {
 		list[1].Load.Connect()
 	}
 	list[2].Load.Connect()
-	list[0].Load.Begin() // counts for nothing
+	list[0].Load.Begin() // has no effect
 	if taken := count(t, LeastConnection(list, seeded(1)), 3, 1000); taken[1] != 0 {
 		t.Errorf("the host with the most connections was picked %d times in 1000, want never", taken[1])
 	}

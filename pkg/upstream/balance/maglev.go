@@ -2,26 +2,25 @@ package balance
 
 import "github.com/weft-proxy/weft/internal/hash"
 
-// maglev is a table of peers; a hash belongs to the peer in its place.
+// maglev is a table of peers; a hash selects an entry.
 type maglev struct {
 	table table
 }
 
-// Sizes of a table: primes, so that every step leads to every place.
+// Table sizes. They are primes, so that every step visits every entry.
 const (
 	smallTable = 65_537
 	largeTable = 655_373
 
-	// placesOfPeer is how many places a peer must have on average for its share to be
-	// worth the name; with fewer the table is the large one.
+	// placesOfPeer is the minimum average number of entries per peer in the small table. With
+	// fewer, the shares are too coarse and Maglev uses the large table.
 	placesOfPeer = 4
 )
 
-// Maglev returns a balancer that hashes by a table in which the peers take turns in
-// taking places, each in an order of its own and as often as its weight says
-// (Eisenbud et al., "Maglev: A Fast and Reliable Software Network Load Balancer",
-// 2016). Shares are right to a place or two, much better than RingHash's; when a peer
-// leaves, a few hashes of others move as well.
+// Maglev returns a balancer that hashes by a table. The peers fill the entries in turns, each in
+// its own order and as often as its weight says (Eisenbud et al., "Maglev: A Fast and Reliable
+// Software Network Load Balancer", 2016). Shares are exact to one or two entries, much better than
+// RingHash's. When a peer is removed, a few hashes of other peers move too.
 func Maglev(peers []Peer, o Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
@@ -38,12 +37,12 @@ func Maglev(peers []Peer, o Options) Balancer {
 	return &maglev{newTable(list, len(peers))}
 }
 
-// claimant is a peer that takes places.
+// claimant is a peer that fills table entries.
 type claimant struct {
-	next   uint64 // the place that it wants next
-	step   uint64 // to the one after, below the table's size
+	next   uint64 // the next entry to try
+	step   uint64 // distance to the entry after next, below the table's size
 	weight uint64
-	due    uint64 // grows by the largest weight with each place taken
+	due    uint64 // grows by the largest weight with each entry taken
 	peer   int32
 }
 
@@ -60,8 +59,8 @@ func claimants(peers []Peer, index []int32, count int, size uint64) []claimant {
 	return list
 }
 
-// populate lets the claimants take places until there are none left. In round n a
-// claimant of weight w may have taken n·w/top places, rounded up.
+// populate lets the claimants take entries until none is free. After round n a claimant of weight w
+// has taken n·w/top entries, rounded up, unless the table filled up before.
 func populate(list []claimant, size int) []int32 {
 	const free = -1
 	table := make([]int32, size)

@@ -2,8 +2,7 @@ package balance
 
 import "time"
 
-// peakEWMA draws peers by weight and takes the one where an exchange would be
-// answered first, as far as that is known.
+// peakEWMA draws peers by weight and picks the one with the lowest expected latency.
 type peakEWMA struct {
 	draw    *weightedRandom
 	loads   []*Load // of the serving peers
@@ -11,15 +10,14 @@ type peakEWMA struct {
 	now     func() time.Duration
 }
 
-// defaultLatency is what an exchange in flight is thought to take at a host that has not
-// answered yet: so long that it gets no second one while others answer.
+// defaultLatency is the assumed latency per in-flight exchange of a host without an observation. It
+// is so long that such a host gets no second exchange while others respond.
 const defaultLatency = time.Second
 
-// PeakEWMA returns a balancer that draws o.ChoiceCount peers by weight and takes
-// the one with the least latency times work: Load.Latency, multiplied by the
-// exchanges in flight and the one to come. Of equals it takes the first drawn, so
-// that hosts that are equally fast are chosen in proportion to their weights. The
-// average is that of Finagle's balancer of the name.
+// PeakEWMA returns a balancer that draws o.ChoiceCount peers by weight and picks the one with the
+// lowest cost: Load.Latency times the in-flight exchanges plus one. Of equal costs the first drawn
+// wins, so equally fast hosts are picked in proportion to their weights. The average is that of
+// Finagle's Peak EWMA balancer.
 func PeakEWMA(peers []Peer, o Options) Balancer {
 	index, n := weightedPeers(peers)
 	if b := few(index, n); b != nil {
@@ -46,7 +44,7 @@ func (b *peakEWMA) Pick(Key) int {
 	least := cost(b.loads[best], now)
 	for range b.choices - 1 {
 		other := b.draw.place()
-		if other == best { // rather any other than none
+		if other == best { // draw another one, so that two peers are compared
 			other, _ = below(b.draw.count-1, b.draw.random())
 			if other >= best {
 				other++
@@ -59,7 +57,7 @@ func (b *peakEWMA) Pick(Key) int {
 	return at(b.draw.index, best)
 }
 
-// cost is how long the host would take for what it has and one exchange more.
+// cost returns the expected time for the in-flight exchanges and one more.
 func cost(l *Load, now time.Duration) float64 {
 	average, work := l.average(now), float64(l.InFlight())
 	if average == 0 {

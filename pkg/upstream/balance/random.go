@@ -2,24 +2,22 @@ package balance
 
 import "math/bits"
 
-// weightedRandom draws by the alias method: the line of all weights is cut into
-// as many columns as there are peers, each as wide as the mean weight, so that
-// a column holds its own peer and at most one other.
+// weightedRandom draws by the alias method. The sum of all weights is cut into one column per peer,
+// each as wide as the mean weight. A column holds its own peer and at most one other.
 type weightedRandom struct {
 	random  func() uint64
 	count   uint64
 	columns []column // nil: weights are equal
-	index   []int32  // see serving
+	index   []int32  // see weightedPeers
 }
 
-// column is one draw in count: its own peer below keep, the other above.
+// column is drawn with probability 1/count: it selects its own peer below keep, else other.
 type column struct {
-	keep  uint64 // part of 2^64
+	keep  uint64 // fraction of 2^64
 	other int32
 }
 
-// Random returns a balancer that draws peers at random, each as often as its
-// weight says.
+// Random returns a balancer that draws peers at random in proportion to their weights.
 func Random(peers []Peer, o Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
@@ -38,7 +36,7 @@ func newWeightedRandom(peers []Peer, index []int32, count int, o Options) *weigh
 
 func (b *weightedRandom) Pick(Key) int { return at(b.index, b.place()) }
 
-// place draws a place among the serving peers.
+// place draws an index of the serving peers.
 func (b *weightedRandom) place() uint64 {
 	place, rest := below(b.count, b.random())
 	if b.columns == nil {
@@ -50,8 +48,8 @@ func (b *weightedRandom) place() uint64 {
 	return place
 }
 
-// columns fills the columns: a peer that does not fill its own gets the rest of
-// it filled by one that has more than its own.
+// columns fills the columns. The rest of a column that its own peer does not fill goes to a peer
+// with weight left over.
 func columns(peers []Peer, index []int32, count int) []column {
 	table := make([]column, count)
 	left := make([]uint64, count) // weight not yet placed, in units of mean/sum
@@ -62,7 +60,7 @@ func columns(peers []Peer, index []int32, count int) []column {
 		sum += weight
 		left[i] = weight * uint64(count)
 	}
-	for i := range int32(count) { //nolint:gosec // as in serving
+	for i := range int32(count) { //nolint:gosec // as in weightedPeers
 		if left[i] < sum {
 			short = append(short, i)
 		} else {
@@ -80,7 +78,8 @@ func columns(peers []Peer, index []int32, count int) []column {
 			short = append(short, l)
 		}
 	}
-	// What remains fills its column: the arithmetic is exact, so it is long.
+	// The remaining peers fill their columns exactly: the arithmetic is exact, so all of them are
+	// in long.
 	for _, l := range long {
 		table[l] = column{keep: ^uint64(0), other: l}
 	}

@@ -1,14 +1,14 @@
 package balance
 
-// inOrder gives every exchange the peers in order, from the first.
+// inOrder picks the peers in order for every exchange, from the first.
 type inOrder struct {
 	count int
-	index []int32 // see serving
+	index []int32 // see weightedPeers
 }
 
-// RequestRoundRobin returns a balancer that begins with the first peer for each
-// exchange and goes on to the next when that one is refused: the peers stand by for
-// those before them. It does not look at weights.
+// RequestRoundRobin returns a balancer that starts with the first peer for each exchange and picks
+// the next one when the caller rejects it: later peers are backups of earlier ones. It ignores
+// weights, except that 0 excludes a peer.
 func RequestRoundRobin(peers []Peer, _ Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {

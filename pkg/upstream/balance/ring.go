@@ -9,36 +9,34 @@ import (
 	"github.com/weft-proxy/weft/internal/hash"
 )
 
-// ring has points of every peer on a circle; a hash belongs to the peer of the first
-// point that is not before it. A peer that leaves gives up its own points only, and so
-// its hashes only.
+// ring has points of every peer on a circle. A hash belongs to the peer of the first point at or
+// after it. A removed peer gives up only its own points, and so only its own hashes.
 //
-// The circle is written out as a table of places, twice as many as points at least: a
-// place belongs to whom its first hash belongs to. So a pick fetches one place, where a
-// search among many points would wait for memory several times. Few points have so many
-// places that their number hardly ever changes: that would move some hashes, too.
+// The circle is stored as a table with at least twice as many entries as points. An entry belongs
+// to the peer that its first hash belongs to. So a pick reads one entry, where a search among many
+// points would wait for memory several times. Small rings share one large table size that hardly
+// ever changes: a change of the size would move some hashes, too.
 type ring struct {
 	table table
-	shift int // what makes the upper bits of a hash, which are its place
+	shift int // shift of the upper 32 bits of a hash to a table index
 }
 
 // Bounds of a ring.
 const (
 	defaultMaxRing = 8 << 20
 
-	pointsOfPeer  = 256     // aimed at for each peer,
-	pointsOfLight = 64      // and for the one of the least weight,
-	fullRing      = 1 << 16 // unless that makes more points than this,
-	pointsInFull  = 16      // and more than this for each peer
+	pointsOfPeer  = 256     // target for each peer,
+	pointsOfLight = 64      // and for the peer of the least weight,
+	fullRing      = 1 << 16 // unless the total exceeds this
+	pointsInFull  = 16      // and this for each peer
 
-	leastWidth = 16 // bits of a place: 128 KB
+	leastWidth = 16 // minimum bits of a table index: 128 KB
 )
 
-// RingHash returns a balancer that gives every peer points on a ring in proportion
-// to its weight (consistent hashing; Karger et al., 1997). The share of a peer with n
-// points is right to 1 part in √n, about. The number of points for a weight changes
-// by powers of two only, so that a peer that comes or goes seldom moves points of
-// others.
+// RingHash returns a balancer that gives every peer points on a ring in proportion to its weight
+// (consistent hashing; Karger et al., 1997). The share of a peer with n points is exact to about 1
+// part in √n. The number of points per weight changes by powers of two only, so adding or removing
+// a peer rarely moves points of others.
 func RingHash(peers []Peer, o Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
@@ -62,7 +60,7 @@ func RingHash(peers []Peer, o Options) Balancer {
 	return r
 }
 
-// named is the place of a peer and the hash of its name.
+// named is the index of a peer and the hash of its name.
 type named struct {
 	name  uint64
 	place int32
@@ -73,19 +71,19 @@ func (p named) point(n int) uint32 {
 	return uint32(hash.Nth(p.name, uint64(n)) >> 32) //nolint:gosec // its upper half
 }
 
-// byName returns the serving peers in an order that does not depend on that of the
-// list.
+// byName returns the serving peers ordered by the hash of their names, whatever their order in
+// peers.
 func byName(peers []Peer, index []int32, count int) []named {
 	list := make([]named, count)
 	for i := range list {
 		place := at(index, uint64(i))
-		list[i] = named{hash.String(peers[place].Name), int32(place)} //nolint:gosec // as in serving
+		list[i] = named{hash.String(peers[place].Name), int32(place)} //nolint:gosec // as in weightedPeers
 	}
 	slices.SortFunc(list, func(a, b named) int { return cmp.Compare(a.name, b.name) })
 	return list
 }
 
-// ringScale returns how many points one part of weight gets, a power of two.
+// ringScale returns the number of points per unit of weight, a power of two.
 func ringScale(peers []Peer, index []int32, count int, o Options) float64 {
 	sum, light := 0.0, math.Inf(1)
 	for i := range count {
@@ -113,14 +111,14 @@ func pointsFor(p *Peer, scale float64) int {
 	return max(1, int(math.Round(float64(p.Weight)*scale)))
 }
 
-// newRing writes out the circle with the points that each yields, so many of them, and
-// returns who owns which place. Of several points in the same spot the first counts.
+// newRing builds the table entries for the points that each yields, and returns the owner of each
+// entry. points is the number of points. Of several points at the same position the first wins.
 func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring, owner []int32) {
 	width := min(max(bits.Len(uint(2*points-1)), leastWidth), 32) //nolint:gosec // positive
 	r = &ring{shift: 32 - width}
 	const none = -1
 	owner = make([]int32, 1<<width)
-	least := make([]uint32, 1<<width) // of the points in a place
+	least := make([]uint32, 1<<width) // lowest point in each entry
 	for i := range owner {
 		owner[i] = none
 	}
@@ -129,7 +127,7 @@ func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring,
 			owner[place], least[place] = peer, at
 		}
 	})
-	// A place without points has the next one's owner; after the last comes the first.
+	// An entry without points has the owner of the next one; the first follows the last.
 	next := int32(none)
 	for i := range owner {
 		if owner[i] != none {
@@ -146,8 +144,8 @@ func newRing(points int, each func(yield func(at uint32, peer int32))) (r *ring,
 	return r, owner
 }
 
-// admit gives a place to each peer that has none, because its few points are where
-// others are: one of a peer that has more.
+// admit gives an entry to each peer that has none because its few points share entries with others.
+// It takes the entry from a peer that has more than one.
 func (r *ring) admit(list []named, owner []int32, peers int) {
 	has := make([]int32, peers)
 	for _, peer := range owner {

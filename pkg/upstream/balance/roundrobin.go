@@ -2,18 +2,18 @@ package balance
 
 import "sync/atomic"
 
-// roundRobin gives every serving peer its turn, in order.
+// roundRobin picks the serving peers in turn.
 type roundRobin struct {
 	count  uint64
-	index  []int32 // see serving
+	index  []int32 // see weightedPeers
 	random func() uint64
 	turn   atomic.Uint64
 }
 
-// RoundRobin returns a balancer that takes the peers in turn and does not look
-// at their weights. It starts anywhere: sidecars that start together must not
-// all begin with the first host. Further draws for an exchange are by chance: in turn,
-// the peer after a row of those that are refused would get the turns of them all.
+// RoundRobin returns a balancer that picks the peers in turn and ignores their weights, except that
+// 0 excludes a peer. It starts at a random peer: sidecars that start together must not all begin
+// with the first host. Further draws for an exchange are random: in turn, the peer after a row of
+// rejected ones would get the requests of them all.
 func RoundRobin(peers []Peer, o Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {

@@ -2,14 +2,14 @@ package balance
 
 import "math"
 
-// table says which peer is in each place. Few peers are written in half the memory:
-// what a pick costs is mostly to fetch it.
+// table holds the peer of each entry. Indices of few peers use half the memory: the cost of a pick
+// is mostly the memory read.
 type table struct {
 	narrow []uint16
-	wide   []int32 // nil, unless there are too many peers for narrow
+	wide   []int32 // nil unless there are too many peers for narrow
 }
 
-// newTable returns a table of what list says about so many peers. It may keep list.
+// newTable returns a table of list, whose entries are indices below peers. It may retain list.
 func newTable(list []int32, peers int) table {
 	if peers > math.MaxUint16+1 {
 		return table{wide: list}
@@ -28,5 +28,5 @@ func (t *table) peer(place uint64) int {
 	return int(t.narrow[place])
 }
 
-// size returns the number of places.
+// size returns the number of entries.
 func (t *table) size() int { return max(len(t.narrow), len(t.wide)) }

@@ -2,47 +2,45 @@ package balance
 
 import "sync/atomic"
 
-// weightedRoundRobin is smooth without a lock or a queue.
+// weightedRoundRobin is a smooth weighted round robin without a lock or a queue.
 //
-// Peers are visited in order, round after round. In round r the peer of weight
-// w is taken if the line w·r + offset crosses a multiple of top, the largest
-// weight, before round r+1, and passed over if it does not. Over any top rounds
-// the line climbs w·top, so each peer is taken exactly w times; crossings of a
-// line are as even as can be, so a heavy peer's turns are spread over the
-// others' instead of coming in a row. Offsets differ, so that light peers do
-// not all get their turn in the same round.
+// Pick visits the peers in order, round after round. In round r it picks the peer of weight w if
+// the line w·r + offset crosses a multiple of top, the largest weight, before round r+1; otherwise
+// it skips the peer. Over any top rounds the line climbs w·top, so each peer is picked exactly w
+// times. The crossings of a line are evenly spaced, so the turns of a heavy peer do not come in a
+// row. Offsets differ, so that light peers do not all get their turn in the same round.
 //
 //	weights 5 1 1, top 5      round 0  1  2  3  4
 //	                     a         a  a  a  a  a
 //	                     b            b
 //	                     c                  c       a a b a a c a
 //
-// A pick passes over top/mean peers on average. Where that would be many, the
-// order of a whole period is written out instead: see timetable.
+// A pick skips top/mean peers on average. Where that would be many, a timetable stores the order of
+// a whole period instead.
 type weightedRoundRobin struct {
 	weights []uint32 // divided by their greatest common divisor; none is 0
-	index   []int32  // see serving
+	index   []int32  // see weightedPeers
 	top     uint64
 	random  func() uint64
-	visit   atomic.Uint64 // round·len(weights) + place of the next peer to look at
+	visit   atomic.Uint64 // round·len(weights) + index of the next peer to visit
 }
 
-// timetable is the order of one period of a weighted round robin, written out.
+// timetable stores the order of one period of a weighted round robin.
 type timetable struct {
 	turns  []int32
 	random func() uint64
 	turn   atomic.Uint64
 }
 
-// maxTurns is how many turns a peer may have on average for the order to be
-// written out. It bounds both costs: at most 64 bytes a peer for a timetable,
-// and without one at most 128/16 peers are passed over in a pick.
+// maxTurns is the maximum average number of turns per peer for a timetable. It bounds both costs: a
+// timetable takes at most 64 bytes per peer, and without one a pick skips at most 128/16 peers on
+// average, since weights are at most 128.
 const maxTurns = 16
 
-// WeightedRoundRobin returns a balancer that takes the peers in turn, each as
-// often as its weight says: in any w1+w2+… picks in a row, peer i is taken wi
-// times (weights divided by their greatest common divisor). Further draws for an
-// exchange are by chance, as of RoundRobin, and by weight.
+// WeightedRoundRobin returns a balancer that picks the peers in turn, each as often as its weight
+// says: in any w1+w2+… consecutive picks, peer i is picked wi times (weights divided by their
+// greatest common divisor). Further draws for an exchange are random, as in RoundRobin, and by
+// weight.
 func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	index, count := weightedPeers(peers)
 	if b := few(index, count); b != nil {
@@ -65,7 +63,7 @@ func WeightedRoundRobin(peers []Peer, o Options) Balancer {
 	case sum <= maxTurns*uint64(count):
 		return b.timetable(sum, o)
 	}
-	// Anywhere in the period: see RoundRobin.
+	// Start at a random visit of the period: see RoundRobin.
 	start, _ := below(uint64(count)*b.top, o.random()())
 	b.visit.Store(start)
 	return b
@@ -86,7 +84,7 @@ func (b *weightedRoundRobin) Pick(k Key) int {
 	}
 }
 
-// draw returns a peer by chance.
+// draw returns a random peer by weight.
 func (b *weightedRoundRobin) draw() int {
 	for {
 		place, rest := below(uint64(len(b.weights)), b.random())
@@ -96,16 +94,15 @@ func (b *weightedRoundRobin) draw() int {
 	}
 }
 
-// offset spreads the lines of neighbours by the golden ratio, which keeps any
-// number of them apart.
+// offset spreads the lines of neighboring peers by the golden ratio, which keeps any number of them
+// apart.
 func (b *weightedRoundRobin) offset(place uint64) uint64 {
 	const golden = 0x9e3779b97f4a7c15 // 2^64 divided by the golden ratio
 	part, _ := below(b.top, place*golden)
 	return part
 }
 
-// timetable writes out the sum turns of a period: Pick's order, with the lines
-// drawn step by step.
+// timetable stores the sum turns of a period in Pick's order and advances the lines step by step.
 func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
 	height := make([]uint64, len(b.weights)) // of each line above the last multiple of top
 	for place := range height {
@@ -117,7 +114,7 @@ func (b *weightedRoundRobin) timetable(sum uint64, o Options) *timetable {
 			height[place] += uint64(weight)
 			if height[place] >= b.top {
 				height[place] -= b.top
-				t.turns = append(t.turns, int32(at(b.index, uint64(place)))) //nolint:gosec // as in serving
+				t.turns = append(t.turns, int32(at(b.index, uint64(place)))) //nolint:gosec // as in weightedPeers
 			}
 		}
 	}

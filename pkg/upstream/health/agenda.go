@@ -1,6 +1,6 @@
 package health
 
-// agenda is checks by when they are due, the next one first: a heap.Interface.
+// agenda is a heap.Interface of checks, ordered by when they are due, the earliest first.
 type agenda []*Check
 
 func (a agenda) Len() int           { return len(a) }
@@ -11,14 +11,14 @@ func (a agenda) Swap(i, k int) {
 	a[i].place, a[k].place = i+1, k+1
 }
 
-// Push is called by package heap.
+// Push implements heap.Interface.
 func (a *agenda) Push(c any) {
 	check := c.(*Check) //nolint:forcetypeassert // nothing else is in it
 	*a = append(*a, check)
 	check.place = len(*a)
 }
 
-// Pop is called by package heap.
+// Pop implements heap.Interface.
 func (a *agenda) Pop() any {
 	last := len(*a) - 1
 	check := (*a)[last]

@@ -8,13 +8,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// named is a host of which only the authority counts.
+// named is a host that only has an authority.
 type named struct{ Host }
 
 func (named) Authority() string { return "10.0.0.1:80" }
 
-// TestFieldsOfACheck: the request of a check is for the domain, and its fields are changed,
-// removal first.
+// TestFieldsOfACheck: the request of a check has the configured domain as its authority and changed
+// headers; removals come first.
 func TestFieldsOfACheck(t *testing.T) {
 	for name, test := range map[string]struct {
 		cfg       config.HTTPCheck

@@ -1,13 +1,12 @@
-// Package health owns the active checks of hosts: when a host is asked whether it
-// can serve, what is asked, and how many answers turn it.
+// Package health owns the active health checks of hosts: when they run, what they send, and how
+// many results change a host's health.
 //
-//	Group    the checks of a process     when they run (agenda), and on what (workers)
-//	Check    of one host                 thresholds
-//	Probe    one question to a host      TCP, HTTP, gRPC, heartbeats
+//	Scheduler  all checks of a process   when they run (agenda), and on which workers
+//	Check      the checks of one host    thresholds
+//	Probe      one check of a host       TCP, HTTP, gRPC, heartbeats
 //
-// Between two checks a host costs a place in a list and nothing else: no goroutine, no
-// timer, no connection, no buffer. A thousand clusters are checked by a handful of
-// workers.
+// Between two checks a host costs one heap entry and nothing else: no goroutine, no timer, no
+// connection, no buffer. A few workers check the hosts of a thousand clusters.
 package health
 
 import (
@@ -22,25 +21,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Probe asks a host once.
+// Probe checks a host once.
 type Probe interface {
-	// Probe returns nil if the host can serve, else why not. It returns soon after
-	// the deadline, and when ctx ends, at the latest. It is called by one goroutine at
-	// a time.
+	// Probe returns nil if the host can serve, else the reason why not. It must return soon after
+	// the deadline or the end of ctx, whichever is first. One goroutine at a time calls it.
 	Probe(ctx context.Context, deadline time.Time) error
 }
 
-// Result is what a check found.
+// Result is the result of a check.
 type Result struct {
-	Healthy bool  // the host, by its thresholds; not this check
-	Turned  bool  // Healthy is not what it was before; also true of a host's first check
+	Healthy bool  // state of the host by its thresholds, not of this check
+	Turned  bool  // Healthy has changed; also true for a host's first check
 	Err     error // why this check failed; nil: it passed
 }
 
-// How many checks run at once. A check that fails by its timeout holds a worker for that
-// long: with many such hosts the intervals grow, and memory does not. Most checks take
-// a moment, so that more than few workers come only while there is nobody free for
-// hesitation, and then twice as many each time.
+// Bounds on concurrent checks. A check that times out occupies a worker for that long: with many
+// such hosts the intervals grow, but memory does not. Most checks are short, so the number of
+// workers exceeds few only after no worker was free for hesitation, and then at most doubles each
+// time.
 const (
 	few        = 16
 	workers    = 128
@@ -49,35 +47,34 @@ const (
 
 const never = math.MaxInt64
 
-// Scheduler runs checks. Safe for concurrent use.
+// Scheduler runs checks. It is safe for concurrent use.
 type Scheduler struct {
 	ctx      context.Context //nolint:containedctx // of the checks that run: it ends with the group
 	end      context.CancelFunc
 	panicked func(*protocol.PanicError) // immutable; nil: panics are not reported
-	epoch    time.Time                  // of the times that follow
+	epoch    time.Time                  // origin of the times below
 	tasks    sync.WaitGroup             // workers
 
 	mu      sync.Mutex
-	agenda  agenda        // guarded by mu; checks that are not due
+	agenda  agenda        // guarded by mu; checks that are not due yet
 	timer   *time.Timer   // guarded by mu; calls wake; nil until there is a check
-	at      time.Duration // guarded by mu; when timer fires; never: it does not
-	grown   time.Duration // guarded by mu; when the last worker came
-	running int           // guarded by mu; workers
-	first   *Check        // guarded by mu; due, and waiting for a worker: linked by Check.next
+	at      time.Duration // guarded by mu; when timer fires; never if it is not armed
+	grown   time.Duration // guarded by mu; when the last worker started
+	running int           // guarded by mu; number of workers
+	first   *Check        // guarded by mu; due checks that wait for a worker, linked by Check.next
 	last    *Check        // guarded by mu
 	closed  bool          // guarded by mu
 }
 
-// NewGroup returns a group without checks. It calls panicked, which may be nil, with each
-// panic of a probe or a report.
+// NewGroup returns a Scheduler without checks. It calls panicked, which may be nil, with each panic
+// of a probe or a report.
 func NewGroup(panicked func(*protocol.PanicError)) *Scheduler {
 	g := &Scheduler{epoch: time.Now(), at: never, panicked: panicked}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g
 }
 
-// Close ends every check and waits for those that run. No report begins after it
-// has returned.
+// Close ends all checks and waits for the running ones. No report begins after Close has returned.
 func (g *Scheduler) Close() {
 	g.mu.Lock()
 	g.closed = true
@@ -89,18 +86,17 @@ func (g *Scheduler) Close() {
 	g.tasks.Wait()
 }
 
-// Start begins to check a host with p, as cfg says: after cfg.Delay, and from then
-// on cfg.Interval after each check, with up to cfg.Jitter on top. The second check
-// comes anywhere within the first interval, so that hosts which appeared together
-// are not asked together for ever. report is called after each check, by one
-// goroutine at a time, and must not wait.
+// Start schedules checks of a host with p as cfg says: the first after cfg.Delay, the others
+// cfg.Interval after the previous check, plus up to cfg.Jitter. The second check runs at a random
+// time within the first interval, so that hosts that appeared together are not always checked
+// together. report is called after each check, by one goroutine at a time, and must not block.
 func (g *Scheduler) Start(cfg *config.HealthCheck, p Probe, report func(Result)) *Check {
 	c := &Check{group: g, config: cfg, probe: p, report: report}
 	g.schedule(c, cfg.Delay)
 	return c
 }
 
-// schedule has c run after a time.
+// schedule adds c to the agenda, due after the given time.
 func (g *Scheduler) schedule(c *Check, after time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -112,7 +108,7 @@ func (g *Scheduler) schedule(c *Check, after time.Duration) {
 	g.arm(c.due)
 }
 
-// cancel takes c from the agenda, if it is there.
+// cancel removes c from the agenda if it is there.
 func (g *Scheduler) cancel(c *Check) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -121,7 +117,7 @@ func (g *Scheduler) cancel(c *Check) {
 	}
 }
 
-// arm has wake called at a time, if that is not to happen before. g.mu is held.
+// arm makes the timer call wake at the given time, unless it fires earlier. The caller holds g.mu.
 func (g *Scheduler) arm(at time.Duration) {
 	if g.at <= at {
 		return
@@ -135,7 +131,7 @@ func (g *Scheduler) arm(at time.Duration) {
 	}
 }
 
-// wake finds who is due, and sees to it that there are workers.
+// wake queues the checks that are due and starts workers if needed.
 func (g *Scheduler) wake() {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -159,7 +155,7 @@ func (g *Scheduler) wake() {
 	}
 }
 
-// staff starts workers for those who wait. g.mu is held.
+// staff starts workers for the queued checks. The caller holds g.mu.
 func (g *Scheduler) staff(now time.Duration) {
 	most := few
 	if g.running >= few {
@@ -179,15 +175,15 @@ func (g *Scheduler) staff(now time.Duration) {
 	}
 }
 
-// work is what a worker does: it runs checks until none waits.
+// work is the body of a worker: it runs checks until none is queued.
 func (g *Scheduler) work() {
 	for c := g.next(); c != nil; c = g.next() {
 		c.run()
 	}
 }
 
-// next takes the check that waits longest; nil if there is none: then the caller is
-// no worker any more.
+// next removes and returns the check at the head of the queue. If there is none, or g is closed, it
+// returns nil and the worker must exit.
 func (g *Scheduler) next() *Check {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -202,39 +198,39 @@ func (g *Scheduler) next() *Check {
 	return c
 }
 
-// Check is a host's checks. Safe for concurrent use.
+// Check runs the checks of one host. It is safe for concurrent use.
 type Check struct {
 	group  *Scheduler          // immutable
 	config *config.HealthCheck // immutable
 	probe  Probe               // immutable
 	report func(Result)        // immutable
 	next   *Check              // guarded by group.mu
-	due    time.Duration       // guarded by group.mu; when it runs next
-	place  int                 // guarded by group.mu; in the agenda, from 1; 0: it is not there
+	due    time.Duration       // guarded by group.mu; time of the next run
+	place  int                 // guarded by group.mu; index in the agenda plus 1; 0: not in it
 
 	mu      sync.Mutex         // taken before group.mu
-	cut     context.CancelFunc // guarded by mu; ends the check that runs, nil if none does
+	cut     context.CancelFunc // guarded by mu; cancels the running check, nil if none runs
 	stopped bool               // guarded by mu
 	verdict verdict            // guarded by mu
 	stats   Stats              // guarded by mu
 }
 
-// Stats are what a host's checks have come to.
+// Stats counts a host's checks.
 type Stats struct {
 	Checks   uint64
 	Failures uint64
-	Err      error // of the last check; nil: it passed, or there was none
+	Err      error // error of the last check; nil: it passed, or there was none
 }
 
-// Stats returns what the checks have come to.
+// Stats returns the counts so far.
 func (c *Check) Stats() Stats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.stats
 }
 
-// Stop ends the checks. One that runs is cut short and reported no more, but for a
-// report that has begun.
+// Stop ends the checks. It cancels a running check, which then makes no report unless the report
+// has already begun.
 func (c *Check) Stop() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -245,7 +241,7 @@ func (c *Check) Stop() {
 	}
 }
 
-// run checks the host once, and has it checked again.
+// run checks the host once and schedules the next check.
 func (c *Check) run() {
 	ctx, begun := c.begin()
 	if !begun {
@@ -269,8 +265,8 @@ func (c *Check) begin() (context.Context, bool) {
 	return ctx, true
 }
 
-// finish takes note of a check that found err. There is nothing to report of one
-// that was cut short.
+// finish records the result of a check. It returns false for a check that was canceled, which must
+// not be reported.
 func (c *Check) finish(err error) (Result, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -288,7 +284,7 @@ func (c *Check) finish(err error) (Result, bool) {
 	return Result{Healthy: c.verdict.healthy, Turned: turned, Err: err}, true
 }
 
-// again has the host checked once more.
+// again schedules the next check.
 func (c *Check) again() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -305,7 +301,7 @@ func (c *Check) again() {
 	c.group.schedule(c, wait)
 }
 
-// ask is Probe, of which a panic fails the check.
+// ask calls Probe and turns its panic into a failed check.
 func (c *Check) ask(ctx context.Context, deadline time.Time) (err error) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -315,7 +311,7 @@ func (c *Check) ask(ctx context.Context, deadline time.Time) (err error) {
 	return c.probe.Probe(ctx, deadline)
 }
 
-// tell reports what a check found. A panic of the report costs no more than that.
+// tell reports the result of a check and contains a panic of the report.
 func (c *Check) tell(r Result) {
 	defer func() {
 		if v := recover(); v != nil {
@@ -325,7 +321,7 @@ func (c *Check) tell(r Result) {
 	c.report(r)
 }
 
-// contained reports a panic, which the deferred function that calls it has recovered.
+// contained reports a panic. The deferred function that recovered it calls contained.
 func (g *Scheduler) contained(recovered any) *protocol.PanicError {
 	p := protocol.NewPanic(recovered)
 	if g.panicked != nil {

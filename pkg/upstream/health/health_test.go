@@ -18,7 +18,7 @@ type probeFunc func(ctx context.Context, deadline time.Time) error
 
 func (f probeFunc) Probe(ctx context.Context, deadline time.Time) error { return f(ctx, deadline) }
 
-// rest lets the fake time of a test pass.
+// rest advances the fake time of a test.
 //
 //arch:clock called in bubbles of testing/synctest only
 func rest(d time.Duration) { time.Sleep(d) }
@@ -29,7 +29,7 @@ func TestThresholds(t *testing.T) {
 	tests := []struct {
 		name   string
 		checks string // + passed, - failed
-		want   string // after each: H or h healthy, U or u unhealthy; a capital letter where it turned
+		want   string // state after each check: H or h healthy, U or u unhealthy; a capital marks a change
 	}{
 		{"the first check decides: healthy", "++", "Hh"},
 		{"the first check decides: unhealthy", "--", "Uu"},
@@ -84,7 +84,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 			wait := at[i] - at[i-1] - 500*time.Millisecond
 			least := cfg.Interval
 			if i == 1 {
-				least = 0 // spread
+				least = 0 // the second interval is random
 			}
 			if wait <= least-1 || wait > cfg.Interval+cfg.Jitter {
 				t.Errorf("check %d came %v after the one before, want from %v to %v", i, wait, least, cfg.Interval+cfg.Jitter)
@@ -105,7 +105,7 @@ func TestReportsTell(t *testing.T) {
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 2}
 		c := g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
 			if len(got) == len(answers) {
-				<-ctx.Done() // that is all
+				<-ctx.Done() // the probe ends only with ctx
 				return ctx.Err()
 			}
 			return answers[len(got)]
@@ -147,7 +147,7 @@ func TestCloseEndsEverything(t *testing.T) {
 		g := NewGroup(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
-		for range 3 * workers { // more than run at once
+		for range 3 * workers { // more than can run at once
 			g.Start(cfg, probeFunc(func(ctx context.Context, _ time.Time) error {
 				running.Add(1)
 				defer running.Add(-1)
@@ -167,8 +167,7 @@ func TestCloseEndsEverything(t *testing.T) {
 	})
 }
 
-// A host whose checks hang must not keep others from being checked for longer than
-// its timeouts take.
+// A host whose checks hang must not delay the checks of others for longer than its timeouts.
 func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup(nil)
@@ -182,7 +181,7 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 			}), func(Result) { done.Add(1) })
 		}
 		for second := range 3 {
-			rest(time.Second + 4*hesitation) // until there are as many workers as may be
+			rest(time.Second + 4*hesitation) // until the maximum number of workers runs
 			synctest.Wait()
 			if n := int(done.Load()); n != (second+1)*workers {
 				t.Errorf("after %d s %d checks are over, want %d", second+1, n, (second+1)*workers)
@@ -191,7 +190,7 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	})
 }
 
-// Hosts that answer at once need few workers, however many are due.
+// Hosts that respond immediately need few workers, however many checks are due.
 func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := NewGroup(nil)
@@ -258,7 +257,7 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 	})
 }
 
-// TestAPanicOfAReportIsContained: the checks go on, of this host and of others.
+// TestAPanicOfAReportIsContained: the checks of this host and of others continue.
 func TestAPanicOfAReportIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contained []any

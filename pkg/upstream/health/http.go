@@ -12,28 +12,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// userAgent is how hosts can tell a check from a request.
+// userAgent lets hosts distinguish a check from other requests.
 const userAgent = "weft-health-check"
 
-// exchange sends x to the host on a connection of its own, and calls read with the
-// answer's head in x.
+// exchange sends x to the host on a connection of its own, and calls read when the response head is
+// in x.
 func exchange(ctx context.Context, h Host, speaks config.Protocol, port uint16, x *protocol.Exchange, read func() error) error {
 	conn, err := h.Connect(ctx, speaks, port, x.Deadline)
 	if err != nil {
 		return err
 	}
-	// Close is called once: by ctx's end or, if stop says that this has not begun, here.
+	// Close is called once: when ctx ends or, if stop reports that this has not begun, here.
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		_ = conn.Close() // the check is given up
+		_ = conn.Close() // the check was canceled
 	})
 	defer func() {
 		if !stop() {
 			<-closed
 			return
 		}
-		_ = conn.Close() // it has said what we want to know
+		_ = conn.Close() // the check needs no more of the connection
 	}()
 	if err := conn.Serve(ctx, x); err != nil {
 		return err
@@ -55,7 +55,7 @@ func request(h Host, cfg *config.HTTPCheck, method, path string, deadline time.T
 	return x
 }
 
-// change changes the fields of a request as m says.
+// change applies m to the headers of a request.
 func change(h *protocol.Header, m *config.HeaderMutation) {
 	for _, name := range m.Remove {
 		h.Del(name)
@@ -72,15 +72,14 @@ func change(h *protocol.Header, m *config.HeaderMutation) {
 	}
 }
 
-// http passes if the host answers a request with a good status. The content is not
-// waited for.
+// http passes if the host responds with an accepted status. It does not wait for the body.
 type http struct {
 	host   Host
 	config *config.HealthCheck
 	speaks config.Protocol
 }
 
-// Probe is Probe's.
+// Probe implements Probe.
 func (p *http) Probe(ctx context.Context, deadline time.Time) error {
 	cfg := &p.config.HTTP
 	method, path := cfg.Method, cfg.Path
@@ -100,26 +99,26 @@ func (p *http) Probe(ctx context.Context, deadline time.Time) error {
 	})
 }
 
-// grpc passes if the host says of the service that it is serving: gRPC's health
-// checking protocol, with what little of Protocol Buffers it takes.
+// grpc passes if the host reports the service as serving in gRPC's health checking protocol. It
+// implements only the parts of Protocol Buffers that this takes.
 type grpc struct {
 	host   Host
 	config *config.HealthCheck
 }
 
-// Parts of the protocol: a message is a byte that says whether it is compressed,
-// its length, and itself. In it, field 1 is the service of a request (type 2), and
-// the status of an answer (type 0).
+// Parts of the protocol: a message is a byte that tells whether it is compressed, its length, and
+// its payload. In the payload, field 1 is the service of a request (type 2) or the status of a
+// response (type 0).
 const (
 	healthPath = "/grpc.health.v1.Health/Check"
 	prefixLen  = 5
 	serviceKey = 1<<3 | 2
 	statusKey  = 1 << 3
 	serving    = 1
-	mostAnswer = 1 << 10 // bytes of an answer
+	mostAnswer = 1 << 10 // buffer for a response, in bytes
 )
 
-// Probe is Probe's.
+// Probe implements Probe.
 func (p *grpc) Probe(ctx context.Context, deadline time.Time) error {
 	x := request(p.host, &p.config.HTTP, "POST", healthPath, deadline)
 	x.Request.Header.Add("Content-Type", "application/grpc")
@@ -153,8 +152,8 @@ func appendRequest(dst []byte, service string) []byte {
 	return dst
 }
 
-// parseAnswer reads a message with a HealthCheckResponse: nil means serving. Other
-// fields than the status there are none.
+// parseAnswer parses a message with a HealthCheckResponse and returns nil if the service is
+// serving. It rejects fields other than the status.
 func parseAnswer(b []byte) error {
 	if len(b) < prefixLen || int(binary.BigEndian.Uint32(b[1:])) != len(b)-prefixLen {
 		return errors.New("the answer is not one message")
@@ -179,7 +178,8 @@ func parseAnswer(b []byte) error {
 	return nil
 }
 
-// readAll reads content to its end.
+// readAll reads body to its end. It returns an error if the body fills its buffer of mostAnswer
+// bytes.
 func readAll(body protocol.Body) ([]byte, error) {
 	content := make([]byte, mostAnswer)
 	n := 0

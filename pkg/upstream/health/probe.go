@@ -12,28 +12,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Host is a host as probes need it. Connections are made as those of exchanges are,
-// TLS included. Port 0 is the host's own.
+// Host is a host as probes see it. Connections are opened like those of exchanges, TLS included.
+// Port 0 is the host's own port.
 type Host interface {
-	// Dial opens a connection before the deadline, on which nothing is sent.
+	// Dial opens a connection before the deadline and sends nothing on it.
 	Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error)
 
-	// Connect opens one that speaks a protocol of exchanges.
+	// Connect opens a connection that speaks the given protocol.
 	Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (Connection, error)
 
-	// Authority is what requests name the host as.
+	// Authority returns the authority of requests to the host.
 	Authority() string
 }
 
-// Connection carries the exchange of a check. Close ends it at once; it is called
-// once, from any goroutine.
+// Connection serves the exchange of a check. Close ends it immediately. It is called once, from any
+// goroutine.
 type Connection interface {
 	protocol.Service
 	Close() error
 }
 
-// NewProbe returns the probe that cfg asks for. codec is that of the protocol, for
-// heartbeats; nil for others. An error means that there is no such probe.
+// NewProbe returns the probe for cfg. codec is the protocol's codec for heartbeats, nil for other
+// probes. NewProbe returns an error if there is no such probe.
 func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, error) {
 	switch cfg.Protocol {
 	case config.CheckTCP:
@@ -52,10 +52,10 @@ func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, er
 	return nil, fmt.Errorf("there is no health check of the protocol %q", cfg.Protocol)
 }
 
-// tcp passes if the host takes a connection.
+// tcp passes if the host accepts a connection.
 type tcp struct{ host Host }
 
-// Probe is Probe's.
+// Probe implements Probe.
 func (p *tcp) Probe(ctx context.Context, deadline time.Time) error {
 	conn, err := p.host.Dial(ctx, 0, deadline)
 	if err != nil {
@@ -64,19 +64,19 @@ func (p *tcp) Probe(ctx context.Context, deadline time.Time) error {
 	return conn.Close()
 }
 
-// heartbeat passes if the host answers one.
+// heartbeat passes if the host responds to a heartbeat.
 type heartbeat struct {
 	host  Host
 	codec xprotocol.Codec
 }
 
-// The id of a heartbeat, and how many bytes of a host's answer are looked at.
+// The ID of a heartbeat, and the maximum number of bytes to read from a host.
 const (
 	beatID   = 1
 	mostRead = 64 << 10
 )
 
-// Probe is Probe's.
+// Probe implements Probe.
 func (p *heartbeat) Probe(ctx context.Context, deadline time.Time) error {
 	conn, err := p.host.Dial(ctx, 0, deadline)
 	if err != nil {
@@ -93,8 +93,8 @@ func (p *heartbeat) Probe(ctx context.Context, deadline time.Time) error {
 	return p.await(conn)
 }
 
-// await reads until the answer to the heartbeat. What else a host may say first, such
-// as a heartbeat of its own, is passed over.
+// await reads until the response to the heartbeat. It skips other frames that the host may send
+// first, such as its own heartbeat.
 func (p *heartbeat) await(conn *network.Conn) error {
 	read := make([]byte, 0, 512)
 	for total := 0; ; {

@@ -32,11 +32,10 @@ func (toy) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	}
 }
 
-// speaker is a Host that says something once it was asked, and then hangs up, or
-// waits.
+// speaker is a Host that sends bytes after a request, and then closes, or waits.
 type speaker struct {
 	Host
-	says   []string // a write each
+	says   []string // bytes that the host sends, one write each
 	hangs  bool
 	refuse error
 }
@@ -53,11 +52,11 @@ func (s *speaker) Dial(context.Context, uint16, time.Time) (*network.Conn, error
 		}
 		for _, text := range s.says {
 			if _, err := io.WriteString(theirs, text); err != nil {
-				return // the check is over
+				return // the check has ended
 			}
 		}
 		if s.hangs {
-			_, _ = io.Copy(io.Discard, theirs) // until the check gives up
+			_, _ = io.Copy(io.Discard, theirs) // until the check closes the connection
 		}
 	}()
 	return network.NewConn(ours), nil
@@ -68,7 +67,7 @@ func TestHeartbeats(t *testing.T) {
 	tests := []struct {
 		name string
 		host *speaker
-		want string // of the error; "" for none
+		want string // part of the error; "" for none
 	}{
 		{"answered", &speaker{says: []string{"A\x00"}}, ""},
 		{"answered in pieces", &speaker{says: []string{"A", "\x02a", "b"}}, ""},

@@ -2,16 +2,16 @@ package health
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// verdict is whether a host is healthy, by the checks so far. The zero value is of
-// a host that was not checked yet: the first check decides.
+// verdict is the health of a host by the checks so far. The zero value is for a host without
+// checks: the first check decides.
 type verdict struct {
 	known   bool // there was a check
 	healthy bool
-	against int // checks in a row that say otherwise
+	against int // consecutive checks that contradict healthy
 }
 
-// take takes in a check and reports whether healthy has changed; the first check
-// changes it, whatever it says.
+// take records a check and reports whether healthy has changed. The first check always counts as a
+// change.
 func (v *verdict) take(passed bool, cfg *config.HealthCheck) (turned bool) {
 	if v.known && passed == v.healthy {
 		v.against = 0
