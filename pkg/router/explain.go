@@ -39,6 +39,7 @@ type ExplainedRoute struct {
 // Outcome is the result of evaluating a route.
 type Outcome uint8
 
+// The results of evaluating a route.
 const (
 	Rejected Outcome = iota // a condition does not match
 	Taken                   // all conditions match, and no earlier route is Taken

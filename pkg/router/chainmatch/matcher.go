@@ -20,6 +20,7 @@ type Matcher struct {
 // Needs says what must be known of a connection's first bytes to select its chain.
 type Needs uint8
 
+// The bits of Needs.
 const (
 	AskTLS  Needs = 1 << iota // whether it begins with a TLS handshake, and the ClientHello's values
 	AskHTTP                   // which HTTP version it speaks in plaintext
