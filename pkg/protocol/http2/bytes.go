@@ -2,7 +2,7 @@ package http2
 
 import "unsafe"
 
-// Classes of bytes.
+// The classes of bytes.
 const (
 	nameByte   = 1 << iota // tchar without capital letters (RFC 9110 5.6.2; RFC 9113 8.2.1)
 	tokenByte              // tchar
@@ -73,8 +73,8 @@ func isText(s string) bool {
 	return all(s, valueByte)
 }
 
-// isValue reports whether s can be a field's value: no controls but HTAB, and no
-// blank at either end (RFC 9113 8.2.1).
+// isValue reports whether s can be a field's value: no controls except HTAB, and no blank at either
+// end (RFC 9113 8.2.1).
 func isValue(s string) bool {
 	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && isText(s)
 }
@@ -83,7 +83,7 @@ func isBlank(c byte) bool { return c == ' ' || c == '\t' }
 
 func isDigit(c byte) bool { return '0' <= c && c <= '9' }
 
-// trim returns s without optional whitespace around it (RFC 9110 5.6.3).
+// trim returns s without surrounding optional whitespace (RFC 9110 5.6.3).
 func trim(s string) string {
 	for s != "" && isBlank(s[0]) {
 		s = s[1:]
@@ -94,13 +94,12 @@ func trim(s string) string {
 	return s
 }
 
-// view returns b's bytes as a string that shares them: it is valid, and
-// constant, only as long as the bytes are neither changed nor reused. This is the
-// package's only unsafe code.
+// view returns b's bytes as a string that shares them. It is valid only as long as the bytes are
+// neither changed nor reused. This is the package's only unsafe code.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// cloneBoth copies two strings into one piece of memory. It is not a+b, which is a
-// itself if b is empty.
+// cloneBoth copies two strings into one allocation. It does not use a+b, which is a itself if b is
+// empty.
 func cloneBoth(a, b string) (string, string) {
 	both := view(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
 	return both[:len(a)], both[len(a):]

@@ -5,11 +5,11 @@ import (
 	"strconv"
 )
 
-// Code says why a stream or a connection ends (RFC 9113 7). Codes that this
-// package does not name may come from a peer and mean no more than InternalError.
+// Code is the reason why a stream or a connection ends (RFC 9113 7). A peer may send codes that
+// this package does not name; they mean no more than InternalError.
 type Code uint32
 
-// The codes.
+// The error codes.
 const (
 	NoError            Code = 0x0
 	ProtocolError      Code = 0x1
@@ -53,14 +53,12 @@ var codeNames = [...]string{
 	HTTP11Required:     "HTTP_1_1_REQUIRED",
 }
 
-// ConnectionError ends the connection: the engine sends GOAWAY with its code
-// (Session.AppendGoAway) and closes (RFC 9113 5.4.1). Its text is the rule that
-// was broken, never the peer's bytes.
+// ConnectionError ends the connection: the engine sends GOAWAY with its code (Session.AppendGoAway)
+// and closes (RFC 9113 5.4.1). Its text names the violated rule, never the peer's bytes.
 type ConnectionError struct {
 	Code   Code
 	Reason string
-	// Flood names the budget that was used up; NoFlood for an error that is not a
-	// defence.
+	// Flood names the exceeded flood limit; NoFlood for other errors.
 	Flood Flood
 }
 
@@ -68,8 +66,8 @@ func (e *ConnectionError) Error() string {
 	return fmt.Sprintf("connection error %v: %s", e.Code, e.Reason)
 }
 
-// StreamError ends one stream: the engine gives it to Session.Fail, and gives up
-// the exchange (RFC 9113 5.4.2). Its text is the rule that was broken.
+// StreamError ends one stream: the engine passes it to Session.Fail, and ends the exchange (RFC
+// 9113 5.4.2). Its text names the violated rule.
 type StreamError struct {
 	ID     uint32
 	Code   Code

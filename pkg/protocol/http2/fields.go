@@ -1,11 +1,11 @@
 package http2
 
-// fieldKind says what a field is to this package.
+// fieldKind is how this package treats a field.
 type fieldKind uint8
 
 const (
 	ordinary fieldKind = iota // end to end: kept as it is
-	badName                   // no lowercase token (RFC 9113 8.2.1)
+	badName                   // not a lowercase token (RFC 9113 8.2.1)
 	pseudoMethod
 	pseudoScheme
 	pseudoAuthority
@@ -18,21 +18,21 @@ const (
 	contentLengthField
 	cookieField
 	expectField
-	// forbiddenField is of a connection of HTTP/1.1 (RFC 9113 8.2.2).
+	// forbiddenField is connection-specific in HTTP/1.1 (RFC 9113 8.2.2).
 	forbiddenField
-	// droppedField says nothing here: HTTP2-Settings, and the key and the proof of
-	// WebSocket in HTTP/1.1 (RFC 8441 5).
+	// droppedField has no meaning here: HTTP2-Settings, and Sec-WebSocket-Key and
+	// Sec-WebSocket-Accept of HTTP/1.1 (RFC 8441 5).
 	droppedField
 	serverField
 	dateField
-	// secretField must not be guessed by way of compression (RFC 7541 7.1.3).
+	// secretField must not be guessable through compression (RFC 7541 7.1.3).
 	secretField
 )
 
 func (k fieldKind) pseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
 
-// kept reports whether the field is in a message's Header when it was read, and is
-// written when it is there.
+// kept reports whether a received field is added to the message's Header, and a field of a Header
+// is sent.
 func (k fieldKind) kept() bool {
 	switch k {
 	case ordinary, cookieField, serverField, dateField, secretField:
@@ -81,15 +81,15 @@ func kindOf(name string) fieldKind {
 	return ordinary
 }
 
-// Marks of a field.
+// The flags of a field.
 const (
-	ownName  = 1 << iota // name is no view of the decoder's text
-	ownValue             // value is no view of the decoder's text
-	badValue             // value holds what it must not (RFC 9113 8.2.1)
+	ownName  = 1 << iota // name is not a view of the decoder's text
+	ownValue             // value is not a view of the decoder's text
+	badValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 
-// field is one field of a header block, classified once: entries of the tables
-// are never looked at again.
+// field is one field of a header block. It is classified once; table entries are not classified
+// again.
 type field struct {
 	name, value string
 	kind        fieldKind
@@ -105,7 +105,7 @@ func newField(name, value string, marks uint8) field {
 	return f
 }
 
-// classify is kindOf for a name that a peer gave.
+// classify is kindOf for a name that a peer sent.
 func classify(name string) fieldKind {
 	if k := kindOf(name); k != ordinary {
 		return k
@@ -121,7 +121,7 @@ func classify(name string) fieldKind {
 	return ordinary
 }
 
-// size is what the field counts for in tables and limits (RFC 7541 4.1).
+// size returns what the field counts in tables and limits (RFC 7541 4.1).
 func (f *field) size() uint32 { return fieldSize(f.name, f.value) }
 
 func fieldSize(name, value string) uint32 { return uint32(len(name) + len(value) + 32) }

@@ -1,7 +1,7 @@
 package http2
 
-// streamWindow returns how many bytes a new stream's peer may send: until the
-// SETTINGS are acknowledged it may know the default only.
+// streamWindow returns how many bytes a new stream's peer may send: until it has acknowledged the
+// SETTINGS it may know only the default.
 func (s *Session) streamWindow() int64 {
 	if s.acked {
 		return int64(s.cfg.StreamWindow)
@@ -9,11 +9,10 @@ func (s *Session) streamWindow() int64 {
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// Consumed says that the engine is done with n bytes of a stream's content: they
-// were delivered or thrown away. Windows open again by it, so that a slow reader
-// stops its sender. What it appends is a WINDOW_UPDATE now and then: when half of a
-// window was consumed, and ReserveData did not say so before. n is in all never more
-// than what the events brought.
+// Consumed records that the engine has consumed or dropped n bytes of a stream's content. This
+// opens windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE when
+// half of a window was consumed and ReserveData did not report it before. The sum of n never
+// exceeds the bytes of the events.
 func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	st.held -= int64(n)
 	if st.held < 0 {
@@ -21,7 +20,7 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	}
 	dst = s.discard(dst, int64(n))
 	if st.state != Open && st.state != HalfClosedLocal {
-		return dst // nothing more comes
+		return dst // the peer sends nothing more
 	}
 	st.pendingCredit += int64(n)
 	if st.pendingCredit < int64(s.cfg.StreamWindow+1)/2 {
@@ -30,7 +29,7 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	return st.reopen(dst)
 }
 
-// reopen tells the peer of all that was consumed.
+// reopen appends a WINDOW_UPDATE for all consumed bytes.
 func (st *Stream) reopen(dst []byte) []byte {
 	freed := st.pendingCredit
 	st.pendingCredit = 0
@@ -50,12 +49,12 @@ func (s *Session) discard(dst []byte, n int64) []byte {
 	return AppendWindowUpdate(dst, 0, uint32(freed))
 }
 
-// SendWindow returns how many bytes the peer lets all streams carry together.
+// SendWindow returns how many bytes the peer accepts on all streams together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
-// minWindowUpdate is how many bytes a window has to open by to be no nuisance: peers that read
-// large content in small pieces open it by these. A DATA frame of less, if there is
-// more to send, is the windows' doing.
+// minWindowUpdate is the smallest WINDOW_UPDATE, in bytes, that costs nothing: peers that read
+// large content in small pieces open the window by these. A DATA frame of less, with more to send,
+// is small because of the windows.
 const minWindowUpdate = 1 << 8
 
 // Writable returns how many bytes of content may be sent on st now.
@@ -66,15 +65,14 @@ func (s *Session) Writable(st *Stream) int {
 	return int(max(0, min(s.sendWindow, st.sendWindow)))
 }
 
-// ReserveData appends the header of a DATA frame for at most want bytes of content,
-// as many as windows and frame size let through, and returns how many: the engine
-// appends, or writes next, exactly these. 0 with want above 0: nothing was
-// appended; a WindowGrew event tells when to try again. end marks the end of the
-// message, if all of want fits; without it, a want of 0 appends nothing. ErrNotOpen:
-// the stream was reset or is ended.
+// ReserveData appends the header of a DATA frame for at most want bytes of content, and returns how
+// many the windows and the frame size let through: the engine appends, or writes next, exactly
+// these. If it returns 0 with want above 0, nothing was appended; a WindowGrew event tells when to
+// try again. end marks the end of the message if all of want fits; without it, a want of 0 appends
+// nothing. ErrNotOpen: the stream was reset or is ended.
 //
-// In front of it may be a WINDOW_UPDATE of the same stream: content goes both ways,
-// and what opens the window again goes with what is written anyway.
+// A WINDOW_UPDATE of the same stream may precede it: when content flows both ways, the credit is
+// sent with frames that are written anyway.
 func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byte, int, error) {
 	if !st.CanSend() {
 		return dst, 0, ErrNotOpen
@@ -87,7 +85,7 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 		s.earn(FloodWindowUpdate, 2)
 	}
 	if n > 0 {
-		s.earn(FloodPing, 1) // gRPC measures by PING what it receives
+		s.earn(FloodPing, 1) // gRPC estimates its bandwidth with PING
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
@@ -102,8 +100,8 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	return dst, n, nil
 }
 
-// AppendData appends as much of data as windows let through, in as many frames as
-// it takes, and returns how many bytes that is. Otherwise it is as ReserveData.
+// AppendData appends as much of data as the windows let through, in as many frames as needed, and
+// returns that number of bytes. Otherwise it is like ReserveData.
 func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]byte, int, error) {
 	sent := 0
 	for {
@@ -120,7 +118,7 @@ func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]b
 	}
 }
 
-// finish closes a stream whose both sides have ended.
+// finish closes a stream that both sides have ended.
 func (s *Session) finish(st *Stream) {
 	s.close(st)
 	s.cancelled.earn(s.cfg.MaxConcurrentStreams)
@@ -130,7 +128,7 @@ func (s *Session) finish(st *Stream) {
 	s.answered = true
 }
 
-// earn gives n back of f's budget, of which most peers never spend anything.
+// earn refunds n of f's budget. Most peers never spend any.
 func (s *Session) earn(f Flood, n int) {
 	if s.meters.paid[f] > 0 {
 		s.meters.earn(f, s.cfg.Budgets.of(f), n)

@@ -5,21 +5,21 @@ import "encoding/binary"
 // Preface is what a client sends first (RFC 9113 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Sizes of frames in bytes (RFC 9113 4.1, 4.2).
+// The sizes of frames in bytes (RFC 9113 4.1, 4.2).
 const (
 	FrameHeaderLen   = 9
-	MinFrameSize     = 1 << 14   // the least that SETTINGS_MAX_FRAME_SIZE can be, and its default
-	MaxFrameSize     = 1<<24 - 1 // the most
+	MinFrameSize     = 1 << 14   // the minimum of SETTINGS_MAX_FRAME_SIZE, and its default
+	MaxFrameSize     = 1<<24 - 1 // the maximum
 	DefaultWindow    = 1<<16 - 1 // the window of a connection, and of streams before SETTINGS
 	MaxWindow        = 1<<31 - 1
 	MaxStreamID      = 1<<31 - 1
 	DefaultTableSize = 4096 // of header compression
 )
 
-// FrameType says what a frame is for (RFC 9113 6). Others than these are ignored.
+// FrameType is the type of a frame (RFC 9113 6). Types that are not listed are ignored.
 type FrameType uint8
 
-// The types.
+// The frame types.
 const (
 	FrameData           FrameType = 0x0
 	FrameHeaders        FrameType = 0x1
@@ -34,7 +34,7 @@ const (
 	FramePriorityUpdate FrameType = 0x10 // RFC 9218 7.1
 )
 
-// String returns the type's name in the RFC, UNKNOWN for one without.
+// String returns the type's name in the RFC, or UNKNOWN.
 func (t FrameType) String() string {
 	switch t {
 	case FrameData:
@@ -63,7 +63,7 @@ func (t FrameType) String() string {
 	return "UNKNOWN"
 }
 
-// Flags are a frame's. What a bit means depends on the type.
+// Flags are the flags of a frame. The type decides what a bit means.
 type Flags uint8
 
 // The flags.
@@ -78,18 +78,17 @@ const (
 // Has reports whether all of flags are set.
 func (f Flags) Has(flags Flags) bool { return f&flags == flags }
 
-// Frame is one frame as on the wire.
+// Frame is one frame.
 type Frame struct {
 	Type    FrameType
 	Flags   Flags
 	Stream  uint32 // without the reserved bit; 0 is the connection
-	Payload []byte // a view of what Next was given, padding included
+	Payload []byte // a view of ParseFrame's input, padding included
 }
 
-// ParseFrame cuts the frame that b starts with. n is its length in bytes, 0 if it is
-// not complete. limit is the SETTINGS_MAX_FRAME_SIZE that the peer was told: a
-// longer frame is a *ConnectionError as soon as its header is there (RFC 9113
-// 4.2).
+// ParseFrame parses the frame that b starts with. n is its length in bytes, 0 if it is incomplete.
+// limit is the SETTINGS_MAX_FRAME_SIZE that the peer was sent: a longer frame is a *ConnectionError
+// as soon as its header has arrived (RFC 9113 4.2).
 func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 	if len(b) < FrameHeaderLen {
 		return Frame{}, 0, nil
@@ -110,11 +109,10 @@ func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 	}, end, nil
 }
 
-// ParsePartialData cuts off what has come of a DATA frame that b starts with and that is not
-// whole, as a frame of its own: where frames end means nothing to content. rest is the
-// header of the frame that the rest of it is. f has no payload if that would be less than
-// least, or b starts with something else, or with padding. Next has found no error in b
-// before.
+// ParsePartialData returns the received part of an incomplete DATA frame that b starts with, as a
+// frame of its own: frame boundaries mean nothing to content. rest is the header of a frame for the
+// remainder. f has no payload if it would have less than least bytes, or if b starts with another
+// or a padded frame. ParseFrame has found no error in b before.
 func ParsePartialData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
 	if len(b) < FrameHeaderLen+max(least, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
 		return Frame{}, rest
@@ -124,22 +122,21 @@ func ParsePartialData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) 
 	rest[0], rest[1], rest[2] = byte(left>>16), byte(left>>8), byte(left)
 	return Frame{
 		Type:    FrameData,
-		Flags:   Flags(b[4]) &^ FlagEndStream, // it is the rest's
+		Flags:   Flags(b[4]) &^ FlagEndStream, // rest has it
 		Stream:  binary.BigEndian.Uint32(b[5:]) & MaxStreamID,
 		Payload: b[FrameHeaderLen:len(b):len(b)],
 	}, rest
 }
 
-// AppendFrameHeader appends the header of a frame whose payload of length bytes
-// is to follow.
+// AppendFrameHeader appends the header of a frame. The caller appends the payload of length bytes.
 func AppendFrameHeader(dst []byte, length int, t FrameType, flags Flags, stream uint32) []byte {
 	return append(dst,
 		byte(length>>16), byte(length>>8), byte(length), byte(t), byte(flags),
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
-// AppendData appends a DATA frame. Sessions send contents by Session.AppendData,
-// which knows the windows.
+// AppendData appends a DATA frame. Sessions send content with Session.AppendData, which observes
+// the windows.
 func AppendData(dst []byte, stream uint32, data []byte, end bool) []byte {
 	dst = AppendFrameHeader(dst, len(data), FrameData, endFlag(end), stream)
 	return append(dst, data...)
@@ -152,8 +149,8 @@ func endFlag(end bool) Flags {
 	return 0
 }
 
-// AppendHeaders appends a header block as one HEADERS frame and as many
-// CONTINUATION frames as it takes with at most limit bytes each.
+// AppendHeaders appends a header block as one HEADERS frame and as many CONTINUATION frames as
+// needed, with at most limit bytes each.
 func AppendHeaders(dst []byte, stream uint32, block []byte, end bool, limit uint32) []byte {
 	t, flags := FrameHeaders, endFlag(end)
 	for len(block) > int(limit) {
@@ -166,8 +163,8 @@ func AppendHeaders(dst []byte, stream uint32, block []byte, end bool, limit uint
 	return append(dst, block...)
 }
 
-// AppendRSTStream appends a RST_STREAM frame. Sessions reset their streams by
-// Session.Reset, which knows the states.
+// AppendRSTStream appends a RST_STREAM frame. Sessions reset their streams with Session.Reset,
+// which tracks the states.
 func AppendRSTStream(dst []byte, stream uint32, code Code) []byte {
 	dst = AppendFrameHeader(dst, 4, FrameRSTStream, 0, stream)
 	return binary.BigEndian.AppendUint32(dst, uint32(code))
@@ -188,7 +185,7 @@ func AppendSettingsAck(dst []byte) []byte {
 	return AppendFrameHeader(dst, 0, FrameSettings, FlagAck, 0)
 }
 
-// AppendPing appends a PING frame, or its answer.
+// AppendPing appends a PING frame, or its acknowledgement.
 func AppendPing(dst []byte, ack bool, data [8]byte) []byte {
 	var flags Flags
 	if ack {

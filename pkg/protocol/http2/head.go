@@ -2,8 +2,8 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// head is what the pseudo-header fields and those that this package acts on say of
-// a message. Its texts are views of the decoder's, or of its table's.
+// head holds the pseudo-header fields of a message and those that this package acts on. Its strings
+// are views of the decoder's text, or of its table's.
 type head struct {
 	method, scheme, authority, path, protocol field
 	host                                      *field
@@ -14,7 +14,7 @@ type head struct {
 	seen                                      seen
 }
 
-// seen says which fields a header section had.
+// seen is the set of fields that a header section had.
 type seen uint16
 
 const (
@@ -24,13 +24,13 @@ const (
 	sawPath
 	sawProtocol
 	sawStatus
-	sawOrdinary    // any that is no pseudo-header field
+	sawOrdinary    // any field that is not a pseudo-header field
 	sawTrailers    // TE: trailers
 	sawContinue    // Expect: 100-continue
-	sawExpectation // another
+	sawExpectation // any other Expect
 )
 
-// Rules that several readers have.
+// The rules that several readers check.
 const (
 	ruleName      = "field name is no lowercase token (RFC 9113 8.2.1)"
 	ruleValue     = "field value has controls, or blanks around it (RFC 9113 8.2.1)"
@@ -40,8 +40,8 @@ const (
 	ruleLength    = "content-length is no number, or repeated (RFC 9110 8.6)"
 )
 
-// take reads the fields that requests and responses have in common; "" or the rule
-// that is broken.
+// take reads the fields that requests and responses have in common. It returns "" or the violated
+// rule.
 func (h *head) take(f *field) string {
 	if f.marks&badValue != 0 {
 		return ruleValue
@@ -72,15 +72,14 @@ func (h *head) take(f *field) string {
 	return ""
 }
 
-// once notes that a pseudo-header field is there, which may be once and before all
-// others.
+// once records a pseudo-header field, which may occur once and before all other fields.
 func (h *head) once(which seen) bool {
 	fits := h.seen&(which|sawOrdinary) == 0
 	h.seen |= which
 	return fits
 }
 
-// parseLength reads a content-length: digits, no sign.
+// parseLength parses a content-length: digits without a sign.
 func parseLength(s string) (int64, bool) {
 	const most = 1<<63 - 1
 	if s == "" {
@@ -97,9 +96,9 @@ func parseLength(s string) (int64, bool) {
 	return n, true
 }
 
-// takeHeader adds the fields that are kept to h. Cookies become one field, as every
-// other version of HTTP has it (RFC 9113 8.2.3). Texts that are views of the
-// decoder's are copied behind text, which is returned.
+// takeHeader adds the kept fields to h. Cookies become one field, as in every other version of HTTP
+// (RFC 9113 8.2.3). It appends copies of strings that are views of the decoder's text to text, and
+// returns text.
 func (s *Session) takeHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
@@ -137,8 +136,8 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 	return text
 }
 
-// take returns a string as the exchange may have it: itself if it is owned, else a
-// view of a copy behind text.
+// take returns a string that the exchange may keep: the string itself if it is owned, else a view
+// of a copy that it appends to text.
 func take(text []byte, s string, owned bool) ([]byte, string) {
 	if owned {
 		return text, s
@@ -152,14 +151,13 @@ func takeValue(text []byte, f *field) ([]byte, string) {
 	return take(text, f.value, f.marks&ownValue != 0)
 }
 
-// TakeTrailer adds the fields of the trailer section that arrived to h. Otherwise it
-// is as TakeRequest.
+// TakeTrailer adds the fields of the trailer section that arrived to h. Otherwise it is like
+// TakeRequest.
 func (s *Session) TakeTrailer(h *protocol.Header, text []byte) []byte {
-	return s.takeHeader(text, h, 1) // a cookie here is a field like others
+	return s.takeHeader(text, h, 1) // a cookie here is an ordinary field
 }
 
-// readTrailer checks a trailer section (RFC 9113 8.1); "" or the rule that is
-// broken.
+// readTrailer checks a trailer section (RFC 9113 8.1). It returns "" or the violated rule.
 func readTrailer(d *decoder) string {
 	for i := range d.fields {
 		switch f := &d.fields[i]; {

@@ -6,13 +6,12 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// decoder reads header blocks (RFC 7541). What a block holds beyond its limits is
-// decoded as well, because the table is shared with all later blocks, but not
-// kept. It is our own, and only the Huffman code is x/net's, because texts are to
-// be views and not allocated one by one: docs/decisions/0009.
+// decoder decodes header blocks (RFC 7541). It also decodes fields beyond its limits, because all
+// later blocks share the table, but does not keep them. Only the Huffman code is x/net's, because
+// strings have to be views without an allocation each: docs/decisions/0009.
 type decoder struct {
 	table   decoderTable
-	allowed uint32 // what the peer may set table.max to
+	allowed uint32 // the maximum that the peer may set table.max to
 	// shrink: the peer agreed to a smaller table; the next block must start with
 	// its size (RFC 7541 4.2).
 	shrink bool
@@ -26,7 +25,7 @@ type decoder struct {
 	text     appender
 }
 
-// appender is where literals are decoded to. Huffman codes come by Write.
+// appender is the buffer that literals are decoded to. The Huffman decoder calls Write.
 type appender struct{ b []byte }
 
 func (a *appender) Write(p []byte) (int, error) {
@@ -34,14 +33,14 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keptText is how much of the decoder's storage outlives a block: one that was
-// larger than most must not make a connection dear for ever.
+// keptText is how much of the decoder's storage outlives a block, so that one unusually large block
+// does not make a connection expensive forever.
 const keptText = 4 << 10
 
 // keptFields is the same for fields.
 const keptFields = 64
 
-// Errors of decoding; all are COMPRESSION_ERROR.
+// The errors of decoding; all are COMPRESSION_ERROR.
 var (
 	errTruncated = errors.New("header block ends within a field (RFC 7541 3.2)")
 	errIndex     = errors.New("header block refers to an entry that is not there (RFC 7541 2.3.3)")
@@ -87,8 +86,7 @@ func (d *decoder) decode(block []byte) error {
 	return nil
 }
 
-// trim lets go of storage that an unusually large block needed. The fields are
-// gone.
+// trim releases storage that an unusually large block needed. The fields become invalid.
 func (d *decoder) trim() {
 	if cap(d.text.b) > keptText {
 		d.text.b = nil
@@ -124,7 +122,7 @@ func (d *decoder) indexed(block []byte) (field, []byte, error) {
 	return *f, block, nil
 }
 
-// at returns entry i of both tables, nil if there is none.
+// at returns entry i of the static and the dynamic table, or nil if there is none.
 func (d *decoder) at(i uint32) *field {
 	if i-1 < staticLen { // 0 wraps
 		return &static[i]
@@ -135,7 +133,7 @@ func (d *decoder) at(i uint32) *field {
 	return nil
 }
 
-// literal reads a field whose name's index has prefix bits.
+// literal decodes a field; the index of its name has prefix bits.
 func (d *decoder) literal(block []byte, prefix uint8) (f field, rest []byte, err error) {
 	i, block, err := readInteger(block, prefix)
 	if err != nil {
@@ -162,7 +160,7 @@ func (d *decoder) literal(block []byte, prefix uint8) (f field, rest []byte, err
 	return f, block, nil
 }
 
-// str reads a string literal (RFC 7541 5.2) into a view of d.text.
+// str decodes a string literal (RFC 7541 5.2) into a view of d.text.
 func (d *decoder) str(block []byte) (string, []byte, error) {
 	if len(block) == 0 {
 		return "", nil, errTruncated
@@ -184,9 +182,8 @@ func (d *decoder) str(block []byte) (string, []byte, error) {
 	return view(d.text.b[start:]), block[n:], nil
 }
 
-// insert adds f to the table and makes its texts the table's. A name that a table
-// has already is copied as well: sharing it would keep the memory of an entry whose
-// bytes no longer count.
+// insert adds f to the table, which then owns its strings. It also copies a name that a table
+// already has: sharing it would keep the memory of an evicted entry.
 func (d *decoder) insert(f *field) {
 	if f.size() > d.table.max {
 		d.table.evict(0) // RFC 7541 4.4: no error
@@ -197,7 +194,7 @@ func (d *decoder) insert(f *field) {
 	d.table.add(f)
 }
 
-// update reads a change of the table's size, which only may start a block.
+// update decodes a table size update, which may occur only at the start of a block.
 func (d *decoder) update(block []byte, first bool) ([]byte, error) {
 	size, block, err := readInteger(block, 5)
 	if err != nil {
@@ -212,14 +209,14 @@ func (d *decoder) update(block []byte, first bool) ([]byte, error) {
 	return block, nil
 }
 
-// allow bounds the table from now on: the peer has acknowledged it.
+// allow sets the maximum table size, which the peer has acknowledged.
 func (d *decoder) allow(size uint32) {
 	d.allowed = size
 	d.shrink = d.table.max > size
 }
 
-// readInteger reads an integer whose first byte has prefix bits of it (RFC 7541
-// 5.1). More than 2^31 is refused: nothing that counts is that large.
+// readInteger decodes an integer whose first byte has prefix bits of it (RFC 7541 5.1). Integers
+// above 2^31 are rejected: no valid one is that large.
 func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, errTruncated
@@ -245,7 +242,7 @@ func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	return 0, nil, errTruncated
 }
 
-// decoderTable is a dynamic table that is read by place (RFC 7541 2.3.2).
+// decoderTable is a dynamic table that is read by index (RFC 7541 2.3.2).
 type decoderTable struct {
 	ring []field // its length is a power of two, or 0
 	next int     // where the next entry goes
@@ -259,7 +256,7 @@ func (t *decoderTable) at(i int) *field {
 	return &t.ring[(t.next-1-i)&(len(t.ring)-1)]
 }
 
-// add adds f, which fits.
+// add adds f, which is not larger than max, and evicts the oldest entries for it.
 func (t *decoderTable) add(f *field) {
 	t.evict(t.max - f.size())
 	if t.n == len(t.ring) {

@@ -2,26 +2,26 @@ package http2
 
 import "math/bits"
 
-// encoder writes header blocks (RFC 7541). Field texts are views that do not outlive
-// the exchange, so it copies what it adds to the table, and it adds only what it saw
-// twice lately: identifiers and dates that never come again cost neither memory nor
-// the place of those that do. It does not use the Huffman code, which costs more
-// time on both sides than its bytes cost on the links of a sidecar: docs/decisions/0009.
+// encoder encodes header blocks (RFC 7541). The strings of fields are views that do not outlive the
+// exchange, so it copies what it adds to the table. It adds only fields that it saw twice lately:
+// identifiers and dates that never recur cost neither memory nor table space. It does not use the
+// Huffman code, which costs more time on both sides than its bytes cost on the links of a sidecar:
+// docs/decisions/0009.
 type encoder struct {
 	ring []encoderEntry // its length is a power of two, or 0
 	n    int            // entries
-	// added counts the entries ever added; the newest is number added-1, at that
-	// place of the ring.
+	// added counts the entries ever added; the newest has number added-1, and that index of the
+	// ring modulo its length.
 	added uint32
 	size  uint32
 	max   uint32
 
-	// lowest is the least max since the last block: it has to be told first (RFC
-	// 7541 4.2). changed: max is to be told.
+	// lowest is the minimum of max since the last block, which has to be sent first (RFC 7541 4.2).
+	// changed: max has to be sent.
 	lowest  uint32
 	changed bool
 
-	seen *[64]uint32 // hashes of fields that were written lately and not added; nil: none
+	seen *[64]uint32 // hashes of fields that were written lately; nil: none
 }
 
 type encoderEntry struct {
@@ -33,7 +33,7 @@ type encoderEntry struct {
 
 func (e *encoderEntry) size() uint32 { return fieldSize(e.name, e.value) }
 
-// setLimit takes the peer's SETTINGS_HEADER_TABLE_SIZE. We never use more than the
+// setLimit applies the peer's SETTINGS_HEADER_TABLE_SIZE. The encoder never uses more than the
 // default.
 func (e *encoder) setLimit(size uint32) {
 	size = min(size, DefaultTableSize)
@@ -48,9 +48,9 @@ func (e *encoder) setLimit(size uint32) {
 	e.evict(size)
 }
 
-// appendStart appends what a block has to start with: changes of the table's size.
-// One that fell and rose is emptied in between: x/net's decoder, which gRPC has,
-// refuses a second size while there are entries (TestEncodedIsRead).
+// appendStart appends what a block has to start with: table size updates. A table whose maximum
+// fell and rose again is emptied in between: x/net's decoder, which gRPC uses, rejects a second
+// update while there are entries (TestEncodedIsRead).
 func (e *encoder) appendStart(dst []byte) []byte {
 	if !e.changed {
 		return dst
@@ -63,19 +63,19 @@ func (e *encoder) appendStart(dst []byte) []byte {
 	return appendInteger(dst, 0x20, 5, e.max)
 }
 
-// restart empties the table, and the peer's with the next block: entries may have been
-// added by a block that never leaves.
+// restart empties the table, and the peer's with the next block: a block that is never sent may
+// have added entries.
 func (e *encoder) restart() {
 	e.evict(0)
 	e.seen = nil
 	e.lowest, e.changed = 0, true
 }
 
-// appendIndex appends an entry of the static table.
+// appendIndex appends an indexed field.
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 
-// appendLiteral appends a field that is never to be in a table; name is its place in
-// the static table. never: nor in one of anybody who passes it on (RFC 7541 6.2.3).
+// appendLiteral appends a field without adding it to the table; name is the index of its name in
+// the static table. never: intermediaries must not index it either (RFC 7541 6.2.3).
 func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	var form byte
 	if never {
@@ -85,7 +85,7 @@ func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	return appendText(dst, value)
 }
 
-// appendSecret appends a field that nobody may put into a table.
+// appendSecret appends a field that no hop may add to a table.
 func appendSecret(dst []byte, name, value string) []byte {
 	i := uint32(staticName(name))
 	dst = appendInteger(dst, 0x10, 4, i)
@@ -103,10 +103,10 @@ type match struct {
 	valid    bool   // the field with index came from a Header and passed validation
 }
 
-// find looks up a field in the table. It finds no name that has capital letters.
+// find looks up a field in the table. It finds no name with capital letters.
 func (e *encoder) find(name, value string) (m match) {
 	m.nameHash = hashText(0, name)
-	m.hash = hashText(m.nameHash, value) | 1 // not 0, which is nothing in seen
+	m.hash = hashText(m.nameHash, value) | 1 // not 0, which is an empty slot in seen
 	for i := range uint32(e.n) {
 		entry := e.entry(i)
 		if entry.hash == m.hash && entry.name == name && entry.value == value {
@@ -117,7 +117,7 @@ func (e *encoder) find(name, value string) (m match) {
 	return m
 }
 
-// findName returns the index of the newest entry with a name, 0 if there is none.
+// findName returns the index of the newest entry with a name, or 0 if there is none.
 func (e *encoder) findName(nameHash uint32, name string) uint32 {
 	for i := range uint32(e.n) {
 		if entry := e.entry(i); entry.nameHash == nameHash && entry.name == name {
@@ -132,8 +132,8 @@ func (e *encoder) entry(i uint32) *encoderEntry {
 	return &e.ring[(e.added-1-i)&uint32(len(e.ring)-1)]
 }
 
-// appendField appends a field, from the table if it is there. inStatic is the place
-// of its name in the static table, 0 if it has none. name is in lowercase.
+// appendField appends a field, as an index if the table has it. inStatic is the index of its name
+// in the static table, or 0. name is in lowercase.
 func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) []byte {
 	m := e.find(name, value)
 	return e.appendMatched(dst, inStatic, name, value, &m, false)
@@ -171,7 +171,7 @@ func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string,
 	return dst
 }
 
-// add adds an entry, whose texts it copies.
+// add adds an entry and copies its strings.
 func (e *encoder) add(entry encoderEntry) {
 	entry.name, entry.value = cloneBoth(entry.name, entry.value)
 	e.evict(e.max - entry.size())
@@ -203,8 +203,8 @@ func (e *encoder) evict(size uint32) {
 	}
 }
 
-// hashText mixes s into seed, eight bytes at a time. It is not for secrets: a peer
-// that finds two fields of one hash gains that both are compared.
+// hashText mixes s into seed, eight bytes at a time. It is not collision-resistant: a peer that
+// finds a collision only makes the encoder compare both fields.
 func hashText(seed uint32, s string) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd
@@ -223,14 +223,14 @@ func hashText(seed uint32, s string) uint32 {
 	return uint32(h>>32) ^ uint32(h)
 }
 
-// appendText appends a string literal as it is (RFC 7541 5.2).
+// appendText appends a string literal without Huffman code (RFC 7541 5.2).
 func appendText(dst []byte, s string) []byte {
 	dst = appendInteger(dst, 0, 7, uint32(len(s)))
 	return append(dst, s...)
 }
 
-// appendInteger appends n with prefix bits of it in the first byte, whose others are
-// form's (RFC 7541 5.1).
+// appendInteger appends n with prefix bits of it in the first byte; form holds the other bits (RFC
+// 7541 5.1).
 func appendInteger(dst []byte, form byte, prefix uint8, n uint32) []byte {
 	most := uint32(1)<<prefix - 1
 	if n < most {

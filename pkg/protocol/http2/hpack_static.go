@@ -1,7 +1,7 @@
 package http2
 
-// staticLen is the number of entries of the static table (RFC 7541 appendix A).
-// Dynamic entries are numbered behind them.
+// staticLen is the number of entries of the static table (RFC 7541 appendix A). The indexes of
+// dynamic entries follow.
 const staticLen = 61
 
 //nolint:gochecknoglobals // a constant table
@@ -32,7 +32,7 @@ func makeStatic() (t [staticLen + 1]field) {
 	return t
 }
 
-// Places in the static table that the encoder knows by heart.
+// The indexes in the static table that the encoder uses directly.
 const (
 	staticAuthority = 1
 	staticGet       = 2
@@ -45,9 +45,9 @@ const (
 	staticCookie    = 32
 )
 
-// staticName returns the first place in the static table with an ordinary name,
-// 0 if there is none. Names are spelt out so that the compiler makes a search of
-// it: a map costs three times as much.
+// staticName returns the first index in the static table of an ordinary name, or 0 if there is
+// none. The names are written as cases, which the compiler turns into a search: a map takes three
+// times as long.
 func staticName(name string) uint64 {
 	switch name {
 	case "accept-charset":
@@ -100,7 +100,7 @@ func staticName(name string) uint64 {
 	return staticNameFromI(name)
 }
 
-// staticNameFromI is staticName's second half: names from "if-match" on.
+// staticNameFromI is staticName for names from "if-match" on.
 func staticNameFromI(name string) uint64 {
 	switch name {
 	case "if-match":

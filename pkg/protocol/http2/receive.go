@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// block is a header block on its way.
+// block is a header block that is arriving.
 type block struct {
 	stream  uint32 // 0: there is none
 	end     bool   // the HEADERS frame had END_STREAM
@@ -14,13 +14,12 @@ type block struct {
 	b       []byte // the fragments so far
 }
 
-// Handle takes the next frame of the peer. What the protocol wants to be answered at
-// once (acknowledgements, windows) is appended to dst. now is any clock that does
-// not run backwards.
+// Handle processes the next frame of the peer. It appends the frames that the protocol requires
+// immediately (acknowledgements, window updates) to dst. now is any clock that does not run
+// backwards.
 //
-// What the frame means to the engine is stored in e, whose views are valid as long as
-// f's payload is. The error is nil, a *StreamError or a *ConnectionError, and then e
-// is empty.
+// Handle stores what the frame means to the engine in e, whose views are valid as long as f's
+// payload is. The error is nil, a *StreamError or a *ConnectionError, and then e is empty.
 func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	*e = Event{}
 	if !s.settingsReceived && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
@@ -66,7 +65,7 @@ func (s *Session) spend(f Flood, now time.Time, reason string) error {
 	return nil
 }
 
-// idle reports whether nobody has opened stream id (RFC 9113 5.1.1).
+// idle reports whether stream id was never opened (RFC 9113 5.1.1).
 func (s *Session) idle(id uint32) bool {
 	odd := id%2 == 1
 	if s.cfg.Role == Server {
@@ -75,7 +74,7 @@ func (s *Session) idle(id uint32) bool {
 	return !odd || id >= s.nextID
 }
 
-// unpad takes padding off a payload that may have it.
+// unpad removes padding from a payload.
 func unpad(f Frame) ([]byte, *ConnectionError) {
 	b := f.Payload
 	if !f.Flags.Has(FlagPadded) {
@@ -134,7 +133,7 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]by
 	return dst, nil
 }
 
-// checkData returns the stream that DATA is for; nil without an error: it is to be
+// checkData returns the stream of a DATA frame; nil without an error means that the frame is
 // ignored.
 func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, error) {
 	st := s.streams[id]
@@ -145,7 +144,7 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 	switch {
 	case st.state == HalfClosedRemote:
 		return nil, streamError(id, StreamClosed, "DATA behind END_STREAM (RFC 9113 5.1)")
-	case size > max(0, st.recvWindow): // empty DATA may always come (RFC 9113 6.9.1)
+	case size > max(0, st.recvWindow): // empty DATA is always allowed (RFC 9113 6.9.1)
 		return nil, streamError(id, FlowControlError, "more DATA than the stream's window (RFC 9113 6.9.1)")
 	case st.part != partHead:
 		return nil, streamError(id, ProtocolError, "DATA before the head (RFC 9113 8.1)")
@@ -155,8 +154,8 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 	return st, nil
 }
 
-// closedError says what DATA or HEADERS on a stream mean that was closed: nil to
-// ignore them (RFC 9113 5.1).
+// closedError returns the error of DATA or HEADERS on a closed stream; nil means that they are
+// ignored (RFC 9113 5.1).
 func (s *Session) closedError(id uint32) error {
 	if s.cfg.Role == Server && id > s.goAwaySentID {
 		return nil // RFC 9113 6.8
@@ -179,7 +178,7 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow { // those that we open are as many as we like
+	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow { // the session decides how many streams it opens
 		if err := s.spend(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
 		}
@@ -218,8 +217,7 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) (
 	return AppendSettingsAck(dst), nil
 }
 
-// takeSettings puts the peer's settings in force; the error is nil or a
-// *ConnectionError.
+// takeSettings applies the peer's settings; the error is nil or a *ConnectionError.
 func (s *Session) takeSettings(payload []byte) error {
 	if len(payload)%settingLen != 0 {
 		return connectionError(FrameSizeError, "SETTINGS is not a multiple of 6 bytes (RFC 9113 6.5)")
@@ -232,7 +230,7 @@ func (s *Session) takeSettings(payload []byte) error {
 			return err
 		}
 		switch id {
-		case SettingHeaderTableSize: // each counts, not the last only: RFC 7541 4.2
+		case SettingHeaderTableSize: // each value counts, not only the last: RFC 7541 4.2
 			s.enc.setLimit(value)
 		case SettingInitialWindowSize:
 			if err := s.resizeWindows(int64(value) - was); err != nil {
@@ -244,8 +242,8 @@ func (s *Session) takeSettings(payload []byte) error {
 	return nil
 }
 
-// resizeWindows adds delta to the window of every stream, which may become negative
-// by it (RFC 9113 6.9.2); the error is nil or a *ConnectionError.
+// resizeWindows adds delta to the window of every stream, which may become negative (RFC 9113
+// 6.9.2); the error is nil or a *ConnectionError.
 func (s *Session) resizeWindows(delta int64) error {
 	if delta == 0 {
 		return nil
@@ -258,8 +256,8 @@ func (s *Session) resizeWindows(delta int64) error {
 	return nil
 }
 
-// takeAck puts our settings in force that take something away; the error is nil or
-// a *ConnectionError.
+// takeAck applies those of our settings that reduce a limit; the error is nil or a
+// *ConnectionError.
 func (s *Session) takeAck(f Frame) error {
 	if len(f.Payload) != 0 {
 		return connectionError(FrameSizeError, "acknowledgement of SETTINGS with a payload (RFC 9113 6.5)")
@@ -358,8 +356,8 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	return dst, nil
 }
 
-// checkPriority looks at a PRIORITY frame, which otherwise is ignored. On a stream
-// that cannot be reset what is wrong with it costs the connection.
+// checkPriority checks a PRIORITY frame, which is otherwise ignored. On a stream that cannot be
+// reset, an error ends the connection.
 func (s *Session) checkPriority(f Frame, now time.Time) error {
 	if f.Stream == 0 {
 		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")
@@ -385,13 +383,12 @@ func (s *Session) checkPriority(f Frame, now time.Time) error {
 
 const priorityLen = 5
 
-// dependsOn returns the stream that a priority says it depends on.
+// dependsOn returns the stream that a priority depends on.
 func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
 
-// Fail resets the stream of a StreamError, and takes it from the budget of resets
-// that the peer may make us send, unless we opened the stream; the error is nil or a
-// *ConnectionError of that budget. The stream, if there was one (Session.Stream,
-// asked before), is the engine's to release.
+// Fail resets the stream of a StreamError, and spends the budget of resets that the peer may make
+// us send, unless we opened the stream; the error is nil or a *ConnectionError of that budget. The
+// engine releases the stream, if there was one (it calls Session.Stream before).
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
 	st := s.streams[e.ID]
 	if st == nil || !st.local {

@@ -51,7 +51,7 @@ func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time, e *Even
 	return dst, err
 }
 
-// appendFragment keeps a part of a block; the error is nil or a *ConnectionError.
+// appendFragment stores a part of a block; the error is nil or a *ConnectionError.
 func (s *Session) appendFragment(fragment []byte) error {
 	if err := s.checkBlock(len(s.block.b) + len(fragment)); err != nil {
 		return err
@@ -60,8 +60,7 @@ func (s *Session) appendFragment(fragment []byte) error {
 	return nil
 }
 
-// checkBlock looks at a block's size in bytes; the error is nil or a
-// *ConnectionError.
+// checkBlock checks a block's size in bytes; the error is nil or a *ConnectionError.
 func (s *Session) checkBlock(size int) error {
 	if size > s.cfg.Budgets.BlockBytes {
 		return flooded(FloodContinuation, "header block too large")
@@ -69,8 +68,8 @@ func (s *Session) checkBlock(size int) error {
 	return nil
 }
 
-// handleBlock takes a complete header block. It is decoded whatever becomes of its
-// stream, because the memory of compression is the connection's.
+// handleBlock processes a complete header block. It always decodes it, because all streams share
+// the compression state.
 func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]byte, error) {
 	bl := s.block
 	s.block.stream = 0
@@ -120,7 +119,7 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]by
 	}
 	if s.cancelled.full(most, now) {
 		s.charges++
-		s.resets.add(bl.stream, byUs) // not Fail: the peer has broken no rule
+		s.resets.add(bl.stream, byUs) // not Fail: the peer has violated no rule
 		return AppendRSTStream(dst, bl.stream, RefusedStream), nil
 	}
 	if rule := s.head.readRequest(&s.dec, s.cfg.EnableConnect); rule != "" {
@@ -141,7 +140,7 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]by
 	return dst, nil
 }
 
-// handleResponse takes the head of a response.
+// handleResponse processes the head of a response.
 func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := s.head.readResponse(&s.dec)
 	final := s.head.status >= 200
@@ -176,7 +175,7 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]
 	return dst, nil
 }
 
-// handleTrailer takes the section behind the content.
+// handleTrailer processes the trailer section.
 func (s *Session) handleTrailer(dst []byte, st *Stream, end bool, e *Event) ([]byte, error) {
 	rule := readTrailer(&s.dec)
 	switch {

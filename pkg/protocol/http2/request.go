@@ -4,9 +4,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// readRequest checks what a request's header section says (RFC 9113 8.3.1; RFC 8441
-// 4); "" or the rule that is broken. Of a section that is too large it looks at what
-// was kept.
+// readRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
+// violated rule. Of a section that is too large it checks the kept fields.
 func (h *head) readRequest(d *decoder, connect bool) string {
 	*h = head{length: -1}
 	for i := range d.fields {
@@ -19,7 +18,7 @@ func (h *head) readRequest(d *decoder, connect bool) string {
 		}
 	}
 	if d.tooLarge {
-		return "" // TakeRequest tells
+		return "" // TakeRequest returns the error
 	}
 	return h.checkTarget(connect)
 }
@@ -63,7 +62,7 @@ func (h *head) takeRequest(f *field) string {
 	return ""
 }
 
-// checkTarget checks how method, scheme, authority and path go together.
+// checkTarget checks that method, scheme, authority and path are consistent.
 func (h *head) checkTarget(connect bool) string {
 	method := h.method.value
 	if !isToken(method) {
@@ -82,7 +81,7 @@ func (h *head) checkTarget(connect bool) string {
 		return ":protocol where it must not be (RFC 8441 4)"
 	}
 	if h.kind >= connectExchange {
-		h.length = -1 // what follows is no content (RFC 9110 9.3.6)
+		h.length = -1 // what follows is not content (RFC 9110 9.3.6)
 	}
 	if h.kind == connectExchange {
 		if h.seen&(sawScheme|sawPath) != 0 || !protocol.IsTunnelTarget(h.authority.value) {
@@ -99,7 +98,7 @@ func (h *head) checkTarget(connect bool) string {
 	return h.checkHost()
 }
 
-// checkHost checks :authority and Host, which must say the same.
+// checkHost checks that :authority and Host are equal.
 func (h *head) checkHost() string {
 	if h.seen&sawAuthority == 0 {
 		if h.host == nil {
@@ -115,20 +114,17 @@ func (h *head) checkHost() string {
 	return ""
 }
 
-// isPath reports whether s is an absolute path with an optional query, without a
-// fragment.
+// isPath reports whether s is an absolute path with an optional query and no fragment.
 func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte) }
 
-// TakeRequest fills req with the request whose HeadersArrived is the last event: all
-// but Body, which is nil. Texts are views of text's storage behind its length, or
-// strings that nobody changes; the returned slice is text with them, to be kept as
-// long as the exchange is (docs/ownership.md).
+// TakeRequest fills req with the request of the last HeadersArrived event: all except Body, which
+// is nil. Strings are views of storage that it appends to text, or are immutable. It returns text,
+// which the caller keeps as long as the exchange (docs/ownership.md).
 //
-// Extended CONNECT is the GET with Upgrade that it would be in HTTP/1.1, CONNECT
-// itself has no Path and no Scheme, cookies are joined, and te: trailers is the last
-// field, once (RFC 9113 8.2.2). The session has checked
-// everything else already: an error is a Fault that can be answered on the stream,
-// HeaderTooLarge, ExpectationFailed or NotImplemented, and req is as complete as it may be.
+// Extended CONNECT becomes the GET with Upgrade of HTTP/1.1; CONNECT has no Path and no Scheme;
+// cookies are joined; te: trailers is the last field, once (RFC 9113 8.2.2). The session has
+// already checked everything else: an error is a Fault that gets a response on the stream,
+// HeaderTooLarge, ExpectationFailed or NotImplemented, and req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
 	text, req.Method = takeValue(text, &h.method)
@@ -157,6 +153,6 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	return text, nil
 }
 
-// WantsTrailers reports whether the request whose HeadersArrived is the last event
-// said TE: trailers (RFC 9110 10.1.4). gRPC does.
+// WantsTrailers reports whether the request of the last HeadersArrived event had TE: trailers (RFC
+// 9110 10.1.4), as gRPC's has.
 func (s *Session) WantsTrailers() bool { return s.head.seen&sawTrailers != 0 }

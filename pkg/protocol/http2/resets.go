@@ -1,13 +1,13 @@
 package http2
 
-// skips remembers identifiers that the peer went past without using them. They are
-// closed (RFC 9113 5.1.1), but nobody ended them.
+// skips remembers identifiers that the peer skipped. They are closed (RFC 9113 5.1.1), although
+// nothing ended them.
 type skips struct {
 	ring [4]struct{ above, below uint32 }
 	next int
 }
 
-// add notes that stream id was opened, and last before it.
+// add records that the peer opened stream id, and stream last before it.
 func (k *skips) add(last, id uint32) {
 	if id-last <= 2 {
 		return
@@ -16,7 +16,7 @@ func (k *skips) add(last, id uint32) {
 	k.next = (k.next + 1) % len(k.ring)
 }
 
-// has reports whether the peer went past stream id, lately.
+// has reports whether the peer skipped stream id lately.
 func (k *skips) has(id uint32) bool {
 	for _, s := range k.ring {
 		if s.above < id && id < s.below {
@@ -26,22 +26,21 @@ func (k *skips) has(id uint32) bool {
 	return false
 }
 
-// closedBy says how a stream that is no longer open was closed (RFC 9113 5.1).
+// closedBy is how a closed stream was closed (RFC 9113 5.1).
 type closedBy uint8
 
 const (
-	byEnd  closedBy = iota // both sides ended it; whatever comes is an error
-	byUs                   // we reset it; what the peer sent before it knew is ignored
+	byEnd  closedBy = iota // both sides ended it; any further frame is an error
+	byUs                   // we reset it; frames that the peer sent before it knew are ignored
 	byPeer                 // the peer reset it
 )
 
-// resets remembers the streams that were reset lately. Those that ended in peace
-// cost nothing.
+// resets remembers the streams that were reset lately. Streams that ended normally cost nothing.
 type resets struct {
-	ring []reset // nil: there were none; else of resetsKept
+	ring []reset // nil: none was reset; else of length resetsKept
 	next int
-	// forgotten is the highest stream that we reset and that is no longer in ring:
-	// whatever is heard of streams up to it is ignored.
+	// forgotten is the highest stream that we reset and that is no longer in ring: frames of closed
+	// streams up to it are ignored.
 	forgotten uint32
 }
 
@@ -53,8 +52,8 @@ type reset struct {
 	by closedBy
 }
 
-// add notes that stream id was closed by a reset. What is newer holds: a stream that
-// the peer has reset, and gone on with, is reset by us once.
+// add records that stream id was closed by a reset. The latest reset counts: if the peer continues
+// a stream that it has reset, we reset it once.
 func (r *resets) add(id uint32, by closedBy) {
 	for i := range r.ring {
 		if r.ring[i].id == id {
@@ -73,7 +72,7 @@ func (r *resets) add(id uint32, by closedBy) {
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// of says how stream id was closed, which is neither idle nor open.
+// of returns how stream id was closed, which is neither idle nor open.
 func (r *resets) of(id uint32) closedBy {
 	for i := range r.ring {
 		if r.ring[i].id == id {

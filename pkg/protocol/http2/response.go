@@ -2,8 +2,8 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// readResponse checks what a response's header section says (RFC 9113 8.3.2); "" or
-// the rule that is broken.
+// readResponse checks a response's header section (RFC 9113 8.3.2). It returns "" or the violated
+// rule.
 func (h *head) readResponse(d *decoder) string {
 	*h = head{length: -1}
 	for i := range d.fields {
@@ -30,7 +30,7 @@ func (h *head) readResponse(d *decoder) string {
 	return ""
 }
 
-// parseStatus reads three digits of which the first is not 0; 0 for anything else.
+// parseStatus parses three digits, the first not 0; it returns 0 for anything else.
 func parseStatus(s string) int {
 	if len(s) != 3 || s[0] == '0' || !isDigit(s[0]) || !isDigit(s[1]) || !isDigit(s[2]) {
 		return 0
@@ -38,10 +38,9 @@ func parseStatus(s string) int {
 	return int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0')
 }
 
-// TakeResponse fills resp with the response whose HeadersArrived is the last event,
-// which was on st: Status, Header and ContentLength. A Status below 200 is interim,
-// but for 101, which is what the 2xx to an extended CONNECT means. Texts are as
-// TakeRequest's.
+// TakeResponse fills resp with the response of the last HeadersArrived event, which was on st:
+// Status, Header and ContentLength. A Status below 200 is interim, except 101, which stands for the
+// 2xx of an extended CONNECT. Strings are as in TakeRequest.
 func (s *Session) TakeResponse(st *Stream, resp *protocol.Response, text []byte) []byte {
 	resp.Status = s.head.status
 	if st.kind == extendedExchange && resp.Status/100 == 2 {

@@ -6,12 +6,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// RequestOptions says what a request head tells beside the request.
+// RequestOptions are the properties of a request head that the request does not have.
 type RequestOptions struct {
 	// End: the request has neither content nor trailers.
 	End bool
-	// Trailers: the caller wants trailer fields; te: trailers is written, which gRPC
-	// servers ask for.
+	// Trailers: the client accepts trailer fields; te: trailers is sent, which gRPC servers
+	// require.
 	Trailers bool
 }
 
@@ -20,12 +20,11 @@ type RequestOptions struct {
 // negative, and expect. Clients only. A Scheme of "" is http. A request with Upgrade
 // becomes an extended CONNECT (RFC 8441), whatever its method.
 //
-// Connection and framing fields in Header are left out, Host too: they are not the
-// filters'. What a filter wrote never becomes anything else: a part that holds bytes
-// which it must not is a Fault of reason Internal that names it; a header that is
-// larger than the peer takes is HeaderTooLarge. Other errors are ErrTooManyStreams,
-// ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error dst is returned as it
-// was, and no stream is open.
+// Connection and framing fields in Header are omitted, and Host: filters do not control them. A
+// part of the request that holds forbidden bytes is a Fault of reason Internal that names it; a
+// header section that is larger than the peer accepts is HeaderTooLarge. Other errors are
+// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error
+// dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
 	if err := s.mayOpen(req); err != nil {
 		return dst, nil, err
@@ -78,9 +77,9 @@ func unfitFault(what string) error {
 // unfit field. Without such a stream it does nothing. The engine sends nothing of what was
 // appended.
 //
-// If the block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer was dropped
-// and had changed the compression table, the table starts anew, and the peer's does with the
-// next header block (RFC 7541 4.2). The engine resets the stream of the last three itself.
+// If the block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer was dropped and had
+// changed the compression table, the table is emptied, and the peer's with the next header block
+// (RFC 7541 4.2). The engine resets the stream of the last three itself.
 func (s *Session) DropBlock() {
 	if st := s.unsent; st != nil {
 		s.unsent = nil
@@ -99,14 +98,13 @@ func (s *Session) mayOpen(req *protocol.Request) error {
 		return ErrStreamIDsExhausted
 	case s.opened >= s.peer.MaxConcurrentStreams:
 		return ErrTooManyStreams
-	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)): // one that names several is not for HTTP/2
+	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)): // HTTP/2 has no list of several protocols
 		return ErrNoExtendedConnect
 	}
 	return nil
 }
 
-// appendTarget appends the pseudo-header fields, and notes what kind of exchange it
-// is.
+// appendTarget appends the pseudo-header fields, and records the kind of the exchange.
 func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []byte {
 	switch {
 	case req.Upgrade != "":
@@ -145,8 +143,8 @@ func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []
 	return dst
 }
 
-// unfit names the part of the request besides its fields that cannot be written, "" if
-// all can.
+// unfit names the part of the request, other than its fields, that cannot be sent; "" if there is
+// none.
 func (s *Session) unfit(req *protocol.Request) string {
 	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
 	switch {
@@ -164,8 +162,8 @@ func (s *Session) unfit(req *protocol.Request) string {
 	return ""
 }
 
-// requestSize returns the size of a request's header section (RFC 9113 6.5.2),
-// within a few fields of our own.
+// requestSize returns the size of a request's header section (RFC 9113 6.5.2), except for a few
+// fields that the session adds.
 func requestSize(req *protocol.Request) uint64 {
 	const pseudo = 4*32 + len(":method:scheme:path:authority")
 	n := uint64(pseudo + len(req.Method) + len(req.Scheme) + len(req.Path) + len(req.Authority))
@@ -176,7 +174,7 @@ func requestSize(req *protocol.Request) uint64 {
 	return n
 }
 
-// ResponseOptions says what a response head tells beside the response.
+// ResponseOptions are the properties of a response head that the response does not have.
 type ResponseOptions struct {
 	// End: the response has neither content nor trailers.
 	End bool
@@ -185,16 +183,14 @@ type ResponseOptions struct {
 	Server, Date string
 }
 
-// AppendResponse appends the head of a final response on st: status, Header in its
-// order with names in lowercase, what o adds, and content-length if ContentLength is
-// not negative and the status lets it. A 101 is written as the 200 of an extended
-// CONNECT; elsewhere it is a Fault of reason Internal, as is a status that is not
-// from 200 to 999.
+// AppendResponse appends the head of a final response on st: status, Header in its order with names
+// in lowercase, the fields of o, and content-length if ContentLength is not negative and the status
+// allows it. A 101 is sent as the 200 of an extended CONNECT; elsewhere it is a Fault of reason
+// Internal, as is a status outside 200 to 999.
 //
-// Connection and framing fields in Header are left out. A control character in a
-// value is written as a space, and a field whose name is no token is left out.
-// ErrNotOpen: the stream was reset, or has its answer. With any error dst is
-// returned as it was.
+// Connection and framing fields in Header are omitted. A control character in a value is sent as a
+// space, and a field whose name is not a token is omitted. ErrNotOpen: the stream was reset, or has
+// its response. With any error dst is returned unchanged.
 func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response, o ResponseOptions) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen
@@ -237,9 +233,8 @@ func (st *Stream) awaitsHead() bool {
 	return !st.local && !st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
 }
 
-// AppendInterim appends an interim response: status is from 100 to 199 but not 101,
-// which is a Fault of reason Internal. header may be nil; it is written as in
-// AppendResponse, and so are errors.
+// AppendInterim appends an interim response. A status of 101 or outside 100 to 199 is a Fault of
+// reason Internal. header may be nil; it is sent as in AppendResponse, with the same errors.
 func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *protocol.Header) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen
@@ -256,9 +251,9 @@ func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *prot
 	return s.endBlock(dst, start, st.ID, false), nil
 }
 
-// AppendTrailer ends the message on st with a trailer section, written as the fields
-// of AppendResponse; an empty one ends it with an empty DATA frame. All content must
-// have been sent. ErrNotOpen: the stream was reset or is ended.
+// AppendTrailer ends the message on st with a trailer section, whose fields are sent as in
+// AppendResponse; an empty one becomes an empty DATA frame. All content must have been sent.
+// ErrNotOpen: the stream was reset or is ended.
 func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header) ([]byte, error) {
 	if trailer.Len() == 0 {
 		dst, _, err := s.ReserveData(dst, st, 0, true)
@@ -276,9 +271,9 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 	return s.endBlock(dst, start, st.ID, true), nil
 }
 
-// startBlock leaves room for a frame's header and starts a header block.
+// startBlock reserves space for a frame header and starts a header block.
 func (s *Session) startBlock(dst []byte) []byte {
-	if s.inBlock { // the block before was dropped: its writer panicked, or found a field unfit
+	if s.inBlock { // the previous block was dropped: its writer panicked, or found an unfit field
 		if s.enc.added != s.blockAdded || s.blockResized {
 			s.enc.restart()
 		}
@@ -289,7 +284,7 @@ func (s *Session) startBlock(dst []byte) []byte {
 	return s.enc.appendStart(dst)
 }
 
-// endBlock makes frames of the block that starts behind the frame header at start.
+// endBlock makes frames of the block that starts after the frame header at start.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
@@ -313,7 +308,7 @@ func (s *Session) appendStatus(dst []byte, status int) []byte {
 	return s.enc.appendField(dst, staticStatus, ":status", view(text[:]))
 }
 
-// appendLength appends content-length, which is hardly ever twice the same.
+// appendLength appends content-length, whose values rarely repeat.
 func appendLength(dst []byte, n int64) []byte {
 	var digits [20]byte
 	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
@@ -341,7 +336,7 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 			}
 			m = s.enc.find(name, value)
 		}
-		const guessable = 20 // bytes of a cookie that may be found by trying (RFC 7541 7.1.3)
+		const guessable = 20 // bytes of a cookie that can be guessed by trying (RFC 7541 7.1.3)
 		switch kind := kindOf(name); {
 		case !kind.kept():
 		case kind == secretField, kind == cookieField && len(value) < guessable:
@@ -353,8 +348,8 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 	return dst, ""
 }
 
-// clean makes name lowercase and takes out of value what a field must not hold; the
-// results are views of s.scratch. Not ok: name is no token.
+// clean makes name lowercase and replaces forbidden bytes of value; the results are views of
+// s.scratch. It returns false if name is not a token.
 func (s *Session) clean(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false

@@ -6,49 +6,47 @@ import (
 	"iter"
 )
 
-// Role is the side of the connection that a session is.
+// Role is the side of a connection.
 type Role uint8
 
-// The roles.
+// The roles of a session.
 const (
 	Client Role = iota // it opens streams
-	Server             // it answers them
+	Server             // it responds on them
 )
 
 func (r Role) other() Role { return r ^ 1 }
 
-// Config is what a session tells its peer and holds it to. It is read once.
+// Config is what a session sends its peer as settings and enforces. NewSession reads it once.
 type Config struct {
 	Role Role
 
-	// MaxConcurrentStreams is how many streams the peer may have open; more are
-	// refused. Streams that were closed but not released count half. As many again may
-	// be reset by the peer, within 100 ms, before their answers are whole: then streams
-	// are refused, at no cost to the peer. Each that was answered in full pays for one.
-	// Servers only. Default 128.
+	// MaxConcurrentStreams is how many streams the peer may have open; more are refused. Closed
+	// streams that are not released count half. As many again may be reset by the peer, within 100
+	// ms, before their responses are complete: then streams are refused, at no cost to the peer.
+	// Each stream that got its complete response refunds one. Servers only. Default 128.
 	MaxConcurrentStreams uint32
-	// StreamWindow is how many bytes of content a stream may have in flight to us:
-	// the most that the engine has to hold for it. Default DefaultWindow.
+	// StreamWindow is how many bytes of content a stream may have in flight to us: the maximum that
+	// the engine has to buffer for it. Default DefaultWindow.
 	StreamWindow uint32
-	// ConnectionWindow is the same for all streams together; less than
-	// DefaultWindow cannot be told, and counts as that. Default 1 MiB.
+	// ConnectionWindow is the same for all streams together. Less than DefaultWindow cannot be
+	// announced, and counts as DefaultWindow. Default 1 MiB.
 	ConnectionWindow uint32
 	// MaxFrameSize is the largest payload in bytes; default MinFrameSize.
 	MaxFrameSize uint32
-	// HeaderTableSize is the memory in bytes for compressed header blocks to us.
-	// Default DefaultTableSize.
+	// HeaderTableSize is the size in bytes of the table for header blocks to us. Default
+	// DefaultTableSize.
 	HeaderTableSize uint32
-	// MaxHeaderListSize bounds a header section by the measure of RFC 9113 6.5.2.
-	// Default 64 KiB.
+	// MaxHeaderListSize bounds the size of a header section (RFC 9113 6.5.2). Default 64 KiB.
 	MaxHeaderListSize uint32
 	// MaxFields bounds the fields of a header section, pseudo-header fields
 	// included. Default 128.
 	MaxFields int
 	// EnableConnect lets the peer use extended CONNECT (RFC 8441). Servers only.
 	EnableConnect bool
-	// FirstStream is the identifier of the first stream that we open, made odd; those
-	// below it are never used (RFC 9113 5.1.1). Clients only. Default 1; a higher one
-	// runs out of identifiers sooner.
+	// FirstStream is the identifier of the first stream that we open, made odd; lower ones are
+	// never used (RFC 9113 5.1.1). Clients only. Default 1; a higher one exhausts the identifiers
+	// sooner.
 	FirstStream uint32
 
 	Budgets FloodLimits
@@ -80,7 +78,7 @@ func (c *Config) setDefaults() {
 	c.Budgets.setDefaults(c.MaxHeaderListSize)
 }
 
-// Errors of opening a stream. They cost nothing: the request was not sent.
+// The errors of opening or using a stream. The frame was not sent.
 var (
 	// ErrTooManyStreams: the peer's SETTINGS_MAX_CONCURRENT_STREAMS is reached.
 	ErrTooManyStreams = errors.New("http2: the peer allows no more streams at once")
@@ -88,19 +86,19 @@ var (
 	ErrGoingAway = errors.New("http2: the connection is going away")
 	// ErrStreamIDsExhausted: the stream identifiers are used up (RFC 9113 5.1.1).
 	ErrStreamIDsExhausted = errors.New("http2: the connection has no stream identifiers left")
-	// ErrNotOpen: the stream's state does not let this be sent: it was reset, or
-	// ended, or its head is missing.
+	// ErrNotOpen: the stream's state does not allow this frame: it was reset or ended, or its head
+	// was not sent.
 	ErrNotOpen = errors.New("http2: the stream is not open for sending")
-	// ErrNoExtendedConnect: the peer does not know extended CONNECT (RFC 8441 3).
+	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3).
 	ErrNoExtendedConnect = errors.New("http2: the peer does not take extended CONNECT")
 )
 
-// Session is one side of one connection. Make it with NewSession. It is not safe
-// for concurrent use; it keeps nothing of the bytes that it is given.
+// Session is one side of one connection. Make it with NewSession. It is not safe for concurrent
+// use; it retains none of the bytes that it is given.
 type Session struct {
 	cfg Config // immutable
 
-	peer             Settings // what the peer told
+	peer             Settings // the peer's settings
 	settingsReceived bool     // the peer's first SETTINGS arrived
 	acked            bool     // the peer acknowledged ours
 	unacked          int      // SETTINGS sent and not acknowledged
@@ -108,13 +106,13 @@ type Session struct {
 	dec              decoder
 	enc              encoder
 	block            block // the header block that is arriving
-	head             *head // what the last header block said; nil: there was none since Rest
+	head             *head // result of the last header block; nil: none since Shrink
 	sendWindow       int64 // bytes we may send on all streams together
 	recvWindow       int64 // bytes the peer may send
-	freed            int64 // bytes consumed that no WINDOW_UPDATE told of
+	freed            int64 // bytes consumed that no WINDOW_UPDATE reported
 
-	streams    map[uint32]*Stream // open and half-closed; nil: none, and none since Rest
-	free       []*Stream          // to be used again
+	streams    map[uint32]*Stream // open and half-closed; nil: none since Shrink
+	free       []*Stream          // for reuse
 	unreleased uint32             // streams that the peer opened and the engine has not released
 	opened     uint32             // of streams: those that we opened
 	nextID     uint32             // of the next stream we open
@@ -128,18 +126,18 @@ type Session struct {
 
 	meters    floodBuckets
 	cancelled resetSlots
-	// charges counts streams that were reset at once, on either side's account, or refused,
-	// and CONTINUATION frames. Streams that were answered in full pay for one each.
+	// charges counts streams that were reset by either side soon after they opened, or refused, and
+	// CONTINUATION frames. Each stream that got its complete response refunds one.
 	charges  int
-	answered bool // a stream was answered in full
+	answered bool // a stream got its complete response
 
-	// unsent is the stream that AppendRequest opens; nil otherwise, unless it panicked.
+	// unsent is the stream that AppendRequest is opening; it stays set if AppendRequest panicked.
 	unsent  *Stream
-	inBlock bool // a header block was started and has not ended: it is being written, or was dropped
+	inBlock bool // a header block was started and not ended: it is being written, or was dropped
 	// blockAdded and blockResized are enc.added and enc.changed from before that block.
 	blockAdded   uint32
 	blockResized bool
-	scratch      []byte // of sending: a name in lowercase, a block that is split
+	scratch      []byte // for sending: a name in lowercase, a block that is split
 }
 
 // NewSession returns a session for a new connection.
@@ -164,9 +162,9 @@ func NewSession(cfg Config) *Session {
 	return s
 }
 
-// AppendStart appends what a side sends first: the client its preface, both their
-// SETTINGS and, if it is to be larger than the default, the connection's window
-// (RFC 9113 3.4). It is called once, before anything else is appended.
+// AppendStart appends a side's first frames: the client's preface, the SETTINGS and, if it is
+// larger than the default, the connection's window (RFC 9113 3.4). The engine calls it once, before
+// anything else is appended.
 func (s *Session) AppendStart(dst []byte) []byte {
 	settings := [...]Setting{
 		{SettingHeaderTableSize, s.cfg.HeaderTableSize},
@@ -209,11 +207,10 @@ func ParsePreface(b []byte) (int, error) {
 	return n, nil
 }
 
-// AdoptUpgrade takes the request that asked for HTTP/2 by Upgrade: h2c as stream 1
-// (RFC 7540 3.2; RFC 9113 dropped it). settings is the decoded HTTP2-Settings, a
-// SETTINGS payload. The server's stream is half-closed (remote): its answer is to
-// be sent; head and contents of the request are in HTTP/1.1. It is called before the
-// first frame.
+// AdoptUpgrade makes the request that asked for HTTP/2 with Upgrade: h2c stream 1 (RFC 7540 3.2;
+// RFC 9113 dropped it). settings is the decoded HTTP2-Settings, a SETTINGS payload. The server's
+// stream is half-closed (remote): only its response is in HTTP/2, the request was in HTTP/1.1. The
+// engine calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	if err := s.takeSettings(settings); err != nil {
 		return nil, err
@@ -226,10 +223,10 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns the charges since the last call if they are least or more, else 0. A
-// stream that was reset within 50 ms, a refused stream and a CONTINUATION frame cost one
-// charge each; a stream that was answered in full pays one back. The engine adds up the
-// charges of many connections.
+// TakeCharges returns the charges since the last call if there are at least least, else 0. A stream
+// that was reset within 50 ms, a refused stream and a CONTINUATION frame cost one charge each; a
+// stream that got its complete response refunds one. The engine sums up the charges of many
+// connections.
 func (s *Session) TakeCharges(least int) int {
 	n := s.charges
 	if n < least {
@@ -239,19 +236,19 @@ func (s *Session) TakeCharges(least int) int {
 	return n
 }
 
-// Charges returns what TakeCharges(1) would.
+// Charges returns the charges without taking them.
 func (s *Session) Charges() int { return s.charges }
 
-// Answered reports whether a stream of the peer's was ever answered in full.
+// Answered reports whether a stream of the peer ever got its complete response.
 func (s *Session) Answered() bool { return s.answered }
 
-// Peer returns what the peer told of itself.
+// Peer returns the peer's settings.
 func (s *Session) Peer() Settings { return s.peer }
 
-// MaxFrameSize returns the limit for Next.
+// MaxFrameSize returns the limit for ParseFrame.
 func (s *Session) MaxFrameSize() uint32 { return s.cfg.MaxFrameSize }
 
-// Stream returns the stream called id if it is open or half-closed, else nil.
+// Stream returns the stream with identifier id if it is open or half-closed, else nil.
 func (s *Session) Stream(id uint32) *Stream { return s.streams[id] }
 
 // Streams yields the streams that are open or half-closed, in no order. Streams may
@@ -269,9 +266,8 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 // Len returns the number of streams that are open or half-closed.
 func (s *Session) Len() int { return len(s.streams) }
 
-// AvailableStreams returns how many streams may be opened now: what the peer allows at once,
-// less those that are open; 0 once the connection is going away or has no
-// identifiers left.
+// AvailableStreams returns how many streams may be opened now: the peer's limit minus those that
+// are open; 0 once the connection is going away or has no identifiers left.
 func (s *Session) AvailableStreams() int {
 	if s.goingAway || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
 		return 0
@@ -280,15 +276,14 @@ func (s *Session) AvailableStreams() int {
 	return int(min(s.peer.MaxConcurrentStreams-s.opened, left))
 }
 
-// Exhausted reports whether no stream will ever be opened again: the engine
-// replaces the connection.
+// Exhausted reports whether no stream can ever be opened again: the engine replaces the connection.
 func (s *Session) Exhausted() bool { return s.goingAway || s.nextID > MaxStreamID }
 
-// Unprocessed reports whether the peer's GOAWAY says that it never looked at a
-// stream of ours: its request may be sent elsewhere, whatever it is (RFC 9113 6.8).
+// Unprocessed reports whether the peer's GOAWAY says that it did not process a stream of ours: its
+// request may be sent elsewhere, whatever its method (RFC 9113 6.8).
 func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.goAwayReceivedID }
 
-// newStream makes a stream that the map knows.
+// newStream makes a stream and adds it to the map.
 func (s *Session) newStream(id uint32) *Stream {
 	var st *Stream
 	if n := len(s.free); n > 0 {
@@ -312,7 +307,7 @@ func (s *Session) newStream(id uint32) *Stream {
 	return st
 }
 
-// close takes a stream out of those that are open.
+// close removes a stream from the open ones.
 func (s *Session) close(st *Stream) {
 	st.state = Closed
 	delete(s.streams, st.ID)
@@ -321,10 +316,9 @@ func (s *Session) close(st *Stream) {
 	}
 }
 
-// Release gives a stream back: the engine has forgotten it. If it is still open it
-// is reset with code; what was received for it and not consumed counts as
-// consumed. It is called once for each stream that an event or AppendRequest
-// returned.
+// Release releases a stream that the engine no longer uses. If it is still open, Release resets it
+// with code; bytes received for it and not consumed count as consumed. The engine calls it once for
+// each stream that an event or AppendRequest returned.
 func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
 	if st.state != Closed {
 		dst = s.Reset(dst, st, code)
@@ -341,8 +335,8 @@ func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
 	return dst
 }
 
-// Reset ends a stream at once. Nothing is appended if it is closed already, or if
-// the peer said that it never looked at it.
+// Reset ends a stream immediately. It appends nothing if the stream is closed already, or if the
+// peer said that it did not process it.
 func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	if st.state == Closed {
 		return dst
@@ -355,9 +349,8 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	return AppendRSTStream(dst, st.ID, code)
 }
 
-// Shrink gives up the storage that only a busy connection needs. It is called when
-// nothing is under way and nothing is expected soon; streams that have been released
-// are forgotten for good, and what an event showed is gone.
+// Shrink releases the storage that only a busy connection needs. The engine calls it when no
+// request is in flight and none is expected soon; what an event showed becomes invalid.
 func (s *Session) Shrink() {
 	if len(s.streams) > 0 || s.unreleased > 0 || s.block.stream != 0 {
 		return
@@ -367,23 +360,22 @@ func (s *Session) Shrink() {
 	s.enc.seen = nil
 }
 
-// AppendShutdownNotice announces that no more streams are taken soon, so that those on
-// their way still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
+// AppendShutdownNotice announces that no more streams will be accepted soon; those that the peer
+// opens meanwhile still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
 func (s *Session) AppendShutdownNotice(dst []byte) []byte {
 	s.goingAway = s.goingAway || s.cfg.Role == Client
 	return AppendGoAway(dst, s.goAwaySentID, NoError, "")
 }
 
-// AppendGoAway says that no stream behind the last one that arrived is taken.
-// NoError: those up to it are still answered. debug is for people; the peer sees
-// it.
+// AppendGoAway says that no stream after the last one that arrived is accepted. With NoError, those
+// up to it still get responses. debug is for people; the peer sees it.
 func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 	s.goingAway = true
 	s.goAwaySentID = min(s.goAwaySentID, s.lastPeer)
 	return AppendGoAway(dst, s.goAwaySentID, code, debug)
 }
 
-// AppendPing asks for a sign of life; the answer is an event with the same data.
+// AppendPing appends a PING; its acknowledgement is an event with the same data.
 func (s *Session) AppendPing(dst []byte, data uint64) []byte {
 	var b [8]byte
 	binary.BigEndian.PutUint64(b[:], data)

@@ -1,9 +1,9 @@
 package http2
 
-// SettingID names a setting (RFC 9113 6.5.2). Others than these are ignored.
+// SettingID identifies a setting (RFC 9113 6.5.2). Unknown settings are ignored.
 type SettingID uint16
 
-// The settings.
+// The settings of RFC 9113, RFC 8441 and RFC 9218.
 const (
 	SettingHeaderTableSize       SettingID = 0x1
 	SettingEnablePush            SettingID = 0x2
@@ -23,21 +23,21 @@ type Setting struct {
 
 const settingLen = 6
 
-// Settings are what one side told the other about itself.
+// Settings are the values that one side has announced to the other.
 type Settings struct {
 	HeaderTableSize       uint32 // bytes of the table that header blocks to it may refer to
 	MaxConcurrentStreams  uint32 // streams the other side may have open at once
 	InitialWindowSize     uint32 // bytes that each new stream may carry to it
 	MaxFrameSize          uint32 // bytes of payload
-	MaxHeaderListSize     uint32 // bytes of a header section by the measure of RFC 9113 6.5.2
+	MaxHeaderListSize     uint32 // size of a header section (RFC 9113 6.5.2)
 	EnablePush            bool
 	EnableConnectProtocol bool
 }
 
-// unlimited is the value of a limit that nobody set.
+// unlimited is the value of a limit that was not set.
 const unlimited = 1<<32 - 1
 
-// defaultSettings are in force before the first SETTINGS frame (RFC 9113 6.5.2).
+// defaultSettings apply before the first SETTINGS frame (RFC 9113 6.5.2).
 func defaultSettings() Settings {
 	return Settings{
 		HeaderTableSize:      DefaultTableSize,
@@ -49,7 +49,7 @@ func defaultSettings() Settings {
 	}
 }
 
-// set takes one entry of a SETTINGS payload. from is who sent it.
+// set applies one entry of a SETTINGS payload. from is the sender's role.
 func (s *Settings) set(id SettingID, v uint32, from Role) *ConnectionError {
 	switch id {
 	case SettingHeaderTableSize:

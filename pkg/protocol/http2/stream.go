@@ -2,11 +2,11 @@ package http2
 
 import "time"
 
-// State is where a stream is in its life (RFC 9113 5.1). The reserved states do
-// not occur: push is refused on both sides.
+// State is the state of a stream (RFC 9113 5.1). The reserved states do not occur: both sides
+// reject push.
 type State uint8
 
-// The states. Local and remote are as seen by the session.
+// The states of a stream. Local and remote are as seen by the session.
 const (
 	Idle State = iota
 	Open
@@ -21,23 +21,21 @@ var stateNames = [...]string{"idle", "open", "half-closed (local)", "half-closed
 // String returns the state's name in the RFC.
 func (s State) String() string { return stateNames[s] }
 
-// Stream is one stream of a session: one request and its answer. The session
-// makes it and the engine gives it back by Session.Release. Only ID and Owner are
-// the engine's to touch.
+// Stream is one stream of a session: one request and its response. The session makes it and the
+// engine releases it with Session.Release. The engine uses only ID and Owner directly.
 type Stream struct {
 	ID uint32 // immutable
-	// Owner is the engine's: what it has for the stream. The session never looks
-	// at it, but to clear it.
+	// Owner is the engine's value for the stream. The session only clears it.
 	Owner any
 
 	state State
 	part  part // of the peer's message
 	kind  exchangeKind
-	// tunnel: what the peer sends is bytes of a tunnel, and no message.
+	// tunnel: the peer sends bytes of a tunnel, not a message.
 	tunnel bool
 	// local: we opened it.
 	local bool
-	// sentFinal: the head of our final answer was sent, or of our request.
+	// sentFinal: the head of our final response, or of our request, was sent.
 	sentFinal bool
 
 	opened time.Time // by the peer
@@ -47,25 +45,25 @@ type Stream struct {
 
 	sendWindow    int64 // bytes we may send; negative after SETTINGS took some back
 	recvWindow    int64 // bytes the peer may send
-	held          int64 // bytes received that Consumed was not told of
-	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE told of
+	held          int64 // bytes received and not yet consumed
+	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE reported
 }
 
-// part is what of the peer's message arrived.
+// part is the part of the peer's message that has arrived.
 type part uint8
 
 const (
 	partNone    part = iota // nothing, or interim responses
-	partHead                // the head; contents may follow
+	partHead                // the head; content may follow
 	partTrailer             // everything
 )
 
-// exchangeKind says what is special about the request.
+// exchangeKind is the kind of a request.
 type exchangeKind uint8
 
 const (
 	plainExchange exchangeKind = iota
-	headExchange               // HEAD: the answer declares a length that is not sent
+	headExchange               // HEAD: the response declares a length that is not sent
 	connectExchange
 	extendedExchange // extended CONNECT (RFC 8441)
 )
@@ -73,19 +71,19 @@ const (
 // State returns the stream's state.
 func (st *Stream) State() State { return st.state }
 
-// CanSend reports whether contents may be sent: the head was, the end was not, and
-// the stream was not reset.
+// CanSend reports whether content may be sent: the head was sent, the end was not, and the stream
+// was not reset.
 func (st *Stream) CanSend() bool {
 	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
 }
 
-// Young reports whether the peer opened the stream within the last 50 ms, so that its
-// end costs more than it has asked for.
+// Young reports whether the peer opened the stream within the last 50 ms, so that ending it is
+// charged.
 func (st *Stream) Young(now time.Time) bool {
 	return !st.local && now.Sub(st.opened) < rapidResetWindow
 }
 
-// Answered reports whether the head of our final answer was sent, or of our request.
+// Answered reports whether the head of our final response, or of our request, was sent.
 func (st *Stream) Answered() bool { return st.sentFinal }
 
 // Ended reports whether the peer has sent everything, or the stream is closed.
@@ -94,16 +92,15 @@ func (st *Stream) Ended() bool { return st.state == HalfClosedRemote || st.state
 // Tunnel reports whether the request was CONNECT, extended or not.
 func (st *Stream) Tunnel() bool { return st.kind >= connectExchange }
 
-// SendWindow returns how many bytes the peer lets the stream carry, before the
-// connection's window is asked; negative after SETTINGS took some back (RFC 9113
-// 6.9.2).
+// SendWindow returns how many bytes the peer accepts on the stream, regardless of the connection's
+// window; negative after SETTINGS reduced it (RFC 9113 6.9.2).
 func (st *Stream) SendWindow() int64 { return st.sendWindow }
 
 // Unconsumed returns how many bytes of content were received and not yet consumed.
 func (st *Stream) Unconsumed() int64 { return st.held }
 
-// endLocal and endRemote are the END_STREAM of either side; they report whether
-// the stream closed.
+// endLocal and endRemote record the END_STREAM of either side; they report whether the stream
+// closed.
 func (st *Stream) endLocal() bool {
 	if st.state == Open {
 		st.state = HalfClosedLocal

@@ -8,16 +8,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// connTimer is the one timer of a connection. Most of what it is set to never comes, so
-// moving it costs nothing unless it moves to an earlier time.
+// connTimer is the single timer of a connection. Most deadlines never expire, so the timer is reset
+// only if it moves to an earlier time.
 type connTimer struct {
-	timer  *time.Timer    // guarded by wire.mu; nil until first set
-	due    time.Time      // guarded by wire.mu; when it fires; zero: it is not set
-	firing sync.WaitGroup // wire.expire runs; added to with wire.mu held, while wire.lost is nil
+	timer  *time.Timer    // guarded by muxConn.mu; nil until first set
+	due    time.Time      // guarded by muxConn.mu; when it fires; zero: not set
+	firing sync.WaitGroup // counts running muxConn.expire; added to with muxConn.mu held, while muxConn.lost is nil
 }
 
-// arm sees to it that expire runs at t, or before; the zero time is never. mu is
-// held.
+// arm makes expire run at t or earlier; the zero time means never. mu is held.
 func (w *muxConn) arm(t time.Time) {
 	a := &w.alarm
 	if t.IsZero() || w.lost != nil || !a.due.IsZero() && !t.Before(a.due) {
@@ -39,8 +38,7 @@ func (w *muxConn) stopTimer() {
 	}
 }
 
-// expire ends the streams whose time is up. The timer runs it, on a goroutine of
-// its own.
+// expire ends the streams whose deadline has passed. The timer runs it on a goroutine of its own.
 func (w *muxConn) expire() {
 	b := &batch{now: time.Now()}
 	then, ringing := w.ring(b)
@@ -59,7 +57,7 @@ func (w *muxConn) expire() {
 	b.flush()
 }
 
-// ring returns what expire is to call, and reports false if the connection has ended.
+// ring returns the functions that expire has to call; it returns false if the connection has ended.
 func (w *muxConn) ring(b *batch) (then []func(*batch), ringing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -76,8 +74,8 @@ func (w *muxConn) ring(b *batch) (then []func(*batch), ringing bool) {
 	return then, true
 }
 
-// overdue fails the streams whose deadline has passed, or on which nothing went for
-// too long, and returns when the next of them will be. mu is held.
+// overdue fails the streams whose deadline or idle timeout has passed, and returns the earliest
+// remaining deadline. mu is held.
 func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 	for s := range w.state.Streams() {
 		l := muxStreamOf(s)
@@ -111,9 +109,9 @@ func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 	return then, next
 }
 
-// answerIdleAt returns when the host will have sent nothing of its answer for too long; the
-// zero time: it may take as long as it likes. An answer of which the caller has not taken
-// everything keeps its host from sending, so its time begins anew. wire.mu is held.
+// answerIdleAt returns the time at which the host has sent nothing of its response for too long;
+// zero if there is no limit. While the reader has unread bytes of the response, the idle time
+// starts again. wire.mu is held.
 func (l *muxStream) answerIdleAt(now time.Time) time.Time {
 	if l.answerIdle <= 0 {
 		return time.Time{}
@@ -127,7 +125,7 @@ func (l *muxStream) answerIdleAt(now time.Time) time.Time {
 // errAnswerIdle marks the faults of idleFault.
 var errAnswerIdle = errors.New("stream_idle_timeout")
 
-// idleFault is the Fault of an answer of which the host sent nothing for so long.
+// idleFault returns the Fault of a response of which the host sent nothing for idle.
 func idleFault(idle time.Duration) *protocol.Fault {
 	return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
 }

@@ -9,65 +9,65 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// watchAfter is how long an answer may take before a caller of another protocol is
-// watched for having gone: watching costs a goroutine, and most answers come sooner.
+// watchAfter is the time after which a pending response makes the engine watch a client of another
+// protocol for a disconnect. The watch costs a goroutine, and most responses arrive sooner.
 const watchAfter = 250 * time.Millisecond
 
-// maxInterims is how many interim (1xx) responses a host may send before the final one:
-// each is passed on, to a caller that may not read.
+// maxInterims is the maximum number of interim (1xx) responses from a host before the final one:
+// each is forwarded to a client that may not read.
 const maxInterims = 32
 
 // call is an exchange on an upstream connection.
 //
-// Who works on a call owns it: whoever opens its stream and sends its request first,
-// and then whoever has something for the one that waits. What comes meanwhile is
-// left to them. The states, guarded by the client's mu:
+// The goroutine that works on a call owns it: first the one that opens its stream and sends its
+// request, later the one that delivers an event while the call is waiting. Events that arrive
+// meanwhile are left to the owner. The states, guarded by the UpstreamConn's mu:
 //
-//	busy ──── pause ────▶ waiting ──── answered ────▶ busy (whoever answered goes on)
-//	  └── answered ──▶ busy (it goes on itself, instead of waiting)
+//	busy ──── yield ────▶ waiting ──── answered ────▶ busy (the goroutine that delivers the response)
+//	  └── answered ──▶ busy (the owner continues instead of waiting)
 type call struct {
 	muxStream
 	u      *UpstreamConn
 	x      *protocol.Exchange
-	e      *exchange     // x's Caller, if it is one of ours
-	number atomic.Uint64 // of all calls of the engine; 0: it is nobody's
+	e      *exchange     // x's Caller, if it is an exchange of this engine
+	number atomic.Uint64 // unique in the engine; 0: the call is not in use
 
-	// resumes: x goes on on the goroutine of whoever answers; otherwise one waits
+	// resumes: x resumes on the goroutine that delivers the response; otherwise a goroutine waits
 	// for wake.
 	resumes bool
 	wake    chan struct{}
 
 	// Guarded by u.mu.
-	waits    links[call] // in u.queue: it waits until a stream may be opened
-	busy     bool        // a goroutine works on it
+	waits    links[call] // in u.queue: the call waits until a stream may be opened
+	busy     bool        // a goroutine works on the call
 	answered bool        // x.Response has a head, or err is set
-	err      error       // a Fault: why there is no answer
-	unsent   bool        // its stream was opened; the goroutine that waits is to send the content
-	ended    bool        // the request has been sent to its end
-	informed int         // interim answers that have come
-	read     time.Time   // when the head of the answer was read
-	interims []interim   // to be passed on
+	err      error       // a Fault: why there is no response
+	unsent   bool        // the stream was opened; the waiting goroutine has to send the body
+	ended    bool        // the complete request has been sent
+	informed int         // number of interim responses received
+	read     time.Time   // when the head of the response was read
+	interims []interim   // to be forwarded
 
-	text    []byte // what x.Response is views of
+	text    []byte // x.Response holds views of it
 	body    answer
-	sending *sending // the goroutine that sends the request's content; nil: none
+	sending *sending // the goroutine that sends the request's body; nil: none
 }
 
-// waiting says on which connection, and as which call of it, an exchange waits for
-// an answer. A number comes only once.
+// waiting identifies the connection and the call on which an exchange waits for a response. A
+// number is never reused.
 type waiting struct {
 	client *UpstreamConn
 	call   *call
 	number uint64
 }
 
-// interim is an answer before the final one.
+// interim is an interim response.
 type interim struct {
 	status int
 	header protocol.Header
 }
 
-// newCall returns a call that is nobody's.
+// newCall returns a call that is not in use.
 func (e *Engine) newCall() *call {
 	k, ok := e.calls.Get().(*call)
 	if !ok {
@@ -77,7 +77,7 @@ func (e *Engine) newCall() *call {
 	return k
 }
 
-// begin makes k the call of x.
+// begin assigns k to x.
 func (k *call) begin(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes bool) {
 	k.wire, k.u, k.x, k.e, k.resumes = &u.muxConn, u, x, e, resumes
 	k.writable.L = &u.mu
@@ -89,9 +89,8 @@ func (k *call) begin(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes
 	k.number.Store(u.engine.numbers.Add(1))
 }
 
-// yield ends the work on k, which then waits, and reports false if it was answered
-// meanwhile: then it is still the caller's. One on which a goroutine waits always
-// waits.
+// yield ends the work on k, which then waits. It returns false if k was answered meanwhile: then
+// the caller still owns it. A call on which a goroutine waits always waits.
 func (k *call) yield() bool {
 	k.u.mu.Lock()
 	defer k.u.mu.Unlock()
@@ -102,8 +101,8 @@ func (k *call) yield() bool {
 	return true
 }
 
-// setResult notes that k has an answer, or never will. u.mu is held. Whoever gets true
-// is to call resume, with u.mu released.
+// setResult records that k has a response, or never will have one. u.mu is held. If it returns
+// true, the caller has to resume the exchange after it releases u.mu.
 func (k *call) setResult(err error) (mine bool) {
 	k.answered, k.err = true, err
 	if !k.resumes {
@@ -119,18 +118,18 @@ func (k *call) setResult(err error) (mine bool) {
 func (k *call) rouse() {
 	select {
 	case k.wake <- struct{}{}:
-	default: // it will look anyway
+	default: // it is already signaled
 	}
 }
 
-// resume lets x go on, whose call was answered.
+// goOn resumes x, whose call was answered.
 func (k *call) goOn(b *batch) {
 	e := k.e
 	e.batch = b
 	e.resume(b, contained(k.receive))
 }
 
-// opened goes on with a call that resumes and had waited for its stream.
+// opened continues a call that resumes and that waited for its stream.
 func (k *call) opened(b *batch) {
 	if k.stream != nil {
 		k.upload(b)
@@ -140,10 +139,10 @@ func (k *call) opened(b *batch) {
 	}
 }
 
-// head takes the head of an answer, which is the session's last event. u.mu is held.
+// head processes the head of a response, which is the session's last event. u.mu is held.
 func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	if k.answered {
-		return nil // with a fault: the answer is not wanted
+		return nil // with a fault: the response is discarded
 	}
 	r := &k.x.Response
 	if err := k.take(e); err != nil {
@@ -159,7 +158,7 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	}
 	r.Version = "HTTP/2.0"
 	k.read = b.now
-	if !k.x.PerTryDeadline.IsZero() { // it was for the head: TestTheTimeOfATryEndsWithTheHead
+	if !k.x.PerTryDeadline.IsZero() { // the timeout applies to the head: TestTheTimeOfATryEndsWithTheHead
 		k.deadline = k.x.Deadline
 		k.u.arm(k.deadline)
 	}
@@ -172,22 +171,22 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	return nil
 }
 
-// take makes the head that has arrived x.Response. u.mu is held. The error is the Fault
-// that a panic became.
+// take stores the head that has arrived in x.Response. u.mu is held. The error is the Fault of a
+// recovered panic.
 func (k *call) take(e *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	k.text = k.u.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
 }
 
-// inform has interim answers passed on. u.mu is held.
+// inform has the interim responses forwarded. u.mu is held.
 func (k *call) inform() func(*batch) {
 	if !k.resumes {
 		k.rouse()
 		return nil
 	}
 	if k.busy {
-		return nil // whoever is on it does it
+		return nil // the goroutine that works on the call forwards them
 	}
 	k.busy = true
 	return func(b *batch) {
@@ -198,7 +197,7 @@ func (k *call) inform() func(*batch) {
 	}
 }
 
-// pass passes on the interim answers that have come.
+// pass forwards the interim responses that have arrived.
 func (k *call) pass() {
 	k.u.mu.Lock()
 	list := k.interims
@@ -211,12 +210,12 @@ func (k *call) pass() {
 		err := contained(func() error { return k.x.Caller.SendInterim(list[i].status, &list[i].header) })
 		protocol.PanicIn(err).Log(k.u.engine.log, "passing on an interim response")
 		if err != nil {
-			return // the caller is gone: its engine tells
+			return // the client has disconnected: its engine reports that
 		}
 	}
 }
 
-// await waits on the caller's goroutine until x is answered.
+// await blocks the goroutine of Serve until x is answered.
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}
@@ -232,7 +231,7 @@ func (k *call) await() error {
 		case <-patience:
 			patience = nil
 			if k.sending != nil {
-				sent = k.sending.done // until then it is the upload that notices
+				sent = k.sending.done // until then the upload notices a disconnect
 				continue
 			}
 			defer k.x.Caller.OnDisconnect(on.abandon)()
@@ -254,7 +253,7 @@ func (k *call) await() error {
 	}
 }
 
-// receive ends the wait: x has its answer, or the Fault that is returned.
+// receive ends the wait: x has its response, or receive returns the Fault.
 func (k *call) receive() error {
 	x, u := k.x, k.u
 	if len(k.interims) > 0 {
@@ -265,7 +264,7 @@ func (k *call) receive() error {
 		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
 			u.mu.Lock()
-			k.answerIdle = 0 // the tunnel's peers say how long it may be idle
+			k.answerIdle = 0 // the tunnel's two sides decide how long it may be idle
 			u.mu.Unlock()
 			x.Response.SetTunnel(newTunnel(k))
 			return nil
@@ -275,7 +274,7 @@ func (k *call) receive() error {
 	}
 	err := k.err
 	if errors.Is(err, errAnswerIdle) {
-		x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not this try alone
+		x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not only this attempt
 	}
 	started := k.end()
 	x.ResetResponse()
@@ -290,7 +289,7 @@ func (k *call) receive() error {
 // rewind reports whether the request can be sent again from its start.
 func (k *call) rewind() (again bool) {
 	defer func() {
-		if p := recover(); p != nil { // of a body that a filter made
+		if p := recover(); p != nil { // of the body of a filter
 			k.u.engine.panicked("reading a request's content again", p)
 			again = false
 		}
@@ -303,7 +302,7 @@ func (k *call) rewind() (again bool) {
 	return ok && r.Rewind()
 }
 
-// drop is the end of a call that was not sent, because of err.
+// drop releases a call that was not sent, and returns err.
 func (k *call) drop(err error) error {
 	u := k.u
 	k.free()
@@ -318,7 +317,7 @@ func (k *call) batch() *batch {
 	return k.e.batch
 }
 
-// free gives the stream back and makes k nobody's. Its request is not read any more.
+// free releases the stream and puts k back into the pool. The request is no longer read.
 func (k *call) free() {
 	u, b := k.u, k.batch()
 	_ = k.in.Close()
@@ -341,7 +340,7 @@ func (k *call) free() {
 	callAll(then)(b)
 }
 
-// fail is owner's.
+// fail implements owner.
 func (k *call) fail(why error) func(*batch) {
 	k.sever(why)
 	k.u.queue.remove(k)
@@ -358,13 +357,13 @@ func (k *call) fail(why error) func(*batch) {
 	return to.kick
 }
 
-// expire is owner's.
+// expire implements owner.
 func (k *call) expire(why error) func(*batch) { return k.fail(why) }
 
-// abandon ends the call that is waited for, because its caller is gone.
+// abandon ends the call because its client has disconnected.
 func (w waiting) abandon() { w.client.abandon(w, nil) }
 
-// abandon ends a call whose caller is gone.
+// abandon ends a call whose client has disconnected.
 func (u *UpstreamConn) abandon(on waiting, b *batch) {
 	k := on.call
 	if k.number.Load() != on.number {
@@ -382,14 +381,14 @@ func (u *UpstreamConn) abandon(on waiting, b *batch) {
 	}
 }
 
-// answer is the content of an answer; closing it ends the call.
+// answer is the body of a response; Close ends the call.
 type answer struct {
 	k      *call
 	closed bool
 }
 
-// Read is protocol.Body's. Its errors are Faults. A caller of another protocol is
-// watched for having gone if content is long in coming.
+// Read implements protocol.Body. Its errors are Faults. If the body is slow to arrive, Read watches
+// a client of another protocol for a disconnect.
 func (a *answer) Read(p []byte) (int, error) {
 	k := a.k
 	if k.e == nil && k.x.Caller != nil && (k.sending == nil || k.sending.over()) && !k.in.await(watchAfter) {
@@ -399,14 +398,14 @@ func (a *answer) Read(p []byte) (int, error) {
 	return k.in.Read(p)
 }
 
-// Complete is protocol.CompleteBody's.
+// Complete implements protocol.CompleteBody.
 func (a *answer) Complete() (whole, empty bool) { return a.k.in.Complete() }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (a *answer) Buffered() int { return a.k.in.Buffered() }
 
-// Close is protocol.Body's. It takes itself out of the exchange, so that the engine
-// does not close it again.
+// Close implements protocol.Body. It removes the body from the exchange, so that the engine does
+// not close it again.
 func (a *answer) Close() error {
 	k := a.k
 	if a.closed {

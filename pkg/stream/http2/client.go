@@ -13,44 +13,43 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// defaultMaxStreams is how many streams a connection carries as long as its host has not
-// said how many it takes (RFC 9113 6.5.2 advises 100 at least).
+// defaultMaxStreams is the number of streams that a connection carries until its host has sent its
+// limit (RFC 9113 6.5.2 advises at least 100).
 const defaultMaxStreams = 100
 
-// upstreamConnWindow is how many bytes of all answers on a connection may wait, together. It
-// is so many that only each stream's own window counts: callers that take nothing
-// must not hold up the answers to others (RFC 9113 5.2.2).
+// upstreamConnWindow is the number of bytes of all responses on a connection that may be unread. It
+// is so large that only the window of each stream matters: a client that does not read must not
+// block the responses to others (RFC 9113 5.2.2).
 const upstreamConnWindow = 1 << 30
 
-// UpstreamConn is one upstream connection, which carries the exchanges of many callers at
-// once. It is a stream.UpstreamConn.
+// UpstreamConn is one upstream connection, which carries the exchanges of many clients
+// concurrently. It implements stream.UpstreamConn.
 type UpstreamConn struct {
 	muxConn
 	o     stream.UpstreamConnOptions // immutable
-	local string                     // immutable; our end's address
+	local string                     // immutable; local address
 	tls   *protocol.TLS              // immutable; nil: plaintext
 
-	// closing: it takes no new exchange. Changed with mu held, read without.
+	// closing: the connection accepts no new exchange. Changed with mu held, read without it.
 	closing atomic.Bool
-	// limit is how many streams the host takes at once, as far as it has said. Changed
-	// with mu held, read without.
+	// limit is the number of concurrent streams that the host allows, or the default until it has
+	// said. Changed with mu held, read without it.
 	limit atomic.Int64
-	// rtt is how long the answer to the last PING took, in ns; 0: none was answered.
+	// rtt is the round-trip time of the last PING, in ns; 0: none was acknowledged.
 	rtt atomic.Int64
 
-	settingsReceived bool       // guarded by mu; the host's settings have come
-	queue            fifo[call] // guarded by mu; those that wait until a stream may be opened
-	ready            []*call    // of the reader: those whose answer has come
+	settingsReceived bool       // guarded by mu; the host's settings have arrived
+	queue            fifo[call] // guarded by mu; calls that wait until a stream may be opened
+	ready            []*call    // of the reader goroutine: calls whose response has arrived
 	pulse            keepalive  // guarded by mu
-	// pingSentAt is when the PING was sent that is not answered; zero: there is none. Guarded
-	// by mu.
+	// pingSentAt is when the unacknowledged PING was sent; zero: there is none. Guarded by mu.
 	pingSentAt time.Time
 }
 
-// keepalive is the state of PING.
+// keepalive is the state of PING keepalives.
 type keepalive struct {
-	heard time.Time // when something was read last
-	sent  time.Time // when the host was asked; zero: it was not, or something was heard since
+	heard time.Time // when something was last read
+	sent  time.Time // when a PING was sent; zero: none was, or something was read since
 }
 
 func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
@@ -65,8 +64,8 @@ func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *Ups
 		FirstStream:      e.FirstStream,
 		StreamWindow:     uint32(h.StreamWindow),
 		ConnectionWindow: upstreamConnWindow,
-		// Hosts are configured, not strangers: some open windows by little, and answer
-		// each frame of a stream that is closed with a reset (TestAHostThatResetsWhatIsClosed).
+		// Hosts are configured and trusted: some send small WINDOW_UPDATEs and respond to each
+		// frame on a closed stream with a reset (TestAHostThatResetsWhatIsClosed).
 		Budgets: syntax.FloodLimits{WindowUpdate: syntax.RateLimit{Burst: -1}, Reset: syntax.RateLimit{Burst: -1}},
 	})
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
@@ -76,24 +75,24 @@ func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *Ups
 	return u
 }
 
-// Usable is stream.UpstreamConn's.
+// Usable implements stream.UpstreamConn.
 func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// RTT is stream.RTTReporter's: the time that the host took to answer the last PING.
+// RTT implements stream.RTTReporter: it returns the round-trip time of the last PING.
 func (u *UpstreamConn) RTT() time.Duration { return time.Duration(u.rtt.Load()) }
 
-// MaxConcurrentStreams is stream.LimitReporter's.
+// MaxConcurrentStreams implements stream.LimitReporter.
 func (u *UpstreamConn) MaxConcurrentStreams() int64 { return u.limit.Load() }
 
-// Close is stream.UpstreamConn's. The connection's goroutine ends soon after; Engine's
-// Close waits for it.
+// Close implements stream.UpstreamConn. The connection's goroutine ends soon after; Engine.Close
+// waits for it.
 func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	return u.conn.Close()
 }
 
-// Serve is stream.UpstreamConn's. Errors are Faults: of ConnectFailure if the request
-// cannot have reached an application and can be sent again.
+// Serve implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the
+// request cannot have reached an application and can be sent again.
 func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	k, err := u.send(x, false)
 	if k == nil {
@@ -102,10 +101,10 @@ func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	return k.await()
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	if e, ok := x.Caller.(*exchange); !ok || e.stack {
-		return u.Serve(ctx, x) // there is a stack to wait on
+		return u.Serve(ctx, x) // this goroutine may wait
 	}
 	k, err := u.send(x, true)
 	if k == nil {
@@ -114,9 +113,8 @@ func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ErrPending
 }
 
-// send opens a stream for x, or queues it. The call that is returned is under way,
-// and if resumes is set, x is its own. There is none if x was answered meanwhile, or
-// could not be sent.
+// send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, x
+// belongs to it. The call is nil if x was answered meanwhile or could not be sent.
 func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	e, _ := x.Caller.(*exchange)
 	var b *batch
@@ -139,8 +137,8 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	}
 	queued, opened := u.admit(k, now)
 	if queued {
-		b.sends(u.outbox) // the host may wait for our settings before it sends its own
-		return k, nil     // whoever opens a stream for it goes on
+		b.sends(u.outbox) // the host may wait for our SETTINGS before it sends its own
+		return k, nil     // the goroutine that opens a stream for it continues
 	}
 	if opened {
 		k.upload(b)
@@ -154,7 +152,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	return k, nil
 }
 
-// admit is enter without mu. It reports whether k waits for a stream, or has one.
+// admit locks mu and calls enter. It reports whether k waits for a stream, or has one.
 func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -162,11 +160,11 @@ func (u *UpstreamConn) admit(k *call, now time.Time) (queued, opened bool) {
 	return k.waits.queued, k.stream != nil
 }
 
-// enter opens a stream for k or queues it. If it can have neither, k is answered
-// with the reason. mu is held.
+// enter opens a stream for k or queues it. If neither is possible, enter sets k's result to the
+// reason. mu is held.
 func (u *UpstreamConn) enter(k *call, now time.Time) {
 	switch {
-	case k.answered: // by its caller's leaving
+	case k.answered: // its client has disconnected
 		return
 	case u.lost != nil:
 		k.setResult(protocol.NewFault(protocol.ConnectFailure, u.lost))
@@ -186,8 +184,8 @@ func (u *UpstreamConn) enter(k *call, now time.Time) {
 	}
 }
 
-// next opens streams for those that wait for one. mu is held. What it returns is
-// called without.
+// next opens streams for the queued calls. mu is held. The caller runs the returned functions
+// without mu.
 func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	if !u.queue.empty() && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
@@ -209,13 +207,13 @@ func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	return then
 }
 
-// mayOpen reports whether a stream for k may be opened now. Whether the host takes
-// tunnels is known with its settings. mu is held.
+// mayOpen reports whether a stream for k may be opened now. Tunnels wait for the host's settings,
+// which say whether it supports them. mu is held.
 func (u *UpstreamConn) mayOpen(k *call) bool {
 	return u.slots() > 0 && (u.settingsReceived || k.x.Request.Upgrade == "")
 }
 
-// slots is how many streams may be opened now. mu is held.
+// slots returns how many streams may be opened now. mu is held.
 func (u *UpstreamConn) slots() int {
 	n := u.state.AvailableStreams()
 	if !u.settingsReceived {
@@ -231,14 +229,14 @@ func (k *call) wantsTrailers() bool {
 	if k.e != nil && k.e.trailers || protocol.IsGRPC(h) {
 		return true
 	}
-	if k.e != nil { // a caller of HTTP/2, which has not said so
+	if k.e != nil { // an HTTP/2 client, which did not send it
 		return false
 	}
 	_, said := h.Lookup("te")
 	return said
 }
 
-// open sends the head of k's request. mu is held. Errors are Faults, of a panic too.
+// open sends the head of k's request. mu is held. Errors, also of a recovered panic, are Faults.
 func (u *UpstreamConn) open(k *call, now time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -277,7 +275,7 @@ func (u *UpstreamConn) open(k *call, now time.Time) (err error) {
 	return nil
 }
 
-// openFault is the Fault of a stream that could not be opened.
+// openFault returns the Fault of a stream that could not be opened.
 func openFault(err error) error {
 	var f *protocol.Fault
 	switch {
@@ -291,7 +289,7 @@ func openFault(err error) error {
 	return protocol.NewFault(protocol.ConnectFailure, err)
 }
 
-// run reads answers until the connection ends, and then fails what is left.
+// run reads responses until the connection ends, and then fails the remaining calls.
 func (u *UpstreamConn) run() {
 	b := &batch{now: time.Now()}
 	flush := func() {
@@ -301,7 +299,7 @@ func (u *UpstreamConn) run() {
 	u.failAll(u.readAll(flush, b), b)
 }
 
-// readAll reads until the connection ends, and returns why it has.
+// readAll reads until the connection ends, and returns the reason.
 func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -324,8 +322,7 @@ func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	}
 }
 
-// take deals with every whole frame that there is, and then with the answers that
-// came in them.
+// take processes every complete frame in the buffer, and then the responses that arrived in them.
 func (u *UpstreamConn) take(b *batch) error {
 	err := u.frames(b)
 	for _, f := range u.hear(b.now) {
@@ -335,10 +332,10 @@ func (u *UpstreamConn) take(b *batch) error {
 	return err
 }
 
-// resumeReady resumes the exchanges whose answer has come, each once.
+// resumeReady resumes the exchanges whose response has arrived, each once.
 func (u *UpstreamConn) resumeReady(b *batch) {
 	for i, k := range u.ready {
-		if k != nil { // else it was resumed before a panic
+		if k != nil { // nil: it was resumed before a panic
 			u.ready[i] = nil
 			k.goOn(b)
 		}
@@ -346,8 +343,8 @@ func (u *UpstreamConn) resumeReady(b *batch) {
 	u.ready = u.ready[:0]
 }
 
-// hear notes that the host is alive, and opens streams for those that wait for one. What
-// it returns is called without mu.
+// hear records that the host is alive, and opens streams for queued calls. The caller runs the
+// returned functions without mu.
 func (u *UpstreamConn) hear(now time.Time) (then []func(*batch)) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -355,7 +352,7 @@ func (u *UpstreamConn) hear(now time.Time) (then []func(*batch)) {
 	return u.next(now)
 }
 
-// happened is side's.
+// happened implements connSide.
 func (u *UpstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
@@ -375,12 +372,12 @@ func (u *UpstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
 			u.pingSentAt = time.Time{}
 		}
-	default: // it is none of ours
+	default: // the client side ignores the other events
 	}
 	return nil
 }
 
-// handleGoAway fails what the host will never look at (RFC 9113 6.8). The rest goes on.
+// handleGoAway fails the calls that the host will not process (RFC 9113 6.8). The others continue.
 func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
 	u.closing.Store(true)
 	why := protocol.Faultf(protocol.ConnectFailure, "the host is going away: %v", e.Code)
@@ -393,7 +390,7 @@ func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
 	return callAll(all)
 }
 
-// failQueue fails those that wait for a stream. mu is held.
+// failQueue fails the calls that wait for a stream. mu is held.
 func (u *UpstreamConn) failQueue(why error) (then []func(*batch)) {
 	for k := u.queue.pop(); k != nil; k = u.queue.pop() {
 		then = append(then, k.fail(why))
@@ -411,7 +408,7 @@ func callAll(all []func(*batch)) func(*batch) {
 	}
 }
 
-// reset is side's. A stream that was refused was not looked at (RFC 9113 8.7).
+// reset implements connSide. The host did not process a stream that it refused (RFC 9113 8.7).
 func (u *UpstreamConn) reset(code syntax.Code) error {
 	reason := protocol.UpstreamReset
 	if code == syntax.RefusedStream {
@@ -420,22 +417,22 @@ func (u *UpstreamConn) reset(code syntax.Code) error {
 	return protocol.Faultf(reason, "the host has reset the stream: %v", code)
 }
 
-// broken is side's.
+// broken implements connSide.
 func (u *UpstreamConn) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.UpstreamMalformed, e)
 }
 
-// chargeFrom is side's.
+// chargeFrom implements connSide.
 func (u *UpstreamConn) chargeFrom(time.Time) int { return leastCharge }
 
-// charge is side's. Hosts are configured, not strangers.
+// charge implements connSide. Hosts are configured and trusted, so nothing is charged.
 func (u *UpstreamConn) charge(int, time.Time) error { return nil }
 
-// idleReason is side's.
+// idleReason implements connSide.
 func (u *UpstreamConn) idleReason() protocol.Reason { return protocol.StreamIdle }
 
-// expired is side's: it ends the wait for a stream of those whose time is up, and
-// asks a silent host whether it lives.
+// expired implements connSide: it fails the queued calls whose deadline has passed, and sends a
+// PING to a silent host.
 func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	for k := range u.queue.all() {
 		switch at := k.x.EffectiveDeadline(); {
@@ -449,7 +446,7 @@ func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	if interval := u.o.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
 		at, dead := u.keepaliveTick(b, interval)
 		if dead {
-			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader tells
+			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader reports it
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
@@ -458,8 +455,8 @@ func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	return then, next
 }
 
-// keepaliveTick sends a PING if one is due, and returns when to look again. dead: the last
-// one was not answered. mu is held.
+// keepaliveTick sends a PING if one is due, and returns when to call it again. dead: the last PING
+// was not acknowledged in time. mu is held.
 func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, dead bool) {
 	p := &u.pulse
 	switch {
@@ -474,7 +471,7 @@ func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next tim
 	return p.heard.Add(interval), false
 }
 
-// failAll fails everything, for the connection is lost.
+// failAll fails all calls because the connection is lost.
 func (u *UpstreamConn) failAll(err error, b *batch) {
 	u.closing.Store(true)
 	var wrong *syntax.ConnectionError
@@ -483,10 +480,10 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
 		u.mu.Unlock()
 	}
-	u.resumeReady(b) // a panic of the reader has left some
-	// What is lent is of the buffer that is given up.
+	u.resumeReady(b) // a panic of the reader may have left some
+	// The borrowed bytes belong to the buffer that is released below.
 	b.flush()
-	_ = u.conn.Close() // a second time, perhaps
+	_ = u.conn.Close() // it may already be closed
 	u.outbox.Fail(err)
 	u.release()
 	why := connLostFault(err)
@@ -499,7 +496,8 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	b.flush()
 }
 
-// connLostFault says what the end of the connection is to those who wait for an answer.
+// connLostFault returns the Fault that the end of the connection means for a call without a
+// response.
 func connLostFault(err error) error {
 	var wrong *syntax.ConnectionError
 	switch {

@@ -11,45 +11,43 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// content is what a peer has sent on one stream and nobody has taken: the body of
-// a request on the server's side, of an answer on the client's. It is a
-// protocol.Body. The peer may send as much as is taken, so it never holds more
-// than a window.
+// content holds what a peer has sent on one stream and the consumer has not read: the body of a
+// request on the server side, of a response on the client side. It implements protocol.Body. The
+// window opens only as bytes are consumed, so content never holds more than a window.
 //
 //	the connection's reader:  add … add, end or fail
 //	its consumer:             Read … Read, Close   or   a pump, which is kicked
 //
-// What comes while a pump takes everything is lent to it: it is copied once, from
-// the reader's buffer to where it goes, and only what the pump had no room for is
-// kept here.
+// While a pump consumes the content, it borrows the reader's bytes: they are copied once, from the
+// reader's buffer to their destination. Only what the pump had no room for is copied into content.
 type content struct {
-	lane  *muxStream   // the stream that it comes on; set by start
-	into  *header      // where trailers go when io.EOF is returned; set by start
-	limit int64        // bytes; more are an error; 0: no limit; set by start
-	total atomic.Int64 // bytes that have come
+	lane  *muxStream   // the stream that it arrives on; set by start
+	into  *header      // receives the trailers when io.EOF is returned; set by start
+	limit int64        // maximum bytes; more are an error; 0: no limit; set by start
+	total atomic.Int64 // bytes received
 
-	mu           sync.Mutex         // held by add with the lane's wire.mu held; nothing else is taken under it
-	more         sync.Cond          // on mu: something below changed
-	pieces       []*buffer.IoBuffer // guarded by mu; what is unread from first on, oldest first; none of that is empty
-	borrowed     buffer.IoBuffer    // guarded by mu; the reader's bytes; if there are any it is the last of pieces
-	room         int                // guarded by mu; how much of loan is in front of the content: the frame's header, or 0
-	borrowedFrom *batch             // guarded by mu; the reader's, until its loan is lent on
+	mu           sync.Mutex         // held by add with the stream's wire.mu held; no other lock is taken while it is held
+	more         sync.Cond          // on mu: a field below changed
+	pieces       []*buffer.IoBuffer // guarded by mu; from first on unread, oldest first; none of those is empty
+	borrowed     buffer.IoBuffer    // guarded by mu; the reader's bytes; if not empty it is the last of pieces
+	room         int                // guarded by mu; bytes of borrowed in front of the content: the frame's header, or 0
+	borrowedFrom *batch             // guarded by mu; the reader's, until its bytes are borrowed by a write queue
 	first        int                // guarded by mu; pieces before it have been read and are kept
-	keep         bool               // guarded by mu; what is read is kept, so that it can be read again
-	unread       int                // guarded by mu; bytes of them
-	taken        int                // guarded by mu; bytes taken that the peer was not told of
-	whole        bool               // guarded by mu; everything has come
-	closed       bool               // guarded by mu; nobody wants more
-	err          error              // guarded by mu; it is cut short
+	keep         bool               // guarded by mu; bytes that were read are kept, so that they can be read again
+	unread       int                // guarded by mu; unread bytes in pieces
+	taken        int                // guarded by mu; bytes consumed that the peer was not yet credited with
+	whole        bool               // guarded by mu; the body is complete
+	closed       bool               // guarded by mu; the consumer has closed it
+	err          error              // guarded by mu; why the body ended early
 	trailer      header             // guarded by mu; complete once whole
-	text         []byte             // guarded by mu; what trailer is views of
-	to           *pump              // guarded by mu; who takes it; nil: a reader does, or nobody yet
+	text         []byte             // guarded by mu; trailer holds views of it
+	to           *pump              // guarded by mu; the pump that consumes it; nil: a reader does, or nothing yet
 }
 
 type header = protocol.Header
 
-// start makes c the content that comes on l. It takes no lock: the reader of the stream
-// that c belonged to before may still be in own, which uses none of these fields.
+// start makes c the content that arrives on l. It takes no lock: the reader of c's previous stream
+// may still be in copyBorrowed, which uses none of these fields.
 func (c *content) start(l *muxStream, into *header, limit int64) {
 	c.lane, c.into, c.limit = l, into, limit
 	c.more.L = &c.mu
@@ -57,16 +55,16 @@ func (c *content) start(l *muxStream, into *header, limit int64) {
 	c.taken, c.keep, c.whole, c.closed, c.err, c.to = 0, false, false, false, nil, nil
 }
 
-// reset gives up what c holds. Nobody uses it any more.
+// reset releases what c holds. Only a late copyBorrowed may still use c.
 func (c *content) reset() {
-	c.mu.Lock() // against own
+	c.mu.Lock() // against copyBorrowed
 	defer c.mu.Unlock()
 	c.release()
 	c.trailer.Reset()
 	c.lane, c.into, c.to, c.err = nil, nil, nil, nil
 }
 
-// release drops what is unread and returns how much that was. c.mu is held.
+// release drops the unread bytes and returns their number. c.mu is held.
 func (c *content) release() int {
 	dropped := c.unread
 	for i, p := range c.pieces {
@@ -77,7 +75,7 @@ func (c *content) release() int {
 	return dropped
 }
 
-// drop gives a piece back. c.mu is held.
+// drop releases a piece. c.mu is held.
 func (c *content) drop(piece *buffer.IoBuffer) {
 	if piece == &c.borrowed {
 		c.borrowed.SetStorage(nil)
@@ -88,11 +86,10 @@ func (c *content) drop(piece *buffer.IoBuffer) {
 	piece.Release()
 }
 
-// add appends what has come, and returns the pump to be kicked. unwanted is how many
-// bytes nobody will take. p is copied, unless it is lent: then own is to be called
-// behind the kick, before p is used again. frame is p with the header in front of it if
-// there is nothing else in the frame, else nil; b is the reader's. The lane's wire.mu is
-// held.
+// add appends received bytes, and returns the pump to be kicked. unwanted is the number of bytes
+// that nothing will read. add copies p, unless it returns lent: then the caller calls copyBorrowed
+// after the kick, before it uses p again. frame is p with its header in front if the frame holds
+// nothing else, else nil; b is the reader's. The stream's wire.mu is held.
 func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -109,7 +106,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	if len(p) == 0 {
 		return nil, false, 0
 	}
-	lent = c.to != nil && c.unread == 0 // else nobody takes it at once
+	lent = c.to != nil && c.unread == 0 // otherwise nothing consumes it immediately
 	c.unread += len(p)
 	if n := len(c.pieces); lent {
 		c.lend(p, frame, b)
@@ -123,7 +120,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	return c.to, lent, 0
 }
 
-// lend makes p, in its frame if that is there, the loan. c.mu is held.
+// lend makes c borrow p, with its frame header if frame is not nil. c.mu is held.
 func (c *content) lend(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
@@ -133,12 +130,13 @@ func (c *content) lend(p, frame []byte, b *batch) {
 	c.borrowed.Discard(c.room)
 }
 
-// leastLent is how large a frame is, in bytes, that is better lent than copied.
+// leastLent is the minimum content of a frame, in bytes, for which borrowing is cheaper than
+// copying.
 const leastLent = 4 << 10
 
-// lentFrame returns the frame that the reader of b has lent, if all n bytes of its content
-// are unread. Its header may be changed. nil: there is none, or it was lent on before, or
-// b is another's. c.mu is held.
+// lentFrame returns the frame that c borrows from the reader of b, if all n bytes of its content
+// are unread. The caller may change its header. It returns nil if there is none, if a write queue
+// borrowed it before, or if b is of another reader. c.mu is held.
 func (c *content) lentFrame(b *batch, n int) []byte {
 	frame := c.borrowed.Storage()
 	if b == nil || b != c.borrowedFrom || c.room == 0 || n < leastLent || c.pieces[c.first] != &c.borrowed || len(frame) != c.room+n {
@@ -153,8 +151,8 @@ func copyOf(p []byte) *buffer.IoBuffer {
 	return b
 }
 
-// copyBorrowed keeps what was lent and not taken. c may be another stream's by now, whose
-// loan it keeps then a little early.
+// copyBorrowed copies the borrowed bytes that were not consumed. c may belong to another stream by
+// now; then it copies that stream's bytes a little early.
 func (c *content) copyBorrowed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -162,15 +160,14 @@ func (c *content) copyBorrowed() {
 	if last < 0 || c.pieces[last] != &c.borrowed {
 		return
 	}
-	all := c.borrowed.Storage()[c.room:] // what was read of it too: it may be kept
+	all := c.borrowed.Storage()[c.room:] // including bytes already read, which may be kept
 	b := copyOf(all)
 	b.Discard(len(all) - c.borrowed.Len())
 	c.pieces[last] = b
 	c.drop(&c.borrowed)
 }
 
-// end says that everything has come, and returns the pump to be kicked. wire.mu
-// is held.
+// end marks the content as complete, and returns the pump to be kicked. wire.mu is held.
 func (c *content) end() *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -191,8 +188,8 @@ func (c *content) endWith(s *syntax.Session) *pump {
 	return c.to
 }
 
-// fail says that no more will come, though it is not whole, and returns the pump
-// to be kicked. What is there is given up. err is a Fault.
+// fail ends the content early, drops the unread bytes and returns the pump to be kicked. It does
+// nothing if the content is complete. err is a Fault.
 func (c *content) fail(err error) *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,22 +202,21 @@ func (c *content) fail(err error) *pump {
 	return c.to
 }
 
-// feed has to take the content from now on.
+// feed sets the pump that consumes the content from now on.
 func (c *content) feed(to *pump) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.to = to
 }
 
-// isEmpty reports whether everything has come, and there was nothing: neither
-// content nor trailers.
+// isEmpty reports whether the message is complete, and has neither content nor trailers.
 func (c *content) isEmpty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.whole && c.err == nil && c.unread == 0 && c.trailer.Len() == 0 && c.total.Load() == 0
 }
 
-// Complete is protocol.CompleteBody's.
+// Complete implements protocol.CompleteBody.
 func (c *content) Complete() (whole, empty bool) {
 	c.mu.Lock()
 	whole = c.whole && c.err == nil && !c.closed
@@ -228,15 +224,15 @@ func (c *content) Complete() (whole, empty bool) {
 	return whole, whole && c.isEmpty()
 }
 
-// awaitsReader reports whether the peer owes nothing that the consumer could take: all of
-// the content has come, or some of it is unread.
+// awaitsReader reports whether the peer does not have to send more before the consumer can
+// continue: the content is complete, or some of it is unread.
 func (c *content) awaitsReader() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.whole || c.unread > 0
 }
 
-// Read is protocol.Body's. Its errors are Faults.
+// Read implements protocol.Body. Its errors are Faults.
 func (c *content) Read(p []byte) (int, error) {
 	c.mu.Lock()
 	for !c.ready() {
@@ -266,7 +262,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// await waits until a Read would not, for d at most, and reports whether it is so.
+// await waits until Read would not block, for at most d, and reports whether that is so.
 func (c *content) await(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -287,10 +283,10 @@ func (c *content) await(d time.Duration) bool {
 	return c.ready()
 }
 
-// ready reports whether a Read would not wait. c.mu is held.
+// ready reports whether Read would not block. c.mu is held.
 func (c *content) ready() bool { return c.unread > 0 || c.whole || c.err != nil || c.closed }
 
-// finish hands out the trailers. c.mu is held.
+// finish adds the trailers to into, once. c.mu is held.
 func (c *content) finish() {
 	if c.into == nil {
 		return
@@ -301,11 +297,11 @@ func (c *content) finish() {
 	c.into = nil
 }
 
-// keepMost is how much content is kept to be read again, in bytes. More is not, nor
-// what was read before all of it had come.
+// keepMost is the maximum size of a body that is kept to be read again, in bytes. A body that was
+// read before it was complete is not kept.
 const keepMost = 64 << 10
 
-// discard takes n bytes of the first piece. c.mu is held.
+// discard consumes n bytes of the first unread piece. c.mu is held.
 func (c *content) discard(n int) {
 	if c.whole && !c.keep && c.unread <= keepMost && int64(c.unread) == c.total.Load() {
 		c.keep = true
@@ -329,7 +325,7 @@ func (c *content) discard(n int) {
 	c.pieces = c.pieces[:last]
 }
 
-// Rewind is protocol.Rewinder's.
+// Rewind implements protocol.Rewinder.
 func (c *content) Rewind() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -350,8 +346,8 @@ func (c *content) Rewind() bool {
 	return int64(c.unread) == c.total.Load()
 }
 
-// due returns how many bytes the peer is to be told of as taken: none as long as
-// they are few. c.mu is held.
+// due returns how many consumed bytes the peer is to be credited with: 0 while they are few. c.mu
+// is held.
 func (c *content) due() int {
 	if c.taken < c.lane.wire.creditFrom {
 		return 0
@@ -361,14 +357,14 @@ func (c *content) due() int {
 	return n
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (c *content) Buffered() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unread
 }
 
-// Close is protocol.Body's: it stops a Read, and gives up what is unread.
+// Close implements protocol.Body: it unblocks a Read, and drops the unread bytes.
 func (c *content) Close() error {
 	c.mu.Lock()
 	if c.closed || c.lane == nil {
@@ -379,7 +375,7 @@ func (c *content) Close() error {
 	c.to = nil
 	credit := c.taken
 	if c.keep {
-		credit = int(c.total.Load()) // it was counted nowhere else
+		credit = int(c.total.Load()) // kept bytes were not counted in taken
 		c.release()
 	} else {
 		credit += c.release()
@@ -392,5 +388,5 @@ func (c *content) Close() error {
 	return nil
 }
 
-// errClosed is what a Read is ended with that nobody waits for.
+// errClosed is the error of a Read of closed content.
 var errClosed = protocol.NewFault(protocol.Internal, io.ErrClosedPipe)

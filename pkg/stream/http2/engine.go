@@ -1,29 +1,28 @@
-// Package http2 owns the HTTP/2 engine: connections on both sides, on which many
-// exchanges are under way at once (RFC 9113). What frames mean is decided by
-// pkg/protocol/http2, which is pure; here are sockets, goroutines and buffers.
+// Package http2 implements the HTTP/2 engine: downstream and upstream connections that carry many
+// exchanges concurrently (RFC 9113). pkg/protocol/http2, which does no I/O, decides what frames
+// mean; this package has the sockets, goroutines and buffers.
 //
-// The way of a request and its answer; each column is a goroutine:
+// The path of a request and its response; each column is a goroutine:
 //
-//	reader of the caller's connection      reader of the host's connection
-//	session.read     all frames there are
-//	session.begin    an exchange for each whole request
-//	  exchange.begin   Service, in halves
-//	    Client.Start   a stream, outbox
-//	    … pending …                        Client.read     all frames there are
-//	batch.flush      one write               call.deliver  who waits on this stream
-//	                                           … the service goes on …
-//	                                           exchange.answer  outbox
-//	                                         batch.flush   one write
+//	reader of the downstream connection    reader of the upstream connection
+//	downstreamConn.take      all complete frames
+//	downstreamConn.beginAll  an exchange for each request
+//	  exchange.begin         asynchronous service
+//	    UpstreamConn.Start   a stream, write queue
+//	    … pending …                          UpstreamConn.take   all complete frames
+//	batch.flush              one write         call.goOn         the exchange of this stream
+//	                                             … the service continues …
+//	                                             exchange.answer  write queue
+//	                                         batch.flush         one write
 //
-// What is whole needs no goroutine of its own, and neither does content that
-// streams from one HTTP/2 connection to another: a pump (pump.go) moves it on the
-// goroutine of whoever brought more content, or more room for it. A service that
-// waits for anything else gets a goroutine by Exchange.Fork.
+// A complete message needs no goroutine of its own, and neither does a body that streams from one
+// HTTP/2 connection to another: a pump (pump.go) moves it on the goroutine that delivers more of
+// it, or that opens the window. A service that waits for anything else gets a goroutine by
+// Exchange.RunBlocking.
 //
-// The files, in the order that data passes them: wire.go (a connection, either
-// side), server.go and exchange.go (the caller's side), client.go and call.go (the
-// host's), content.go and pump.go (what streams), watch.go, tunnel.go, grpc.go,
-// upgrade.go (connections that began in HTTP/1.1).
+// The files, in the order that data passes them: wire.go (a connection, either side), server.go and
+// exchange.go (downstream), client.go and call.go (upstream), content.go and pump.go (streaming
+// bodies), tunnel.go, grpc.go, upgrade.go (connections that began in HTTP/1.1).
 package http2
 
 import (
@@ -43,8 +42,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// Engine is what all HTTP/2 connections share. Close it after the last of them has
-// been closed.
+// Engine is the state that all HTTP/2 connections share. Close it after the last of them has been
+// closed.
 type Engine struct {
 	log       *slog.Logger
 	workers   *stream.Workers[*exchange]
@@ -55,16 +54,16 @@ type Engine struct {
 	flooded   func(syntax.Flood) // nil: floods are not reported
 
 	mu      sync.Mutex
-	budgets map[string]weak.Pointer[stream.CostBudget] // guarded by mu; by listener: its servers hold them
+	budgets map[string]weak.Pointer[stream.CostBudget] // guarded by mu; by listener; its servers hold the strong references
 
-	// FirstStream is the identifier of the first stream of each connection to a host; 0
-	// means 1, and tests of what happens when they run out begin near the end. Not to be
-	// changed once there is a connection.
+	// FirstStream is the identifier of the first stream of each upstream connection; 0 means 1.
+	// Tests of identifier exhaustion begin near the end. Do not change it once there is a
+	// connection.
 	FirstStream uint32
 }
 
-// New returns an engine. Its log is told of defects, and flooded, which may be nil, of
-// each connection of a caller's that is ended because a budget is used up.
+// New returns an engine. It logs defects to log, and calls flooded, which may be nil, for each
+// downstream connection that it closes because a flood limit is exceeded.
 func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 	e := &Engine{log: log, flooded: flooded}
 	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*exchange).work)
@@ -72,10 +71,10 @@ func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 }
 
 const (
-	// maxWorkers is how many exchanges wait on goroutines at once, at most.
+	// maxWorkers is the maximum number of exchanges that wait on goroutines concurrently.
 	maxWorkers = 10_000
-	// maxForked is how many exchanges are served on goroutines, or wait for one, at most.
-	// More are refused as protocol.Overloaded.
+	// maxForked is the maximum number of exchanges that run on goroutines or wait for one. More are
+	// rejected as protocol.Overloaded.
 	maxForked = 20_000
 )
 
@@ -92,15 +91,14 @@ func (e *Engine) Protocol() stream.Protocol {
 	}
 }
 
-// Close waits for the goroutines of the engine's connections, which must have been
-// closed.
+// Close waits for the goroutines of the engine's connections, which must have been closed.
 func (e *Engine) Close() {
 	e.running.Wait()
 	e.workers.Close()
 }
 
-// budget returns the budget of a listener, which a new configuration's server shares with
-// that of the one before.
+// budget returns the budget of a listener. The server of a new configuration shares it with that of
+// the previous one.
 func (e *Engine) budget(listener string) *stream.CostBudget {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -116,8 +114,8 @@ func (e *Engine) budget(listener string) *stream.CostBudget {
 	return b
 }
 
-// start runs a connection's goroutine. A panic of f's is logged: f leaves nothing behind
-// that others wait for.
+// start runs f on a goroutine of a connection. It logs a panic of f: f must not leave anything
+// undone that others wait for.
 func (e *Engine) start(f func()) {
 	e.running.Go(func() {
 		defer func() {
@@ -129,36 +127,36 @@ func (e *Engine) start(f func()) {
 	})
 }
 
-// panicked logs a panic that was contained. The deferred function that recovers calls it.
+// panicked logs a recovered panic. The deferred function that recovers calls it.
 func (e *Engine) panicked(doing string, value any) { protocol.NewPanic(value).Log(e.log, doing) }
 
-// contained runs f and returns its error, or the Fault that its panic became.
+// contained runs f and returns its error, or the Fault of its panic.
 func contained(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()
 }
 
-// batch is what a reader does until it has to wait: the time at which it read
-// last, and the outboxes to be flushed when everything that there was to read has
-// been dealt with. Owned by the reader's goroutine.
+// batch is the work of a reader until it has to wait: the time of its last read, and the write
+// queues to flush after everything it read has been processed. The reader goroutine owns it.
 type batch struct {
 	now   time.Time
 	dirty []*network.WriteQueue
-	lent  []*network.WriteQueue // those that were lent parts of the reader's buffers
-	held  []*buffer.IoBuffer    // such buffers, which the reader is done with
+	lent  []*network.WriteQueue // write queues that borrow parts of the reader's buffers
+	held  []*buffer.IoBuffer    // borrowed buffers that the reader no longer uses
 }
 
-// mostBuffers is how many buffers a reader holds because parts of them are lent.
+// mostBuffers is the maximum number of buffers that a reader holds because parts of them are
+// borrowed.
 const mostBuffers = 8
 
-// lends sees to it that o gives back what it was lent.
+// lends makes flush reclaim what o borrowed.
 func (b *batch) lends(o *network.WriteQueue) {
 	if !slices.Contains(b.lent, o) {
 		b.lent = append(b.lent, o)
 	}
 }
 
-// hold takes a buffer of the reader's, of which parts are lent.
+// hold keeps a buffer of the reader until its borrowed parts are reclaimed.
 func (b *batch) hold(in *buffer.IoBuffer) {
 	b.held = append(b.held, in)
 	if len(b.held) >= mostBuffers {
@@ -166,7 +164,7 @@ func (b *batch) hold(in *buffer.IoBuffer) {
 	}
 }
 
-// reclaimBorrowed takes back what was lent: outboxes keep what they have not sent.
+// reclaimBorrowed reclaims the borrowed bytes: write queues copy what they have not sent.
 func (b *batch) reclaimBorrowed() {
 	for _, o := range b.lent {
 		o.CopyBorrowed()
@@ -179,20 +177,19 @@ func (b *batch) reclaimBorrowed() {
 	b.lent, b.held = b.lent[:0], b.held[:0]
 }
 
-// maxReadPerFlush is how much a reader reads, in bytes, before it sends what came of it,
+// maxReadPerFlush is how much a reader reads, in bytes, before it flushes what resulted from it,
 // even if there is more to read.
 const maxReadPerFlush = 256 << 10
 
-// maxPendingWrites is how much may wait for a peer, in bytes, before it is not read from
-// any more. Content stops at network.HighWatermark, which is less: two neighbours of which
-// neither reads before the other has would wait for ever
-// (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
+// maxPendingWrites is the number of pending bytes, above which the engine stops reading from a
+// peer. Bodies stop at network.HighWatermark, which is less: two adjacent peers that each write
+// before they read would wait forever (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
 const maxPendingWrites = 4 * network.HighWatermark
 
-// sends sees to it that o is flushed: with the batch b, or soon if there is none.
+// sends makes o be flushed: with the batch b, or soon if b is nil.
 func (b *batch) sends(o *network.WriteQueue) {
 	if b == nil {
-		_ = o.FlushAfterYield() // its reader finds out
+		_ = o.FlushAfterYield() // the connection's reader finds out
 		return
 	}
 	if !slices.Contains(b.dirty, o) {
@@ -200,7 +197,7 @@ func (b *batch) sends(o *network.WriteQueue) {
 	}
 }
 
-// time is when what is being dealt with was read.
+// time returns when the data that is being processed was read.
 func (b *batch) time() time.Time {
 	if b == nil {
 		return time.Now()
@@ -208,7 +205,7 @@ func (b *batch) time() time.Time {
 	return b.now
 }
 
-// flush sends. A connection that is lost is its reader's business.
+// flush flushes the write queues. The reader of a lost connection handles the error.
 func (b *batch) flush() {
 	for _, o := range b.dirty {
 		_ = o.Flush()

@@ -12,8 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// exchange is a caller's stream while it is served, and the Caller of its
-// protocol.Exchange.
+// exchange is a downstream stream while it is served, and the Caller of its protocol.Exchange.
 type exchange struct {
 	muxStream
 	engine *Engine // immutable
@@ -21,20 +20,20 @@ type exchange struct {
 	x      protocol.Exchange
 	watch  stream.DisconnectWatch[waiting]
 
-	// Of whoever the exchange is with.
-	batch *batch // of the goroutine that it is on; nil: one of its own
-	stack bool   // it is on a goroutine of its own, which may wait
+	// Owned by the goroutine that works on the exchange.
+	batch *batch // of that goroutine; nil: it is the exchange's own
+	stack bool   // the exchange has a goroutine of its own, which may wait
 	forked
-	reserved bool // it has a place among the engine's workers
+	reserved bool // it holds a reservation among the engine's workers
 
-	// canceled: the caller has gone, or its time is up; set before watchers are called. Safe
-	// from any goroutine.
+	// canceled: the client disconnected or the deadline passed; set before watchers are called.
+	// Safe for concurrent use.
 	canceled atomic.Bool
-	expired  error // guarded by wire.mu; a Fault: it is answered with this because its time is up
+	expired  error // guarded by wire.mu; a Fault: the response after the deadline has passed
 
-	text     []byte // what x.Request is views of
-	trailers bool   // the caller wants trailers (TE)
-	grpc     string // its content-type if it speaks gRPC; "": it does not
+	text     []byte // x.Request holds views of it
+	trailers bool   // the client accepts trailers (TE)
+	grpc     string // the content-type of a gRPC request; "": not gRPC
 	small    [512]byte
 }
 
@@ -49,8 +48,8 @@ func (e *Engine) newExchange() *exchange {
 	return x
 }
 
-// read makes the head that has just arrived x.Request. e.wire.mu is held. An error, or
-// the Fault that a panic became, refuses the request.
+// read parses the head that has just arrived into x.Request. e.wire.mu is held. An error, or the
+// Fault of a recovered panic, rejects the request.
 func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
@@ -71,7 +70,7 @@ func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
 	}
 	if e.stream.Tunnel() {
 		e.in.limit = 0
-		return err // what comes is the tunnel's, if there will be one
+		return err // the bytes belong to the tunnel, if it is established
 	}
 	x.Request.Body = &e.in
 	if limit := e.in.limit; err == nil && limit > 0 && x.Request.ContentLength > limit {
@@ -80,8 +79,8 @@ func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
 	return err
 }
 
-// begin starts to serve the request, on the goroutine that b belongs to; refused is
-// why not. A request whose caller has canceled it already is not served.
+// begin starts to serve the request on the goroutine that b belongs to; refused is the error if it
+// was rejected. A request that was canceled already is not served.
 func (e *exchange) begin(b *batch, refused error) {
 	e.batch = b
 	if e.canceled.Load() {
@@ -103,32 +102,32 @@ func (e *exchange) whyCanceled() error {
 	return e.expired
 }
 
-// CloseContent is protocol.ContentCloser's.
+// CloseContent implements protocol.ContentCloser.
 func (e *exchange) CloseContent() { _ = e.in.Close() } // never fails
 
-// Canceled is protocol.Cancellable's.
+// Canceled implements protocol.Cancellable.
 func (e *exchange) Canceled() bool { return e.canceled.Load() }
 
-// resume goes on after what the exchange was pending in has returned err, on the
-// goroutine that b belongs to.
+// resume continues the exchange on the goroutine that b belongs to; err is the result of the
+// operation that it waited for.
 func (e *exchange) resume(b *batch, err error) {
 	e.batch = b
 	e.respondIfDone(e.x.Resume(e.c.ctx, err))
 }
 
-// respondIfDone answers, if the exchange is not pending. Afterwards it serves another,
-// perhaps.
+// respondIfDone sends the response if the exchange is not pending. Afterwards e may serve another
+// request.
 func (e *exchange) respondIfDone(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
-		return // and the exchange is somebody else's
+		return // another goroutine owns the exchange now
 	}
 	if panicked := e.reply(err); panicked != nil {
 		e.failed(panicked)
 	}
 }
 
-// reply answers with x.Response, or with what err means. The error is the Fault that a
-// panic became, of a body or an encoder: then the exchange has not ended.
+// reply sends x.Response, or the local reply for err. The error is the Fault of a panic of a body
+// or an encoder: then the exchange has not ended.
 func (e *exchange) reply(err error) (panicked error) {
 	defer protocol.RecoverPanic(&panicked)
 	x := &e.x
@@ -143,8 +142,8 @@ func (e *exchange) reply(err error) (panicked error) {
 	return nil
 }
 
-// late has an exchange that was given up because its time is up answered with that, and
-// reports whether it was: its caller is still there.
+// late sets the local reply of an exchange that was canceled because its deadline passed, and
+// reports whether it did: then its client is still connected.
 func (e *exchange) late() bool {
 	if !e.canceled.Load() {
 		return false
@@ -162,7 +161,7 @@ func (e *exchange) late() bool {
 	return true
 }
 
-// RunBlocking is protocol.BlockingRunner's.
+// RunBlocking implements protocol.BlockingRunner.
 func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
 	if e.stack {
 		return s.Serve(ctx, &e.x)
@@ -175,7 +174,7 @@ func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
 	return protocol.ErrPending
 }
 
-// reserve gives e a place among the engine's workers, or refuses it. e is a worker's
+// reserve makes a reservation for e among the engine's workers, or fails. e runs on a worker
 // afterwards.
 func (e *exchange) reserve() error {
 	if !e.engine.workers.Reserve() {
@@ -185,15 +184,15 @@ func (e *exchange) reserve() error {
 	return nil
 }
 
-// forked is what an exchange does on a worker.
+// forked is the work of an exchange on a worker.
 type forked struct {
 	ctx     context.Context //nolint:containedctx // of the service
 	service protocol.Service
-	body    protocol.Body // of the response, to be sent; nil: service is to serve
+	body    protocol.Body // of the response, to be sent; nil: service serves the request
 }
 
-// work is Fork on the worker. An exchange that was canceled while it waited for one is
-// not served.
+// work runs e's forked work on a worker. An exchange that was canceled while it waited for a worker
+// is not served.
 func (e *exchange) work() {
 	f := e.forked
 	e.forked = forked{}
@@ -208,7 +207,7 @@ func (e *exchange) work() {
 	}
 }
 
-// SendInterim is protocol.Downstream's.
+// SendInterim implements protocol.Downstream.
 func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) {
 	defer protocol.RecoverPanic(&err)
 	w := e.wire
@@ -225,11 +224,11 @@ func (e *exchange) SendInterim(status int, header *protocol.Header) (err error) 
 		return goneFault(err)
 	}
 	err = w.put(w.state.AppendInterim(dst, e.stream, status, header))
-	_ = w.outbox.Flush() // its reader finds out
+	_ = w.outbox.Flush() // the connection's reader finds out
 	return err
 }
 
-// OnDisconnect is protocol.Downstream's.
+// OnDisconnect implements protocol.Downstream.
 func (e *exchange) OnDisconnect(gone func()) (stop func()) {
 	return e.watch.Start(e.engine.start, gone)
 }
@@ -268,7 +267,7 @@ func (e *exchange) answer() {
 		o, b := e.wire.outbox, e.batch
 		e.out.start(from, &e.muxStream, e, 0)
 		e.out.kick(b)
-		b.sends(o) // the head, if it did not leave with content
+		b.sends(o) // the head, if it was not flushed with content
 	default:
 		e.sendBody(body)
 	}
@@ -279,7 +278,7 @@ func isEmpty(body protocol.Body) bool {
 	if c := contentOf(body); c != nil {
 		return c.isEmpty()
 	}
-	w, ok := body.(protocol.CompleteBody) // it has content inside
+	w, ok := body.(protocol.CompleteBody) // its own content is inside another body
 	if !ok {
 		return false
 	}
@@ -287,8 +286,7 @@ func isEmpty(body protocol.Body) bool {
 	return empty
 }
 
-// contentOf returns what of a body is another stream's content; nil: it is
-// something else.
+// contentOf returns the stream content that body reads from; nil if it is another kind of body.
 func contentOf(body protocol.Body) *content {
 	switch b := body.(type) {
 	case *content:
@@ -299,7 +297,7 @@ func contentOf(body protocol.Body) *content {
 	return nil
 }
 
-// sendHead puts the head into the outbox. Errors are Faults.
+// sendHead puts the head into the write queue. Errors are Faults.
 func (e *exchange) sendHead(end bool) error {
 	w, x := e.wire, &e.x
 	o := syntax.ResponseOptions{End: end, Server: e.c.s.o.HTTP1.ServerName}
@@ -319,7 +317,7 @@ func (e *exchange) sendHead(end bool) error {
 	if own {
 		e.deadline = time.Time{}
 	} else {
-		e.deadline = x.Deadline // a caller that takes its time holds an upstream
+		e.deadline = x.Deadline // a slow client holds an upstream stream
 	}
 	w.arm(e.deadline)
 	dst, err := w.startHead()
@@ -329,8 +327,8 @@ func (e *exchange) sendHead(end bool) error {
 	return w.put(w.state.AppendResponse(dst, e.stream, &x.Response, o))
 }
 
-// sendBody sends content that is not another stream's: at once if all of it is at
-// hand and fits, else from a goroutine that may wait.
+// sendBody sends a body that is not another stream's content: immediately if all of it is buffered
+// and fits the window, else from a goroutine that may wait.
 func (e *exchange) sendBody(body protocol.Body) {
 	length := e.x.Response.ContentLength
 	if n := int(min(length, pieceSize+1)); !e.stack && n >= 0 && n <= pieceSize && body.Buffered() >= n && e.room() >= n {
@@ -350,7 +348,7 @@ func (e *exchange) sendBody(body protocol.Body) {
 	e.engine.workers.Go(e)
 }
 
-// copy sends content, on a goroutine that may wait.
+// copy sends a body from a goroutine that may wait.
 func (e *exchange) copy(body protocol.Body) {
 	buffered := 0
 	if err := contained(func() error { buffered = body.Buffered(); return nil }); err != nil {
@@ -363,15 +361,15 @@ func (e *exchange) copy(body protocol.Body) {
 	e.settle(e.copyFrom(body, e.x.Response.ContentLength, &e.x.Response.Trailer))
 }
 
-// settle ends an exchange whose content was sent, or could not be read or sent.
+// settle ends an exchange whose body was sent, or could not be read or sent.
 func (e *exchange) settle(readErr, writeErr error) {
 	e.sentAll(e.batch, errors.Join(readErr, writeErr))
 }
 
-// pumped is pumper's. Nobody else ends an exchange whose answer is being pumped.
+// pumped implements pumper. Nothing else ends an exchange while its response is being pumped.
 func (e *exchange) pumped(b *batch, _ *muxConn, _ uint64, err error) { e.sentAll(b, err) }
 
-// sentAll ends an exchange whose answer has left, or never will.
+// sentAll ends an exchange whose response was sent, or cannot be because of err.
 func (e *exchange) sentAll(b *batch, err error) {
 	e.batch = b
 	if err != nil {
@@ -382,7 +380,7 @@ func (e *exchange) sentAll(b *batch, err error) {
 	e.finish(syntax.NoError)
 }
 
-// failed ends an exchange whose answer cannot be sent, or not to its end.
+// failed ends an exchange whose response cannot be sent completely.
 func (e *exchange) failed(err error) {
 	if p := protocol.PanicIn(err); p != nil {
 		p.Log(e.engine.log, "answering a request: its stream is reset")
@@ -410,18 +408,18 @@ func (e *exchange) wasIdle() error {
 	return nil
 }
 
-// flush sees to it that what was sent leaves.
+// flush makes the queued frames be sent.
 func (e *exchange) flush() { e.batch.sends(e.wire.outbox) }
 
-// finish accounts for the exchange and gives it back. A stream that is still open
-// is reset: with code, which is NoError behind a whole answer (RFC 9113 8.1).
+// finish accounts for the exchange and puts it back into the pool. A stream that is still open is
+// reset with code, which is NoError after a complete response (RFC 9113 8.1).
 func (e *exchange) finish(code syntax.Code) {
 	x, c, b := &e.x, e.c, e.batch
 	x.Record.RequestBytes = e.in.total.Load()
-	x.Record.ResponseBytes = e.sent // its last writer called finish
+	x.Record.ResponseBytes = e.sent // the last writer called finish
 	x.Record.End = b.time()
 	e.observe()
-	_ = e.in.Close() // what has not been read is not wanted
+	_ = e.in.Close() // the unread rest is discarded
 	e.dropResponse() // ends what may still read the request
 	if e.detach(code, b.time()) {
 		b.sends(e.wire.outbox)
@@ -441,7 +439,7 @@ func (e *exchange) finish(code syntax.Code) {
 	c.release()
 }
 
-// observe has the exchange accounted for. A panic costs no more than that.
+// observe calls Observe for the exchange. A panic is logged and has no other effect.
 func (e *exchange) observe() {
 	defer func() {
 		if p := recover(); p != nil {
@@ -453,8 +451,8 @@ func (e *exchange) observe() {
 	}
 }
 
-// dropResponse closes the response's body. If that panics, as a filter's may, the call
-// that was waited for last ends all the same.
+// dropResponse closes the response's body. If that panics, as a filter's may, the last upstream
+// call ends all the same.
 func (e *exchange) dropResponse() {
 	x := &e.x
 	defer func() {
@@ -465,16 +463,16 @@ func (e *exchange) dropResponse() {
 	x.ResetResponse()
 }
 
-// fail is owner's: the caller has reset the stream, or broken a rule on it, or is
-// gone.
+// fail implements owner: the client has reset the stream, violated the protocol on it, or
+// disconnected.
 func (e *exchange) fail(why error) func(*batch) {
 	e.sever(why)
 	return e.cancel(why)
 }
 
-// expire is owner's. A caller that has not been answered yet gets an answer (504, or 408
-// if its request is not whole): the goroutine that works on the exchange gives up, as if its caller
-// had gone, and conclude sends it. If that takes as long again, the stream is reset.
+// expire implements owner. A client without a response yet gets one (504, or 408 if its request is
+// incomplete): the goroutine that works on the exchange gives up as after a disconnect, and reply
+// sends it. If that takes as long again, the stream is reset.
 func (e *exchange) expire(why error) func(*batch) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.Tunnel()) && protocol.ReasonOf(why) == protocol.RequestIdle {

@@ -2,24 +2,23 @@ package http2
 
 import "iter"
 
-// fifo is a queue whose elements hold their own links, so that each operation takes the
-// same time however long it is, and allocates nothing. An element is in one fifo of its
-// kind at most.
+// fifo is a queue whose elements hold their own links. Each operation takes constant time and
+// allocates nothing. An element is in at most one fifo per links field.
 type fifo[T any] struct {
 	first, last *T
-	links       func(*T) *links[T] // immutable; where an element has its links
+	links       func(*T) *links[T] // immutable; returns the links of an element
 }
 
-// links are an element's place in a fifo.
+// links are an element's links in a fifo.
 type links[T any] struct {
 	before, behind *T
 	queued         bool
 }
 
-// empty reports whether nothing is queued.
+// empty reports whether the queue is empty.
 func (q *fifo[T]) empty() bool { return q.first == nil }
 
-// push appends v, and reports false if it is queued already.
+// push appends v; it returns false if v is queued already.
 func (q *fifo[T]) push(v *T) bool {
 	l := q.links(v)
 	if l.queued {
@@ -35,7 +34,7 @@ func (q *fifo[T]) push(v *T) bool {
 	return true
 }
 
-// remove takes v out, and reports false if it was not queued.
+// remove removes v; it returns false if v was not queued.
 func (q *fifo[T]) remove(v *T) bool {
 	l := q.links(v)
 	if !l.queued {
@@ -55,7 +54,7 @@ func (q *fifo[T]) remove(v *T) bool {
 	return true
 }
 
-// pop takes the oldest out; nil: there is none.
+// pop removes and returns the oldest element, or nil if there is none.
 func (q *fifo[T]) pop() *T {
 	v := q.first
 	if v != nil {
@@ -64,8 +63,7 @@ func (q *fifo[T]) pop() *T {
 	return v
 }
 
-// all yields the elements from the oldest on. The one that it has just yielded may be
-// removed.
+// all yields the elements, oldest first. The loop may remove the element that it was just given.
 func (q *fifo[T]) all() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for v := q.first; v != nil; {

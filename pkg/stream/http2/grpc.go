@@ -7,13 +7,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The fields of gRPC over HTTP/2 that concern an intermediary.
+// The header fields of gRPC over HTTP/2 that concern an intermediary.
 const (
 	contentType = "content-type"
 	grpcTimeout = "grpc-timeout"
 )
 
-// timeoutUnits are the units of grpc-timeout from the smallest on.
+// timeoutUnits are the units of grpc-timeout, smallest first.
 const timeoutUnits = "numSMH"
 
 func timeoutUnit(c byte) time.Duration {
@@ -34,7 +34,7 @@ func timeoutUnit(c byte) time.Duration {
 	return 0
 }
 
-// parseTimeout reads the value of grpc-timeout: one to eight digits and a unit.
+// parseTimeout parses the value of grpc-timeout: one to eight digits and a unit.
 func parseTimeout(s string) (time.Duration, bool) {
 	if len(s) < 2 || len(s) > 9 {
 		return 0, false
@@ -51,8 +51,8 @@ func parseTimeout(s string) (time.Duration, bool) {
 	return time.Duration(n) * unit, true
 }
 
-// formatTimeout writes d as grpc-timeout does, in the smallest unit in which it
-// has at most eight digits, never as more than it is. d is positive.
+// formatTimeout formats d for grpc-timeout in the smallest unit in which it has at most eight
+// digits, rounded down. d is positive.
 func formatTimeout(d time.Duration) string {
 	for _, unit := range []byte(timeoutUnits) {
 		if n := d / timeoutUnit(unit); n < 100_000_000 {
@@ -62,7 +62,7 @@ func formatTimeout(d time.Duration) string {
 	return "99999999H"
 }
 
-// takeTimeout makes a gRPC request's timeout its deadline.
+// takeTimeout sets x.Deadline from the timeout of a gRPC request.
 func takeTimeout(x *protocol.Exchange) {
 	value, ok := x.Request.Header.Lookup(grpcTimeout)
 	if !ok || !protocol.IsGRPC(&x.Request.Header) {
@@ -73,8 +73,8 @@ func takeTimeout(x *protocol.Exchange) {
 	}
 }
 
-// passTimeout tells the next hop how much time is left of a gRPC request's
-// timeout. It reports false if there is none left of any request's.
+// passTimeout sets the remaining timeout of a gRPC request for the next hop. It returns false if
+// the deadline of the request, gRPC or not, has passed.
 func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	until := x.EffectiveDeadline()
 	if until.IsZero() {

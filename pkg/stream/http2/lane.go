@@ -12,39 +12,39 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// muxStream is one stream of a connection, of either side: what comes on it and what
-// goes. An exchange of a caller is one, a call to a host is another.
+// muxStream is one stream of a connection, of either side: its received content and what it sends.
+// A downstream exchange is one, an upstream call is another.
 type muxStream struct {
 	wire *muxConn
-	in   content // what the peer sends
+	in   content // received from the peer
 	out  pump    // moves what is sent, if that comes from another connection's stream
 
 	// Guarded by wire.mu.
-	stream   *syntax.Stream   // nil: none yet, or none any more
+	stream   *syntax.Stream   // nil: not opened, or released
 	owner    owner            // set with stream
-	cut      error            // a Fault: nothing can be sent any more
-	stalled  bool             // its window is closed, or the connection's, which wire.stalled knows
+	cut      error            // a Fault: nothing more can be sent
+	stalled  bool             // its window or the connection's is closed; in the latter case it is in wire.stalled
 	queued   links[muxStream] // in wire.stalled
-	writable sync.Cond        // of a goroutine that sends: stalled or cut changed
-	sent     int64            // bytes of content
-	active   time.Time        // when the last byte went either way
-	// answerIdle is how long a host may send nothing of its answer; 0: for ever, or as
-	// the connection has it. Set once the request has been sent.
+	writable sync.Cond        // for a goroutine that sends: stalled or cut changed
+	sent     int64            // bytes of content sent
+	active   time.Time        // when the last byte was sent or received
+	// answerIdle is how long a host may send nothing of its response; 0: no limit but the
+	// connection's. Set once the request has been sent.
 	answerIdle time.Duration
 	deadline   time.Time // zero: none
-	dropped    bool      // what comes is dropped: the lane is a remainder
+	dropped    bool      // received content is dropped: the stream lingers
 }
 
-// owner is what a lane is part of.
+// owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with wire.mu held when the stream has ended early: why is a
-	// Fault. What it returns is called without, if it is not nil.
+	// fail is called with wire.mu held when the stream has ended early; why is a Fault. The caller
+	// runs the returned function, if not nil, without wire.mu.
 	fail(why error) func(b *batch)
-	// expire is fail for a stream whose time is up, while its peer is still there.
+	// expire is fail for a stream whose deadline has passed, while its peer is still connected.
 	expire(why error) func(b *batch)
 }
 
-// open makes l a stream's. wire.mu is held.
+// open assigns the stream s to l. wire.mu is held.
 func (l *muxStream) open(s *syntax.Stream, o owner, now time.Time) {
 	l.stream, l.owner = s, o
 	l.writable.L = &l.wire.mu
@@ -53,7 +53,7 @@ func (l *muxStream) open(s *syntax.Stream, o owner, now time.Time) {
 	s.Owner = l
 }
 
-// muxStreamOf returns the lane that a stream is of, nil if it was given back.
+// muxStreamOf returns the muxStream of s, or nil if it was released.
 func muxStreamOf(s *syntax.Stream) *muxStream {
 	if s == nil {
 		return nil
@@ -62,10 +62,10 @@ func muxStreamOf(s *syntax.Stream) *muxStream {
 	return l
 }
 
-// touch notes that a byte went. wire.mu is held.
+// touch records that a byte was sent or received. wire.mu is held.
 func (l *muxStream) touch(now time.Time) { l.active = now }
 
-// consumed tells the peer that n bytes of content have been taken.
+// consumed tells the session that n bytes of content have been consumed, which may open windows.
 func (l *muxStream) consumed(b *batch, n int) {
 	if n == 0 {
 		return
@@ -74,7 +74,7 @@ func (l *muxStream) consumed(b *batch, n int) {
 	w.mu.Lock()
 	if l.stream == nil {
 		w.mu.Unlock()
-		return // it was counted when the stream was given back
+		return // release counted them as consumed
 	}
 	said := w.enqueue(w.state.Consumed(w.scratch[:0], l.stream, n))
 	w.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *muxStream) consumed(b *batch, n int) {
 	}
 }
 
-// sever has nothing sent any more, for a reason that is a Fault. wire.mu is held.
+// sever makes all further sends fail with why, which is a Fault. wire.mu is held.
 func (l *muxStream) sever(why error) {
 	if l.cut == nil {
 		l.cut = why
@@ -91,8 +91,8 @@ func (l *muxStream) sever(why error) {
 	}
 }
 
-// release gives the stream back, with a code if it is still open, and reports
-// whether there is something to be sent. wire.mu is held.
+// release releases the stream, and resets it with code if it is still open. It reports whether
+// there are frames to flush. wire.mu is held.
 func (l *muxStream) release(code syntax.Code) (said bool) {
 	w := l.wire
 	if l.stream == nil {
@@ -106,8 +106,8 @@ func (l *muxStream) release(code syntax.Code) (said bool) {
 	return said
 }
 
-// write sends content, from a goroutine that may wait: until the peer has room for
-// all of it. end says that it is the last. Errors are Faults.
+// write sends content from a goroutine that may wait until the windows let all of it through. end
+// marks the end of the message. Errors are Faults.
 func (l *muxStream) write(p []byte, end bool) error {
 	w := l.wire
 	for {
@@ -134,29 +134,28 @@ func (l *muxStream) write(p []byte, end bool) error {
 	}
 }
 
-// writeEnd sends the end of the message, with trailers if there are any. It is to
-// be flushed.
+// writeEnd queues the end of the message, with trailers if there are any. The caller flushes it.
 func (l *muxStream) writeEnd(trailer *protocol.Header) error {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	return l.wire.appendEnd(l, trailer)
 }
 
-// pieceSize is how much of a body is read at once, in bytes.
+// pieceSize is the maximum size of one read of a body, in bytes.
 const pieceSize = 16 << 10
 
-// copyFrom sends body to its end, and the trailers that are known then, from a
-// goroutine that may wait. length is how many bytes it has to have; -1: as many as
-// it has. Errors are Faults: of the body, and of where it goes.
+// copyFrom sends body to its end, and the trailers that are known then, from a goroutine that may
+// wait. length is the number of bytes that it must have; -1: any. Errors are Faults: of reading the
+// body, and of writing it.
 func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
-	defer protocol.RecoverPanic(&readErr) // of a body that a filter made
+	defer protocol.RecoverPanic(&readErr) // of the body of a filter
 	out := buffer.Get(pieceSize)
 	defer out.Release()
 	for left := length; ; {
 		n, err := body.Read(out.Tail())
 		left -= int64(n)
 		if left == 0 && err == nil && n < len(out.Tail()) {
-			// The end is known to come now: it leaves with the last of the content.
+			// The end is known to come now: it is sent with the last of the content.
 			var more int
 			more, err = body.Read(out.Tail()[n:])
 			left -= int64(more)
@@ -180,14 +179,14 @@ func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol
 			return nil, l.writeEnd(trailer)
 		}
 		if left != 0 && body.Buffered() == 0 || l.wire.outbox.Queued() >= network.HighWatermark {
-			_ = l.wire.outbox.Flush() // the reader finds out
+			_ = l.wire.outbox.Flush() // the connection's reader finds out
 		}
 		l.wire.outbox.AwaitCapacity()
 	}
 }
 
-// appendData sends as much of p as may be sent now; end marks it as the last if
-// all of it is. w.mu is held.
+// appendData queues as much of p as may be sent now. end marks the end of the message if all of p
+// is sent. w.mu is held.
 func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error) {
 	if l.cut != nil {
 		return 0, l.cut
@@ -202,7 +201,7 @@ func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error
 		err = goneFault(errors.Join(lost, err))
 	}
 	l.sent += int64(n)
-	if n > 0 && !(end && n == len(p)) { // behind the last of it nothing waits
+	if n > 0 && !(end && n == len(p)) { // after the end nothing waits
 		l.touch(time.Now())
 	}
 	return n, err

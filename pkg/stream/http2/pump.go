@@ -8,17 +8,16 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// pump moves content from a stream of one connection to a stream of another, as
-// the one brings it and the other has room for it. It has no goroutine: whoever
-// changes something kicks it, and it goes on there until one of both has to be
-// waited for. A kick that comes late, even to a pump that moves something else by
+// pump moves content from a stream of one connection to a stream of another, as content arrives and
+// windows open. It has no goroutine: a goroutine that changes something kicks it, and moves content
+// until it has to wait for either side. A late kick, even of a pump that moves something else by
 // now, finds nothing to do and is harmless.
 //
-// Locks: mu, then the wire's of where to, then the content's. What is taken is
-// told to where it came from with none of these held.
+// Locks: mu, then the destination's wire.mu, then the content's. The source is credited with only
+// mu held.
 type pump struct {
 	mu     sync.Mutex
-	active bool // guarded by mu; the rest is guarded by mu while it is, and nobody's otherwise
+	active bool // guarded by mu; the fields below are guarded by mu while it is true, and unused otherwise
 	from   *content
 	to     *muxStream
 	owner  pumper
@@ -27,17 +26,16 @@ type pump struct {
 	queued links[pump] // in wire.waiters; guarded by that wire's mu
 }
 
-// pumper is told of the end of a pump.
+// pumper is notified when a pump ends.
 type pumper interface {
-	// pumped is called once for each start unless stop came before: content, and its
-	// end, are on their way, or err says why they never will be. It is called on the
-	// goroutine of whoever kicked the pump, which b belongs to; to and number are of
-	// where it pumped to and what it was started with, for the pumper may be another's
-	// by now.
+	// pumped is called once for each start, unless stop came before: content and its end are
+	// queued, or err says why they cannot be sent. It runs on the goroutine that kicked the pump,
+	// which b belongs to. to and number are the destination connection and the number passed to
+	// start: the pumper may be in use for another exchange by now.
 	pumped(b *batch, to *muxConn, number uint64, err error)
 }
 
-// start makes p move from's content to a stream. It is to be kicked.
+// start makes p move from's content to a stream. The caller kicks p afterwards.
 func (p *pump) start(from *content, to *muxStream, owner pumper, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -45,8 +43,8 @@ func (p *pump) start(from *content, to *muxStream, owner pumper, number uint64) 
 	from.feed(p) // with p.mu held: a late kick may end p before it is fed
 }
 
-// stop ends it, if it has not ended, and reports whether it had. When it returns,
-// nothing is touched any more.
+// stop stops p if it has not ended, and reports whether it had. After stop returns, p touches
+// nothing any more.
 func (p *pump) stop() (ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -61,13 +59,13 @@ func (p *pump) stop() (ended bool) {
 	return ended
 }
 
-// clear is for who holds p.mu.
+// clear resets p. p.mu is held.
 func (p *pump) clear() {
 	p.active = false
 	p.from, p.to, p.owner = nil, nil, nil
 }
 
-// kick goes on. No lock is held by the caller.
+// kick moves what can be moved. The caller holds no lock.
 func (p *pump) kick(b *batch) {
 	owner, to, number, over, err := p.run(b)
 	if owner == nil {
@@ -81,7 +79,7 @@ func (p *pump) kick(b *batch) {
 	}
 }
 
-// run is kick with mu held; owner is nil if there is nothing to move.
+// run does the work of kick with p.mu held; owner is nil if there is nothing to move.
 func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -96,19 +94,19 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over boo
 		p.clear()
 	}
 	if taken > 0 {
-		from.lane.consumed(b, taken) // with p.mu held: from is not given up meanwhile
+		from.lane.consumed(b, taken) // with p.mu held, so that from is not released meanwhile
 	}
 	return owner, to, number, over, err
 }
 
-// move sends what can be sent. over: and the end, too.
+// move sends what can be sent. over: the end was sent too.
 func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	from, l := p.from, p.to
 	w := l.wire
 	w.mu.Lock()
 	defer func() {
 		if over || err != nil {
-			w.waiters.remove(p) // it may move something else next, to another wire
+			w.waiters.remove(p) // it may move something else next, to another connection
 		}
 		w.mu.Unlock()
 	}()
@@ -121,7 +119,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	defer from.mu.Unlock()
 	for {
 		switch {
-		case from.closed: // what is unread was given up, which is no end
+		case from.closed: // the unread content was dropped, which is not the end
 			return 0, false, nil
 		case from.err != nil:
 			return from.due(), false, from.err
@@ -149,9 +147,8 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	}
 }
 
-// appendPiece sends as much of the first piece of c as one frame can hold, with the
-// end of the message if it is the last of it. n is 0 if the windows are closed. Both
-// locks are held.
+// appendPiece queues as much of c's first unread piece as one frame can hold, with the end of the
+// message if it is the last. n is 0 if the windows are closed. Both locks are held.
 func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended bool, err error) {
 	p := c.pieces[c.first].Bytes()
 	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
@@ -170,9 +167,9 @@ func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended 
 	return n, last && n == len(p) && err == nil, err
 }
 
-// lend puts a frame into the outbox without copying it, if it is as it came but for its
-// header: that is the end of head, which may begin with another frame, and n is the length
-// of its content. Both locks are held.
+// lend queues a frame without copying its content, if the content fills a frame as it was received.
+// head ends with the new frame header, and may begin with another frame; n is the length of the
+// content. Both locks are held.
 func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
 	frame := c.lentFrame(b, n)
 	if frame == nil {
@@ -183,13 +180,13 @@ func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
 	if !w.outbox.AppendBorrowed(head[:at], frame) {
 		return false
 	}
-	c.borrowedFrom = nil // if it is read again, its header has another use
+	c.borrowedFrom = nil // its header bytes are changed now, so it cannot be borrowed again
 	b.lends(w.outbox)
 	return true
 }
 
-// full reports whether so much waits to be written that p has to wait: it will be
-// kicked. w.mu is held.
+// full reports whether so many bytes are pending that p has to wait; then awaitRoom kicks it. w.mu
+// is held.
 func (w *muxConn) full(p *pump) bool {
 	if w.outbox.Queued() < network.HighWatermark {
 		return false
@@ -202,17 +199,17 @@ func (w *muxConn) full(p *pump) bool {
 	return true
 }
 
-// awaitRoom kicks the pumps that wait for the peer to take what was sent, in the order
-// in which they began to, as long as there is room.
+// awaitRoom kicks the pumps that wait for space in the write queue, in the order in which they
+// began to wait, until none waits.
 func (w *muxConn) awaitRoom() {
 	for more := true; more; {
-		_ = w.outbox.Flush() // nobody may have
+		_ = w.outbox.Flush() // nothing else may have flushed it
 		w.outbox.AwaitCapacity()
 		more = w.fillRoom()
 	}
 }
 
-// fillRoom kicks pumps until there is no room any more. It reports false if none waits.
+// fillRoom kicks pumps until the write queue is full. It returns false if none waits.
 func (w *muxConn) fillRoom() (more bool) {
 	for {
 		w.mu.Lock()

@@ -6,14 +6,13 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// lingeringStream is the stream of an exchange that was answered in full before its
-// request was whole. What still comes is dropped for a moment before the stream is
-// reset (RFC 9113 8.1): there are clients to which a reset in the middle of sending is
-// a failure, whatever the answer was.
+// lingeringStream is the stream of an exchange whose response was sent before its request was
+// complete. The engine drops what still arrives for a moment before it resets the stream (RFC 9113
+// 8.1): some clients treat a reset while they send as a failure, whatever the response was.
 type lingeringStream struct{ muxStream }
 
-// detach gives the stream back, or makes it a remainder if code is NoError and the request
-// is not whole. It reports whether there is something to be sent.
+// detach releases the stream, or makes it linger if code is NoError and the request is incomplete.
+// It reports whether there are frames to flush.
 func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
@@ -23,8 +22,8 @@ func (e *exchange) detach(code syntax.Code, now time.Time) (said bool) {
 	return e.release(code)
 }
 
-// linger makes the stream of e a remainder, if the request is not whole, and reports
-// whether it is one. wire.mu is held.
+// linger makes the stream of e a lingeringStream if the request is incomplete, and reports whether
+// it did. wire.mu is held.
 func (e *exchange) linger(now time.Time) bool {
 	w := e.wire
 	if e.stream == nil || e.cut != nil || w.lost != nil || e.stream.State() != syntax.HalfClosedLocal {
@@ -42,8 +41,7 @@ func (e *exchange) linger(now time.Time) bool {
 	return true
 }
 
-// end gives the stream back, with a reset if its request is still not whole.
-// wire.mu is held.
+// end releases the stream, with a reset if its request is still incomplete. wire.mu is held.
 func (r *lingeringStream) end(b *batch) {
 	if r.stream != nil {
 		r.wire.enqueueBatched(r.wire.state.Release(r.wire.scratch[:0], r.stream, syntax.NoError), b)
@@ -51,10 +49,10 @@ func (r *lingeringStream) end(b *batch) {
 	}
 }
 
-// expire is owner's.
+// expire implements owner.
 func (r *lingeringStream) expire(why error) func(*batch) { return r.fail(why) }
 
-// fail is owner's.
+// fail implements owner.
 func (r *lingeringStream) fail(error) func(*batch) {
 	return func(b *batch) {
 		r.wire.mu.Lock()

@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	// parkAfter is how long an idle connection keeps its goroutine's stack.
+	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
 	parkAfter = 200 * time.Millisecond
-	// idleCheckInterval is how often a connection with exchanges under way looks whether it
-	// still has some.
+	// idleCheckInterval is how often a connection with exchanges in flight checks whether it still
+	// has some.
 	idleCheckInterval = 5 * time.Second
-	// closeGrace is how long a caller that was told to go may be silent before the
-	// connection is closed under it.
+	// closeGrace is how long a client may be silent after the shutdown notice before the connection
+	// is closed.
 	closeGrace = 500 * time.Millisecond
-	// defaultFrameTimeout is frameTimeout where the content of requests has no timeout.
+	// defaultFrameTimeout is frameTimeout if request bodies have no timeout.
 	defaultFrameTimeout = 30 * time.Second
-	// lingerTime bounds how long a caller that broke a rule may take to read why.
+	// lingerTime bounds how long the server waits for a client that violated the protocol to read
+	// the GOAWAY, and how long a stream lingers.
 	lingerTime = time.Second
-	// lastStreams is from which stream on a caller is told to go on on another connection:
-	// it has 32,768 left until it knows (RFC 9113 5.1.1).
+	// lastStreams is the first stream identifier at which the client is told to use another
+	// connection: it has 32,768 left until it knows (RFC 9113 5.1.1).
 	lastStreams = syntax.MaxStreamID - 1<<16
-	// drainPing is the data of the PING whose answer shows that a caller has seen
-	// the first GOAWAY.
+	// drainPing is the data of the PING whose acknowledgement shows that a client has seen the
+	// first GOAWAY.
 	drainPing = 0x77656674_64726e00
 )
 
-// server is the downstream side for the connections of one listener.
+// server is the downstream side of the engine for the connections of one listener.
 type server struct {
 	engine  *Engine
 	o       stream.ServerOptions
@@ -55,10 +56,10 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 	return &server{engine: e, o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1, budget: e.budget(o.Listener), limits: stream.CostLimitsOf(&o.HTTP2)}
 }
 
-// IdleTimeout is network.ClientFirstHandler's.
+// IdleTimeout implements network.ClientFirstHandler.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
-// frameTimeout is how long the rest of a frame may take to come.
+// frameTimeout returns how long the rest of a frame may take to arrive.
 func (s *server) frameTimeout() time.Duration {
 	if d := s.o.HTTP1.BodyTimeout; d > 0 {
 		return d
@@ -66,14 +67,14 @@ func (s *server) frameTimeout() time.Duration {
 	return defaultFrameTimeout
 }
 
-// ServeConn is network.Handler's.
+// ServeConn implements network.Handler.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := s.newSession(conn)
 	c.start()
 	return c.ServeConn(ctx, conn)
 }
 
-// newSession returns the session of a connection; it has sent nothing.
+// newSession returns the downstreamConn of a connection; it has sent nothing.
 func (s *server) newSession(conn *network.Conn) *downstreamConn {
 	c := &downstreamConn{s: s, meta: stream.NewConnMeta(s.o.Listener, conn)}
 	o := &s.o.HTTP2
@@ -94,49 +95,47 @@ func (s *server) newSession(conn *network.Conn) *downstreamConn {
 	return c
 }
 
-// start sends what a server sends first.
+// start queues the server's first frames.
 func (c *downstreamConn) start() {
 	c.conn.SetWriteTimeout(c.s.o.HTTP1.WriteTimeout)
-	c.conn.Handler = c // the session goes on when the connection is no longer parked
+	c.conn.Handler = c // handles the connection when it is no longer parked
 	c.mu.Lock()
 	c.enqueueBatched(c.state.AppendStart(nil), &c.batch)
 	c.mu.Unlock()
 }
 
-// creditFrom is how much of a stream's content is taken before the session is told,
-// in bytes: little enough that what all streams have not told leaves most of both
-// windows open.
+// creditFrom returns how many bytes of a stream's content are consumed before the session is told:
+// so few that the unreported bytes of all streams leave most of both windows open.
 func creditFrom(stream, connection, streams int) int {
 	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
 
-// downstreamConn is a caller's connection. Its reader's goroutine owns what no comment
-// says otherwise of.
+// downstreamConn is a downstream connection. The reader goroutine owns the fields without another
+// comment.
 type downstreamConn struct {
 	muxConn
 	s           *server
 	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
 	meta        protocol.ConnMeta
 	batch       batch
-	onWait      func() // pause, made once
+	onWait      func() // pause as a func value, made once
 	prefaceRead bool   // the preface has been read
 	unstarted   []begin
 
-	shutdownNoticeAt time.Time // when the caller was told that the connection ends; zero: it was not
-	goAwaySent       bool      // guarded by mu; and up to which stream
+	shutdownNoticeAt time.Time // when the shutdown notice was sent; zero: not yet
+	goAwaySent       bool      // guarded by mu; the GOAWAY with the last stream was sent
 
-	inflight int       // guarded by mu; exchanges under way
-	wait     sync.Cond // on mu: count fell
+	inflight int       // guarded by mu; exchanges in flight
+	wait     sync.Cond // on mu: inflight decreased
 }
 
-// begin is an exchange that is to be served once everything that came with its head
-// has been read.
+// begin is an exchange to be served once everything that arrived with its head has been read.
 type begin struct {
 	e       *exchange
 	refused error
 }
 
-// ServeConn is network.Handler's, also when the connection was parked.
+// ServeConn implements network.Handler, also after the connection was parked.
 func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -150,8 +149,7 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 	return c.ended(err)
 }
 
-// serve is run, whose panic ends the connection as a broken rule would: what is under
-// way on it ends.
+// serve calls run, and ends the connection with errInternal if that panics.
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -159,11 +157,11 @@ func (c *downstreamConn) serve() (err error) {
 			err = errInternal
 		}
 	}()
-	c.beginAll() // of a connection that came from HTTP/1.1
+	c.beginAll() // of a connection that was upgraded from HTTP/1.1
 	return c.run()
 }
 
-// shrink drops what a connection that waits does not need.
+// shrink releases what a parked connection does not need.
 func (c *downstreamConn) shrink() {
 	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
 	c.outbox.Shrink()
@@ -176,10 +174,10 @@ func (c *downstreamConn) shrink() {
 	}
 }
 
-// IdleTimeout is network.ClientFirstHandler's.
+// IdleTimeout implements network.ClientFirstHandler.
 func (c *downstreamConn) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
 
-// run reads until the connection is to end, or to be parked.
+// run reads until the connection has to end or be parked.
 func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() || c.spent() {
@@ -206,11 +204,10 @@ func (c *downstreamConn) run() error {
 	}
 }
 
-// pause begins the requests that have come and sends what was held back, for there is
-// nothing to read. Services must not close the connection on this goroutine, which is in a
-// read of it. On a busy processor
-// the readers of other connections have their turn before, and what they send to
-// the same hosts leaves in the same writes.
+// pause begins the requests that have arrived and flushes the batch, because there is nothing to
+// read. Services must not close the connection on this goroutine, which is in a read of it. With
+// one processor, the readers of other connections run first, and their frames to the same hosts
+// leave in the same writes.
 func (c *downstreamConn) pause() {
 	c.beginAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
@@ -224,7 +221,7 @@ func (c *downstreamConn) flush() {
 	c.read = 0
 }
 
-// fill reads what there is. A connection that waits holds no buffer.
+// fill reads once. A connection that waits holds no buffer.
 func (c *downstreamConn) fill() error {
 	now := time.Now()
 	wait := parkAfter
@@ -257,7 +254,7 @@ func (c *downstreamConn) fill() error {
 
 var errIdleAfterGoAway = errors.New("the caller was told to go and is silent")
 
-// silent decides what to do about a caller that has sent nothing for so long.
+// silent handles a client that has sent nothing until the read deadline.
 func (c *downstreamConn) silent() error {
 	c.flush()
 	busy := c.inFlight() > 0
@@ -284,8 +281,8 @@ func (c *downstreamConn) silent() error {
 	return network.ErrPark
 }
 
-// take deals with every whole frame that there is, and then with the requests that
-// came with them.
+// take processes every complete frame in the buffer. It begins the requests in them if much was
+// read.
 func (c *downstreamConn) take() error {
 	if !c.prefaceRead {
 		n, err := syntax.ParsePreface(c.in.Bytes())
@@ -297,17 +294,17 @@ func (c *downstreamConn) take() error {
 	}
 	err := c.frames(&c.batch)
 	if err == nil && c.read >= mostUnbegun {
-		c.beginAll() // else in pause, unless what comes next ends the connection
+		c.beginAll() // otherwise pause does, unless the next bytes end the connection
 	}
 	return err
 }
 
-// mostUnbegun is how much is read, in bytes, before the requests in it begin, although
-// there may be more to read. A request whose RST_STREAM, or the end of the connection,
-// lies behind it in what has come already never begins (CVE-2023-44487).
+// mostUnbegun is how much is read, in bytes, before the requests in it begin, although there may be
+// more to read. A request never begins if its RST_STREAM, or the end of the connection, has arrived
+// behind it by then (CVE-2023-44487).
 const mostUnbegun = 64 << 10
 
-// beginAll begins the exchanges that are to be begun.
+// beginAll begins the unstarted exchanges.
 func (c *downstreamConn) beginAll() {
 	for _, f := range c.unstarted {
 		f.e.begin(&c.batch, f.refused)
@@ -316,7 +313,7 @@ func (c *downstreamConn) beginAll() {
 	c.unstarted = c.unstarted[:0]
 }
 
-// happened is side's.
+// happened implements connSide.
 func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.HeadersArrived:
@@ -336,23 +333,23 @@ func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 		if e.Ping == drainPing {
 			return func(*batch) { c.sendGoAway() }
 		}
-	default: // callers' settings are the session's business, their GOAWAY nobody's
+	default: // the session handles the client's settings; its GOAWAY has no effect
 	}
 	return nil
 }
 
-// reset is side's.
+// reset implements connSide.
 func (c *downstreamConn) reset(code syntax.Code) error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has reset the stream: %v", code)
 }
 
-// broken is side's.
+// broken implements connSide.
 func (c *downstreamConn) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, e)
 }
 
-// chargeFrom is side's. A connection without an answer may be one of many that an address
-// over its budget opens.
+// chargeFrom implements connSide. A connection without a response may be one of many that an
+// address over its budget opens.
 func (c *downstreamConn) chargeFrom(now time.Time) int {
 	if !c.state.Answered() && c.s.budget.SourceExceeded(&c.s.limits, c.meta.Remote.Addr(), now) {
 		return 1
@@ -360,7 +357,7 @@ func (c *downstreamConn) chargeFrom(now time.Time) int {
 	return leastCharge
 }
 
-// charge is side's.
+// charge implements connSide.
 func (c *downstreamConn) charge(n int, now time.Time) error {
 	switch c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) {
 	case stream.SourceExceeded:
@@ -372,8 +369,8 @@ func (c *downstreamConn) charge(n int, now time.Time) error {
 	return nil
 }
 
-// chargeEnd charges what the connection leaves behind: what it owes, and the streams that
-// it has opened just now and abandons. mu is held.
+// chargeEnd charges the connection's remaining charges, and its streams that were opened just now
+// and are abandoned. mu is held.
 func (c *downstreamConn) chargeEnd(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {
@@ -382,17 +379,17 @@ func (c *downstreamConn) chargeEnd(now time.Time) {
 		}
 	}
 	if n > leastCharge {
-		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) // others of the address are ended, if any are
+		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) // this connection ends already; a result over budget affects later charges
 	}
 }
 
-// idleReason is side's.
+// idleReason implements connSide.
 func (c *downstreamConn) idleReason() protocol.Reason { return protocol.RequestIdle }
 
-// expired is side's.
+// expired implements connSide.
 func (c *downstreamConn) expired(*batch) ([]func(*batch), time.Time) { return nil, time.Time{} }
 
-// release notes that an exchange is over.
+// release records that an exchange has ended.
 func (c *downstreamConn) release() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -406,14 +403,14 @@ func (c *downstreamConn) inFlight() int {
 	return c.inflight
 }
 
-// spent reports whether the connection has carried all the exchanges that it may.
+// spent reports whether the connection has carried its maximum number of requests.
 func (c *downstreamConn) spent() bool {
 	most := c.s.o.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
-// sendShutdownNotice tells the caller that the connection ends soon (RFC 9113 6.8): what it has
-// sent until it knows is still served.
+// sendShutdownNotice tells the client that the connection ends soon (RFC 9113 6.8): requests that
+// it sends before it knows are still served.
 func (c *downstreamConn) sendShutdownNotice() {
 	if !c.shutdownNoticeAt.IsZero() {
 		return
@@ -425,15 +422,15 @@ func (c *downstreamConn) sendShutdownNotice() {
 	c.flush()
 }
 
-// sendGoAwayAfterGrace is sendGoAway for a caller that had DrainGrace to answer the PING, whatever it has
-// sent instead.
+// sendGoAwayAfterGrace sends the final GOAWAY to a client that had DrainGrace to acknowledge the
+// PING, whatever it has sent instead.
 func (c *downstreamConn) sendGoAwayAfterGrace() {
 	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.s.o.HTTP2.DrainGrace {
 		c.sendGoAway()
 	}
 }
 
-// sendGoAway tells it which stream is the last.
+// sendGoAway sends the GOAWAY that names the last stream.
 func (c *downstreamConn) sendGoAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -444,8 +441,8 @@ func (c *downstreamConn) sendGoAway() {
 	c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 }
 
-// SendGoAway is network.GoAwayHandler's: a parked connection has nothing under way, so one GOAWAY
-// says everything. A request that crosses it may be sent again (RFC 9113 6.8).
+// SendGoAway implements network.GoAwayHandler: a parked connection has no exchange in flight, so
+// one GOAWAY is enough. A request that crosses it may be sent again (RFC 9113 6.8).
 func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
 	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
@@ -453,7 +450,7 @@ func (c *downstreamConn) SendGoAway() {
 	_ = c.outbox.Flush() // the connection ends anyway
 }
 
-// ended says why the connection ends, and returns what is worth a log line.
+// ended sets the close reason, and returns err if it is worth a log line.
 func (c *downstreamConn) ended(err error) error {
 	cause := &c.conn.CloseReason
 	var wrong *syntax.ConnectionError
@@ -488,7 +485,7 @@ func (c *downstreamConn) ended(err error) error {
 	return err
 }
 
-// whyLeft is why the caller was told to go.
+// whyLeft returns why the client was told to use another connection.
 func (c *downstreamConn) whyLeft() network.CloseReason {
 	if c.spent() && !c.conn.Draining() {
 		return network.ClosedMaxRequests
@@ -496,8 +493,8 @@ func (c *downstreamConn) whyLeft() network.CloseReason {
 	return network.CauseDrained
 }
 
-// close ends what is under way, for the connection ends, and waits for that. What
-// was answered already still leaves.
+// close ends the exchanges in flight because the connection ends, and waits for them. Queued
+// responses are still sent.
 func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.chargeEnd(time.Now())
@@ -517,7 +514,7 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.muxConn.release()
 	cancel()
 	c.end(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection has ended"), &c.batch)
-	c.beginAll() // those that have not begun end at once
+	c.beginAll() // the unstarted exchanges end immediately
 	c.mu.Lock()
 	for c.inflight > 0 {
 		c.wait.Wait()
@@ -526,8 +523,8 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.outbox.Close()
 }
 
-// linger reads what the caller still sends, so that its unread bytes do not make
-// the kernel reset the connection before the GOAWAY was read.
+// linger reads and discards what the client still sends, so that unread bytes do not make the
+// kernel reset the connection before the client has read the GOAWAY.
 func (c *downstreamConn) linger() {
 	if c.conn.CloseWrite() != nil {
 		return

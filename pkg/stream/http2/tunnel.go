@@ -12,17 +12,17 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): what is read
-// and written are the contents of its stream. One goroutine reads it and one writes
-// it; Close is safe from any, and ends what both wait for. The call is given back
-// once the tunnel is closed and neither is in it: from then on it is another's.
+// tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): Read and Write carry the
+// content of its stream. One goroutine reads and one writes; Close is safe for concurrent use, and
+// unblocks both. The call is released once the tunnel is closed and no goroutine is inside: from
+// then on it belongs to another exchange.
 type tunnel struct {
-	k     *call     // nobody's but of who is inside
-	until time.Time // of the goroutine that reads; zero: it waits for ever
+	k     *call     // used only by goroutines that are inside
+	until time.Time // owned by the goroutine that reads; zero: no deadline
 
 	mu     sync.Mutex
 	inside int  // guarded by mu; goroutines that use k
-	closed bool // guarded by mu; nobody may enter
+	closed bool // guarded by mu; no goroutine may enter
 }
 
 func newTunnel(k *call) *tunnel {
@@ -30,7 +30,7 @@ func newTunnel(k *call) *tunnel {
 	return &tunnel{k: k}
 }
 
-// enter lets its caller use k until it calls leave, unless t is closed.
+// enter lets its caller use k until it calls leave; it returns false if t is closed.
 func (t *tunnel) enter() (open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -47,18 +47,18 @@ func (t *tunnel) leave() {
 	last := t.closed && t.inside == 0
 	t.mu.Unlock()
 	if last {
-		_ = t.k.body.Close() // it has nothing to tell
+		_ = t.k.body.Close() // the error is always nil
 	}
 }
 
-// lastLong takes back the deadline of an exchange that is answered by a tunnel.
+// lastLong removes the deadline of an exchange that becomes a tunnel.
 func (l *muxStream) lastLong() {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
 	l.deadline = time.Time{}
 }
 
-// Read is protocol.Tunnel's.
+// Read implements protocol.Tunnel.
 func (t *tunnel) Read(p []byte) (int, error) {
 	if !t.enter() {
 		return 0, errClosed
@@ -70,10 +70,10 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return t.k.in.Read(p)
 }
 
-// SetReadDeadline bounds the next reads. The goroutine that reads calls it.
+// SetReadDeadline sets the deadline of the next reads. The goroutine that reads calls it.
 func (t *tunnel) SetReadDeadline(at time.Time) { t.until = at }
 
-// Write is protocol.Tunnel's.
+// Write implements protocol.Tunnel.
 func (t *tunnel) Write(p []byte) (int, error) {
 	if !t.enter() {
 		return 0, errClosed
@@ -82,7 +82,7 @@ func (t *tunnel) Write(p []byte) (int, error) {
 	return t.k.send(p)
 }
 
-// CloseWrite is protocol.Tunnel's.
+// CloseWrite implements protocol.Tunnel.
 func (t *tunnel) CloseWrite() error {
 	if !t.enter() {
 		return errClosed
@@ -91,7 +91,7 @@ func (t *tunnel) CloseWrite() error {
 	return t.k.closeWrite()
 }
 
-// Close is protocol.Tunnel's.
+// Close implements protocol.Tunnel.
 func (t *tunnel) Close() error {
 	if !t.enter() {
 		return nil
@@ -100,14 +100,14 @@ func (t *tunnel) Close() error {
 	t.mu.Lock()
 	t.closed = true
 	t.mu.Unlock()
-	_ = t.k.in.Close() // it has nothing to tell
+	_ = t.k.in.Close() // the error is always nil
 	t.k.u.mu.Lock()
 	t.k.sever(errClosed)
 	t.k.u.mu.Unlock()
 	return nil
 }
 
-// send writes content at once.
+// send writes content and flushes it.
 func (l *muxStream) send(p []byte) (int, error) {
 	if err := l.write(p, false); err != nil {
 		return 0, err
@@ -118,7 +118,7 @@ func (l *muxStream) send(p []byte) (int, error) {
 	return len(p), l.wire.outbox.Flush()
 }
 
-// closeWrite ends what is sent.
+// closeWrite sends the end of the message.
 func (l *muxStream) closeWrite() error {
 	if err := l.writeEnd(nil); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (l *muxStream) closeWrite() error {
 	return l.wire.outbox.Flush()
 }
 
-// tunnel switches the caller's stream: bytes both ways until both directions have
-// ended. If it cannot, finish closes the tunnel.
+// tunnel makes the downstream stream a tunnel, until both directions have ended. If it cannot,
+// finish closes the upstream tunnel.
 func (e *exchange) tunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.isTunnel() {
@@ -143,24 +143,23 @@ func (e *exchange) tunnel() {
 	e.failed(&err)
 }
 
-// wantsTunnel reports whether the caller takes an answer of 2xx for a tunnel (RFC
-// 9113 8.5, RFC 8441 4), which this one is not: the upstream has answered as if it
-// had not been asked to switch.
+// wantsTunnel reports whether the client would take a 2xx response for a tunnel (RFC 9113 8.5, RFC
+// 8441 4) although the upstream did not switch. The caller has checked that the response has no
+// tunnel.
 func (e *exchange) wantsTunnel() bool {
 	req := &e.x.Request
 	return (req.Upgrade != "" || req.Method == "CONNECT") && e.x.Response.Status/100 == 2 && e.isTunnel()
 }
 
-// isTunnel reports whether the caller asked for a tunnel.
+// isTunnel reports whether the client asked for a tunnel.
 func (e *exchange) isTunnel() bool {
 	e.wire.mu.Lock()
 	defer e.wire.mu.Unlock()
 	return e.stream.Tunnel()
 }
 
-// carry carries bytes between the caller and peer, on two goroutines of its own, and
-// ends the exchange. A caller that has ended its direction and then goes is not read
-// from any more, so that somebody has to tell.
+// carry relays bytes between the client and peer, on two goroutines, and ends the exchange. It
+// watches for a disconnect, because a client that has ended its direction is no longer read from.
 func (e *exchange) carry(peer protocol.Tunnel) {
 	e.batch, e.stack = nil, true
 	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
@@ -200,7 +199,7 @@ func (e *exchange) carry(peer protocol.Tunnel) {
 	e.finish(syntax.NoError)
 }
 
-// closeTunnel closes peer. A panic costs no more than that.
+// closeTunnel closes peer. A panic is logged and has no other effect.
 func (e *exchange) closeTunnel(peer protocol.Tunnel) {
 	protocol.PanicIn(contained(peer.Close)).Log(e.engine.log, "closing a tunnel")
 }
@@ -209,9 +208,9 @@ type writerFunc func(p []byte) (int, error)
 
 func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
-// carry copies from src to dst until src ends: then its error is nil.
+// carry copies from src to dst. It returns nil when src ends.
 func carry(src io.Reader, dst io.Writer) (err error) {
-	defer protocol.RecoverPanic(&err) // of a tunnel that a filter made
+	defer protocol.RecoverPanic(&err) // of the tunnel of a filter
 	piece := buffer.Get(pieceSize)
 	defer piece.Release()
 	for {

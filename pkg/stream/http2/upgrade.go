@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// upgraded serves a connection that a caller of HTTP/1.1 has had switched to HTTP/2:
-// its request is stream 1, and only the answer is in HTTP/2 (RFC 7540 3.2).
+// upgraded serves a connection that an HTTP/1.1 client has switched to HTTP/2: its request is
+// stream 1, and only the response is in HTTP/2 (RFC 7540 3.2).
 type upgraded struct{ c *downstreamConn }
 
-// Upgrade is stream.Upgrader's. It refuses settings that it could not put in force.
+// Upgrade implements stream.Upgrader. It returns nil for invalid settings.
 func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
 	settings, err := base64.RawURLEncoding.Strict().DecodeString(strings.TrimRight(u.Settings, "="))
 	if err != nil {
@@ -29,7 +29,7 @@ func (s *server) Upgrade(conn *network.Conn, u stream.Upgrade) network.Handler {
 	return upgraded{c}
 }
 
-// adopt makes u's request an exchange that begins with the session.
+// adopt makes u's request an exchange that begins when the connection is served.
 func (c *downstreamConn) adopt(u stream.Upgrade, settings []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,8 +46,7 @@ func (c *downstreamConn) adopt(u stream.Upgrade, settings []byte) error {
 	return nil
 }
 
-// take makes u the exchange's request: copies, for the caller of Upgrade keeps what
-// it has.
+// take copies u into the exchange's request, because the caller of Upgrade reuses its memory.
 func (e *exchange) take(u stream.Upgrade) {
 	x := &e.x
 	x.Meta = protocol.Meta{
@@ -58,7 +57,7 @@ func (e *exchange) take(u stream.Upgrade) {
 	to.Method, to.Scheme = strings.Clone(from.Method), strings.Clone(from.Scheme)
 	to.Authority, to.Path = strings.Clone(from.Authority), strings.Clone(from.Path)
 	for name, value := range from.Header.All() {
-		to.Header.Add(strings.ToLower(name), strings.Clone(value)) // as HTTP/2 has them (RFC 9113 8.2)
+		to.Header.Add(strings.ToLower(name), strings.Clone(value)) // HTTP/2 names are lowercase (RFC 9113 8.2)
 	}
 	to.ContentLength = from.ContentLength
 	e.trailers = u.Trailers
@@ -75,11 +74,11 @@ func (e *exchange) take(u stream.Upgrade) {
 	}
 }
 
-// IdleTimeout is network.ClientFirstHandler's.
+// IdleTimeout implements network.ClientFirstHandler.
 func (u upgraded) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
 
-// ServeConn is network.Handler's: the request is served without waiting for the
-// caller's preface.
+// ServeConn implements network.Handler: it serves the request without waiting for the client's
+// preface.
 func (u upgraded) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := u.c
 	c.batch.now = time.Now()

@@ -7,13 +7,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// sending is a goroutine that sends a request's content.
+// sending is a goroutine that sends a request's body.
 type sending struct {
 	body protocol.Body
 	done chan struct{}
 }
 
-// over reports whether it has ended.
+// over reports whether the goroutine has ended.
 func (s *sending) over() bool {
 	select {
 	case <-s.done:
@@ -23,8 +23,8 @@ func (s *sending) over() bool {
 	}
 }
 
-// upload sends the content of k's request: what can be sent now, and the rest as it
-// comes, or as there is room. k is the caller's.
+// upload sends the body of k's request: what can be sent now, and the rest as it arrives and
+// windows open. The caller owns k.
 func (k *call) upload(b *batch) {
 	u, x := k.u, k.x
 	defer b.sends(u.outbox)
@@ -47,15 +47,15 @@ func (k *call) upload(b *batch) {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
 		k.uploaded(k.number.Load())
 		k.pumped(b, &u.muxConn, k.number.Load(), readErr)
-		_ = writeErr // whoever cut the stream tells
+		_ = writeErr // fail or sever has set why the stream was cut
 		return
 	}
 	s := &sending{body, make(chan struct{})}
 	k.sending = s
 	trailer, number := &x.Request.Trailer, k.number.Load()
 	u.engine.start(func() {
-		readErr, _ := k.copyFrom(body, length, trailer) // whoever cut the stream tells
-		_ = u.outbox.Flush()                            // the reader finds out
+		readErr, _ := k.copyFrom(body, length, trailer) // fail or sever has set why the stream was cut
+		_ = u.outbox.Flush()                            // the connection's reader finds out
 		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request's content")
 		k.uploaded(number)
 		close(s.done)
@@ -63,15 +63,15 @@ func (k *call) upload(b *batch) {
 	})
 }
 
-// fitsNow reports whether a request's content is small and all of it can be sent now. The
-// error is a panic of the body.
+// fitsNow reports whether a request's body is small and all of it can be sent now. The error is a
+// panic of the body.
 func (k *call) fitsNow(body protocol.Body, length int64) (fits bool, err error) {
-	defer protocol.RecoverPanic(&err) // of a body that a filter made
+	defer protocol.RecoverPanic(&err) // of the body of a filter
 	n := int(min(length, pieceSize+1))
 	return n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n, nil
 }
 
-// uploaded notes that nothing more of the request's content will be sent.
+// uploaded records that nothing more of the request's body will be sent.
 func (k *call) uploaded(number uint64) {
 	if k.x.IdleTimeout <= 0 {
 		return
@@ -83,8 +83,7 @@ func (k *call) uploaded(number uint64) {
 	}
 }
 
-// requestSent begins to count how long the host sends nothing of the answer, if the
-// exchange has a limit for that. u.mu is held.
+// requestSent starts the idle timeout of the response, if the exchange has one. u.mu is held.
 func (k *call) requestSent(now time.Time) {
 	if d := k.x.IdleTimeout; d > 0 && k.stream != nil {
 		k.answerIdle, k.active = d, now
@@ -92,7 +91,7 @@ func (k *call) requestSent(now time.Time) {
 	}
 }
 
-// room is how many bytes of content may be sent now.
+// room returns how many bytes of content may be sent now.
 func (l *muxStream) room() int {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
@@ -102,9 +101,8 @@ func (l *muxStream) room() int {
 	return l.wire.state.Writable(l.stream)
 }
 
-// pumped is pumper's: the request has been sent, or cannot be because its content
-// failed. If the host takes no more of it, an answer may come all the same. k may be
-// another's.
+// pumped implements pumper: the request has been sent, or cannot be because its body failed. If the
+// host accepts no more of it, a response may still arrive. k may belong to another exchange.
 func (k *call) pumped(b *batch, to *muxConn, number uint64, err error) {
 	u, ok := to.side.(*UpstreamConn)
 	if !ok || err == nil || k.number.Load() != number {
@@ -122,7 +120,8 @@ func (k *call) pumped(b *batch, to *muxConn, number uint64, err error) {
 	}
 }
 
-// end stops sending, and reports whether anything of the content had been taken.
+// end stops sending, and reports whether the request has a body, part of which may have been
+// consumed.
 func (k *call) end() (started bool) {
 	k.out.stop()
 	if s := k.sending; s != nil {
@@ -132,7 +131,7 @@ func (k *call) end() (started bool) {
 		select {
 		case <-s.done:
 		default:
-			err := k.x.CloseContent(s.body) // wakes a read of the caller
+			err := k.x.CloseContent(s.body) // unblocks a read of the client's body
 			protocol.PanicIn(err).Log(k.u.engine.log, "closing a request's content")
 			<-s.done
 		}

@@ -12,54 +12,54 @@ import (
 )
 
 const (
-	// firstRead and busyRead are how much is read at once, in bytes: the second
-	// while reads fill the first.
+	// firstRead and busyRead are the sizes of one read, in bytes. busyRead is used while reads fill
+	// firstRead.
 	firstRead = 4 << 10
 	busyRead  = 64 << 10
-	// leastPart is how much of a DATA frame has to have come, in bytes, to be dealt
-	// with before the rest: less is not worth a frame of its own.
+	// leastPart is how much of a DATA frame has to have arrived, in bytes, to be processed before
+	// the rest: less is not worth a frame of its own.
 	leastPart = 4 << 10
-	// maxScratch is how large a scratch is kept for the next frames, in bytes.
+	// maxScratch is the maximum size of a scratch that is kept for the next frames, in bytes.
 	maxScratch = 16 << 10
-	// leastCharge is the number of charges of a connection from which on they are added to
-	// the budgets of its source address and its listener. A connection with fewer charges is
-	// not closed for those of others, unless none of its requests was answered and its
-	// address is over its budget.
+	// leastCharge is the number of charges of a connection from which on they are added to the
+	// budgets of its source address and its listener. A connection with fewer charges is not closed
+	// for those of others, unless none of its requests got a response and its address is over its
+	// budget.
 	leastCharge = 16
 )
 
-// muxConn is one connection, of either side: what its two halves have in common.
+// muxConn is what downstream and upstream connections have in common.
 type muxConn struct {
 	engine     *Engine             // immutable
 	conn       *network.Conn       // immutable
 	outbox     *network.WriteQueue // immutable
 	side       connSide            // immutable
-	idle       time.Duration       // immutable; how long nothing may go on a stream; 0: for ever
-	creditFrom int                 // immutable; how much of a stream's content is taken before its peer is told, in bytes
+	idle       time.Duration       // immutable; idle timeout of a stream; 0: none
+	creditFrom int                 // immutable; how much of a stream's content is consumed before its peer is credited, in bytes
 
 	mu       sync.Mutex
-	state    *syntax.Session // guarded by mu; what it appends is put into the outbox with mu held
-	lost     error           // guarded by mu; a Fault: the connection has ended
-	stalled  fifo[muxStream] // guarded by mu; those that found the connection's window closed
-	waiters  fifo[pump]      // guarded by mu; those that found the outbox full, once each
-	awaiting bool            // guarded by mu; awaitRoom runs
-	scratch  []byte          // guarded by mu; where state appends to
+	state    *syntax.Session // guarded by mu; what it appends is queued in outbox with mu held
+	lost     error           // guarded by mu; a Fault: why the connection ended
+	stalled  fifo[muxStream] // guarded by mu; streams that are blocked by the connection's window
+	waiters  fifo[pump]      // guarded by mu; pumps that wait for space in outbox, once each
+	awaiting bool            // guarded by mu; awaitRoom is running
+	scratch  []byte          // guarded by mu; state appends to it
 	alarm    connTimer
 
-	// Of the reader's goroutine.
-	in    *buffer.IoBuffer // nil: nothing is left
-	event syntax.Event     // what the last frame meant
+	// The reader goroutine owns these fields.
+	in    *buffer.IoBuffer // nil: no unprocessed bytes
+	event syntax.Event     // meaning of the last frame
 	busy  bool             // the last read filled its buffer
-	read  int              // bytes, since something was flushed last
+	read  int              // bytes read since the last flush
 }
 
-// connSide is what a wire is half of: a session or a Client.
+// connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
 type connSide interface {
-	// happened deals with what concerns only this side: heads, settings, answers to
-	// pings, GOAWAY. wire.mu is held. What it returns is called without.
+	// happened handles the events that concern only this side: heads, settings, PING
+	// acknowledgements, GOAWAY. wire.mu is held. The caller runs the returned function without it.
 	happened(e *syntax.Event, b *batch) func(b *batch)
-	// reset and broken say what it means that the peer has reset a stream, and that
-	// it broke a rule on one. They are Faults.
+	// reset and broken return the Fault of a stream that the peer has reset, or on which it
+	// violated the protocol.
 	reset(code syntax.Code) error
 	broken(e *syntax.StreamError) error
 	// chargeFrom returns the number of charges from which on charge is called. wire.mu is
@@ -71,16 +71,16 @@ type connSide interface {
 	timeoutSide
 }
 
-// timeoutSide is what the alarm asks a side.
+// timeoutSide is what the timer needs from a side.
 type timeoutSide interface {
-	// idleReason is why a stream ends on which nothing goes.
+	// idleReason returns the reason of a stream that ended because it was idle.
 	idleReason() protocol.Reason
-	// expired is called when the alarm rings, with wire.mu held. What it returns is
-	// called without; next is when it wants to be called again.
+	// expired is called when the timer fires, with wire.mu held. The caller runs the returned
+	// functions without it; next is when expired has to be called again.
 	expired(b *batch) (then []func(*batch), next time.Time)
 }
 
-// init makes w that of conn. The side sets state.
+// init initializes w for conn. The side sets state.
 func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.engine, w.conn, w.side = e, conn, side
 	w.outbox = network.NewOutbox(conn, e.start)
@@ -88,8 +88,8 @@ func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.waiters.links = func(p *pump) *links[pump] { return &p.queued }
 }
 
-// enqueue puts frames that state has appended to scratch into the outbox, and
-// reports whether there are any. mu is held.
+// enqueue queues frames that state has appended to scratch, and reports whether there are any. mu
+// is held.
 func (w *muxConn) enqueue(frames []byte) (some bool) {
 	if len(frames) > 0 {
 		_ = w.queue(frames) // the reader finds out
@@ -97,8 +97,8 @@ func (w *muxConn) enqueue(frames []byte) (some bool) {
 	return len(frames) > 0
 }
 
-// queue puts frames that state has appended to scratch into the outbox; the error says that
-// the connection is lost. mu is held.
+// queue queues frames that state has appended to scratch; the error says that the connection is
+// lost. mu is held.
 func (w *muxConn) queue(frames []byte) error {
 	w.scratch = frames[:0]
 	if cap(frames) > maxScratch {
@@ -107,10 +107,10 @@ func (w *muxConn) queue(frames []byte) error {
 	return w.outbox.EndFrame(append(w.outbox.BeginFrame(len(frames)), frames...))
 }
 
-// startHead returns scratch for the frames of a header section, which put takes. Nothing is
-// sent if what appends them panics: the caller recovers and resets the stream, and the
-// connection goes on. The error is ErrOutboxFull, before anything is encoded: the peer has to
-// see each section that was (RFC 9113 4.3). mu is held.
+// startHead returns scratch for the frames of a header section, which the caller passes to put. If
+// appending panics, nothing is sent: the caller recovers and resets the stream, and the connection
+// continues. The error is ErrOutboxFull, before anything is encoded: the peer has to see each
+// section that was encoded (RFC 9113 4.3). mu is held.
 func (w *muxConn) startHead() ([]byte, error) {
 	if w.outbox.Full() {
 		return nil, network.ErrOutboxFull
@@ -121,8 +121,8 @@ func (w *muxConn) startHead() ([]byte, error) {
 	return w.scratch[:0], nil
 }
 
-// put queues what was appended to startHead's scratch, or returns why it was not; errors are
-// Faults. mu is held.
+// put queues what was appended to startHead's scratch, or returns why not. Errors are Faults. mu is
+// held.
 func (w *muxConn) put(frames []byte, err error) error {
 	switch {
 	case err == nil:
@@ -136,8 +136,7 @@ func (w *muxConn) put(frames []byte, err error) error {
 	return nil
 }
 
-// appendEnd sends the end of l's message, with trailers if there are any. mu is
-// held.
+// appendEnd queues the end of l's message, with trailers if there are any. mu is held.
 func (w *muxConn) appendEnd(l *muxStream, trailer *protocol.Header) error {
 	if l.cut != nil {
 		return l.cut
@@ -153,10 +152,10 @@ func (w *muxConn) appendEnd(l *muxStream, trailer *protocol.Header) error {
 	return w.put(dst, err)
 }
 
-// goneFault is why nothing can be sent to a peer: it is gone, or does not want it.
+// goneFault returns the Fault of a peer that has disconnected or accepts no more.
 func goneFault(err error) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err) }
 
-// block notes that l waits for its window, or for the connection's. mu is held.
+// block marks l as blocked by its window or the connection's. mu is held.
 func (w *muxConn) block(l *muxStream) {
 	l.stalled = true
 	if w.state.SendWindow() <= 0 {
@@ -164,15 +163,15 @@ func (w *muxConn) block(l *muxStream) {
 	}
 }
 
-// unblock takes it back. mu is held.
+// unblock marks l as unblocked. mu is held.
 func (w *muxConn) unblock(l *muxStream) {
 	l.stalled = false
 	w.stalled.remove(l)
 	l.writable.Broadcast()
 }
 
-// windowGrown takes l back, whose window has grown, and returns what is to be called
-// without mu. mu is held.
+// windowGrown unblocks l, whose window has grown, and returns the function to call without mu. mu
+// is held.
 func (w *muxConn) windowGrown(l *muxStream) func(b *batch) {
 	if l == nil || !l.stalled {
 		return nil
@@ -181,9 +180,9 @@ func (w *muxConn) windowGrown(l *muxStream) func(b *batch) {
 	return l.out.kick
 }
 
-// resumeBlocked has those go on that wait for the connection's window, in the order in which
-// they began to, as long as there is any of it. Who waits for the window of a stream
-// is left alone: thousands may, whom updates of the connection's would wake in vain.
+// resumeBlocked resumes the streams that are blocked by the connection's window, in the order in
+// which they were blocked, while the window is open. It leaves streams blocked by their own window
+// alone: there may be thousands, which each update would wake in vain.
 func (w *muxConn) resumeBlocked(b *batch) {
 	for {
 		w.mu.Lock()
@@ -198,8 +197,8 @@ func (w *muxConn) resumeBlocked(b *batch) {
 	}
 }
 
-// resized takes back all that are stalled, for every stream's window may have changed,
-// and returns what is to be called without mu. mu is held.
+// resized unblocks all blocked streams, because every stream's window may have changed, and returns
+// the functions to call without mu. mu is held.
 func (w *muxConn) resized() (all []func(b *batch)) {
 	for s := range w.state.Streams() {
 		if l := muxStreamOf(s); l != nil {
@@ -211,14 +210,14 @@ func (w *muxConn) resized() (all []func(b *batch)) {
 	return all
 }
 
-// fill reads once. wait is called before it waits for something to read.
+// fill reads once. It calls wait before it blocks.
 func (w *muxConn) fill(wait func(), b *batch) error {
 	size := firstRead
 	if w.busy {
 		size = busyRead
 	}
 	if w.in != nil {
-		// The beginning of a frame must not leave room for its end alone.
+		// Without this, the start of a frame could leave room for its end only.
 		w.reserve(max(size, w.in.Cap())-w.in.Len(), b)
 	}
 	n, err := w.conn.FillOnWait(&w.in, size, wait)
@@ -233,7 +232,7 @@ func (w *muxConn) fill(wait func(), b *batch) error {
 	return nil
 }
 
-// partial reports whether a frame has begun and is not whole.
+// partial reports whether an incomplete frame is buffered.
 func (w *muxConn) partial() bool { return w.in != nil }
 
 func (w *muxConn) release() {
@@ -243,8 +242,7 @@ func (w *muxConn) release() {
 	}
 }
 
-// frames deals with every whole frame that there is. The error is a
-// *syntax.ConnectionError.
+// frames processes every complete frame in the buffer. The error is a *syntax.ConnectionError.
 func (w *muxConn) frames(b *batch) error {
 	err := w.eachFrame(b)
 	w.event = syntax.Event{} // a connection that waits holds no buffer
@@ -259,7 +257,7 @@ func (w *muxConn) frames(b *batch) error {
 	return err
 }
 
-// eachFrame is frames without what comes behind.
+// eachFrame is frames without the release of the buffer.
 func (w *muxConn) eachFrame(b *batch) error {
 	limit := w.state.MaxFrameSize() // immutable
 	for w.in != nil && w.in.Len() > 0 {
@@ -278,8 +276,8 @@ func (w *muxConn) eachFrame(b *batch) error {
 	return nil
 }
 
-// part deals with a frame that is not whole: with the content that has come, so that
-// it need not be moved to where there is room for all of it.
+// part processes the content of an incomplete DATA frame that has arrived, so that it need not be
+// moved to a buffer with room for the whole frame.
 func (w *muxConn) part(b *batch) error {
 	all := w.in.Bytes()
 	if len(all) < syntax.FrameHeaderLen {
@@ -298,18 +296,18 @@ func (w *muxConn) part(b *batch) error {
 	return nil
 }
 
-// reserve makes room for n bytes behind those that are not dealt with.
+// reserve makes room for n bytes behind the unprocessed ones.
 func (w *muxConn) reserve(n int, b *batch) {
 	switch {
 	case len(b.lent) == 0:
 		w.in.Reserve(n)
-	case len(w.in.Tail()) < n: // what is lent is not moved
+	case len(w.in.Tail()) < n: // borrowed bytes are not moved
 		w.restart(w.in.Bytes(), n, b)
 	}
 }
 
-// restart is reserve where only rest is not dealt with, which is a part of the buffer
-// only if that is lent.
+// restart is reserve if only rest is unprocessed. rest must not be part of the buffer unless that
+// is borrowed.
 func (w *muxConn) restart(rest []byte, n int, b *batch) {
 	if len(b.lent) == 0 {
 		w.in.Reset()
@@ -323,12 +321,12 @@ func (w *muxConn) restart(rest []byte, n int, b *batch) {
 	b.hold(old)
 }
 
-// frameLen is the length of the frame whose header b begins with.
+// frameLen returns the length of the frame whose header b begins with.
 func frameLen(b []byte) int {
 	return syntax.FrameHeaderLen + int(b[0])<<16 + int(b[1])<<8 + int(b[2])
 }
 
-// frame deals with one frame.
+// frame processes one frame.
 func (w *muxConn) frame(f syntax.Frame, b *batch) error {
 	a, err := w.handle(f, b)
 	if a.kick != nil {
@@ -343,15 +341,15 @@ func (w *muxConn) frame(f syntax.Frame, b *batch) error {
 	return err
 }
 
-// afterFrame is what is to be called, without mu, because of a frame.
+// afterFrame holds what to call without mu after a frame.
 type afterFrame struct {
 	kick *pump
 	lent *content
 	then func(*batch)
 }
 
-// handle is frame with mu held. A panic in the decoder leaves the compression table in an
-// unknown state (RFC 9113 4.3): the reader recovers and closes the connection.
+// handle is frame with mu held. A panic in the decoder leaves the compression table in an unknown
+// state (RFC 9113 4.3): the reader recovers and closes the connection.
 func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -369,7 +367,7 @@ func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	default:
 		a.then = w.happened(e, b)
 	}
-	if err == nil && w.state.Charges() > charged { // behind what the frame means: a stream may have ended by it
+	if err == nil && w.state.Charges() > charged { // after the event is handled, which may have ended a stream
 		if n := w.state.TakeCharges(w.side.chargeFrom(b.now)); n > 0 {
 			err = w.side.charge(n, b.now)
 		}
@@ -377,11 +375,11 @@ func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	return a, err
 }
 
-// errInternal ends a connection after a panic on its reader's goroutine.
+// errInternal ends a connection after a panic on its reader goroutine.
 var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
-// handleStreamError ends the stream on which the peer broke a rule. Other errors it returns. mu
-// is held.
+// handleStreamError ends the stream on which the peer violated the protocol. It returns other
+// errors. mu is held.
 func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
 	var e *syntax.StreamError
 	if !errors.As(err, &e) {
@@ -395,8 +393,7 @@ func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, fu
 	return out, l.owner.fail(w.side.broken(e)), nil
 }
 
-// end fails what is under way, for the connection has ended, or ends. The reader
-// calls it, as the last thing.
+// end fails the streams in flight because the connection ends. The reader calls it last.
 func (w *muxConn) end(why error, b *batch) {
 	w.mu.Lock()
 	var all []func(*batch)
@@ -421,15 +418,15 @@ func (w *muxConn) end(why error, b *batch) {
 	w.alarm.firing.Wait()
 }
 
-// enqueueBatched is append for the reader.
+// enqueueBatched queues frames, and flushes them with b.
 func (w *muxConn) enqueueBatched(frames []byte, b *batch) {
 	if w.enqueue(frames) {
 		b.sends(w.outbox)
 	}
 }
 
-// handleData gives content to its lane and returns the pump to be kicked, and what was
-// lent content, if anything was. mu is held.
+// handleData adds content to its stream. It returns the pump to be kicked, and the content if that
+// borrows the data. mu is held.
 func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 	l := muxStreamOf(e.Stream)
 	if l == nil {
@@ -456,8 +453,8 @@ func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *conte
 	return kick, lent
 }
 
-// dataFrame returns the frame that the reader deals with, if it has this content and
-// nothing else, as padding.
+// dataFrame returns the frame that the reader processes, if it holds data and nothing else, such as
+// padding.
 func (w *muxConn) dataFrame(data []byte) []byte {
 	all := w.in.Bytes()
 	end := syntax.FrameHeaderLen + len(data)
@@ -467,8 +464,8 @@ func (w *muxConn) dataFrame(data []byte) []byte {
 	return all[:end]
 }
 
-// happened deals with what is not content. mu is held. What it returns is called
-// without.
+// happened handles events other than data. mu is held. The caller runs the returned function
+// without it.
 func (w *muxConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
