@@ -1,17 +1,17 @@
-// Package xprotocol owns the contract of framed RPC protocols: those whose
-// frames tell their own length and carry a request id, so that one connection
-// has many requests in flight. Each protocol is a folder below it: codec.go,
-// a README, tests. It is pure: codecs have no state and do no I/O.
+// Package xprotocol defines the contract of framed RPC protocols. Their frames declare their length
+// and carry a request id, so that one connection has many requests in flight. Each protocol is a
+// directory below this one: codec.go, a README, tests. Codecs are pure: they have no state and do
+// no I/O.
 //
-// What one engine, pkg/stream/xprotocol, does with a codec:
+// How the engine, pkg/stream/xprotocol, uses a codec:
 //
-//	Match           are these the first bytes of the protocol     detection
-//	Next            where does the first frame end, what is it    reading
-//	ReadRequest     the frame as a routing view                   serving
-//	AppendRequest   the frame as it leaves, SetID the new id      forwarding
-//	ReadResponse    the answer's view                             answering
-//	AppendResponse  the answer as it leaves, SetID the old id
-//	AppendErrorResponse …   what Weft has to say itself
+//	Match           detects the protocol by its first bytes
+//	ParseFrame      finds the end and the kind of the first frame
+//	ReadRequest     reads a frame into a routing view
+//	AppendRequest   writes the frame for the host; SetID sets the new id
+//	ReadResponse    reads a response into a view
+//	AppendResponse  writes the frame for the client; SetID sets the old id
+//	AppendErrorResponse …   write the frames that Weft generates
 package xprotocol
 
 import (
@@ -20,94 +20,91 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Codec is what the engine needs of a protocol. Codecs are values without
-// state: every method is safe for concurrent use, keeps nothing of its
-// arguments, and allocates nothing for ordinary frames.
+// Codec implements one protocol for the engine. Codecs are values without state: every method is
+// safe for concurrent use, keeps no part of its arguments, and allocates nothing for ordinary
+// frames.
 type Codec interface {
 	Framing
 	Messages
 	ControlFrames
 }
 
-// Framing finds frames in bytes and gives them ids.
+// Framing finds frames in bytes and sets their ids.
 type Framing interface {
-	// Traits returns what is true of the protocol as a whole; always the same
-	// pointer.
+	// Traits returns the properties of the protocol; always the same pointer.
 	Traits() *Traits
 
-	// Match says whether a connection that begins with b speaks the protocol.
-	// The answer to a longer b is the same, unless it was Unsure.
+	// Match reports whether a connection that begins with b speaks the protocol. The result for a
+	// longer b is the same, unless it was MatchNeedMore.
 	Match(b []byte) MatchResult
 
-	// ParseFrame says what frame b begins with. Size 0 means that b is too short to
-	// tell; a Size beyond len(b), that the rest is still to come. The size is as
-	// declared, however large. An error means that b cannot be the protocol's:
-	// the connection is lost, because nobody knows where the next frame begins.
+	// ParseFrame parses the head of the frame that b begins with. Size 0 means that b is too short;
+	// a Size beyond len(b) means that the frame is incomplete. Size is the declared size, without a
+	// limit. An error means that b is not of the protocol: the connection is lost, because the
+	// start of the next frame is unknown.
 	ParseFrame(b []byte) (Frame, error)
 
-	// SetID changes a whole frame's id in place, and its checksum if it has one.
+	// SetID changes the id of a complete frame in place, and updates its checksum if it has one.
 	SetID(frame []byte, id uint64)
 }
 
-// Messages reads requests and answers, and writes what became of them.
+// Messages reads requests and responses and writes them after changes.
 type Messages interface {
-	// ReadRequest fills r, which is empty, from a whole frame of kind Request or OneWay: Authority
-	// and Path as protocol.Request says, Header with "service", "method",
-	// "version" and "group" (those that the request has, in this order, before
-	// everything else), then the attachments in wire order; OneWay, Serialization
-	// and ContentLength; it seals Header. Strings are views of the frame. Arguments are skipped.
-	// A body that cannot be read, because its serialization is foreign, is no
-	// error: r holds what the head tells. Errors are Faults of MalformedRequest.
+	// ReadRequest fills r, which is empty, from a complete frame of kind Request or OneWay:
+	// Authority and Path as protocol.Request says; Header with "service", "method", "version" and
+	// "group" (those that the request has, in this order, before everything else), then the
+	// attachments in wire order; OneWay, Serialization and ContentLength. It seals Header. Strings
+	// are views of the frame. It skips the arguments. A body with an unknown serialization is not
+	// an error: r then holds only what the frame header has. Errors are Faults of MalformedRequest.
 	ReadRequest(frame []byte, r *protocol.Request, v *FrameView) error
 
-	// AppendRequest appends the request that r became: the frame byte for byte
-	// if r.Header was not changed (protocol.Header.Changed), else encoded anew
-	// around the same arguments: attachments as the fields now say, and service,
-	// method, version and group where the protocol has them. left, if not 0, is the
-	// caller's remaining time: the timeout that the frame declares is lowered to it.
-	// SetID is called next, and may be left a checksum to make. Errors are Faults: a change that the frame cannot
-	// carry, because its serialization is foreign or a length would overflow.
+	// AppendRequest appends the request with the changes in r. If r.Header is unchanged
+	// (protocol.Header.Changed), that is the frame byte for byte. Otherwise it encodes the frame
+	// again around the same arguments: the attachments as in the fields, and service, method,
+	// version and group where the protocol has them. left, if not 0, is the client's remaining
+	// time, to which AppendRequest lowers the timeout in the frame. The caller calls SetID next,
+	// which may compute the checksum. Errors are Faults: the frame cannot carry a change, because
+	// its serialization is unknown or a length would overflow.
 	AppendRequest(dst, frame []byte, r *protocol.Request, v *FrameView, left time.Duration) ([]byte, error)
 
-	// ReadResponse fills r, which is empty, from a whole frame of kind Response:
-	// Status (the HTTP view of the code), Code, Header with the attachments, sealed,
-	// and ContentLength. Strings are views of the frame. Attachments that cost
-	// something to find may be left to protocol.Header.Later. A body that cannot be
-	// read is no error, as for ReadRequest. Errors are Faults of UpstreamMalformed.
+	// ReadResponse fills r, which is empty, from a complete frame of kind Response: Status (the
+	// HTTP view of the code), Code, Header with the attachments, sealed, and ContentLength. Strings
+	// are views of the frame. It may defer attachments that are expensive to find: see
+	// protocol.Header.SetLazy. An unknown serialization is not an error, as for ReadRequest. Errors
+	// are Faults of UpstreamMalformed.
 	ReadResponse(frame []byte, r *protocol.Response, v *FrameView) error
 
-	// AppendResponse is AppendRequest for answers.
+	// AppendResponse does for responses what AppendRequest does for requests.
 	AppendResponse(dst, frame []byte, r *protocol.Response, v *FrameView) ([]byte, error)
 }
 
-// ControlFrames makes the frames that Weft sends on its own account. A protocol that
-// lacks one returns dst as it is.
+// ControlFrames makes the frames that Weft generates. If the protocol has no such frame, the method
+// returns dst unchanged.
 type ControlFrames interface {
-	// AppendErrorResponse appends the answer to a request that tells of reason in the
-	// protocol's own terms. frame is the request's; its head is enough. text is
-	// for people.
+	// AppendErrorResponse appends an error response that expresses reason in the protocol's terms.
+	// frame is the request; its head is enough. text is for people.
 	AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte
 
 	// AppendHeartbeat appends a heartbeat request.
 	AppendHeartbeat(dst []byte, id uint64) []byte
 
-	// AppendHeartbeatAck appends the answer to a whole frame of kind Ping.
+	// AppendHeartbeatAck appends the response to ping, a complete frame of kind Heartbeat.
 	AppendHeartbeatAck(dst, ping []byte) []byte
 
-	// AppendGoAway appends the announcement that no new request should come.
+	// AppendGoAway appends a notice that asks the other side to send no more requests.
 	AppendGoAway(dst []byte, id uint64) []byte
 }
 
-// Traits is what is true of a protocol as a whole.
+// Traits are the properties of a protocol.
 type Traits struct {
-	Name  string // as config.json names it
+	Name  string // name in config.json
 	MaxID uint64 // the largest request id
-	// Version is the protocol and its version as in an access log: "dubbo/2".
+	// Version is the protocol and its version for access logs: "dubbo/2".
 	Version string
-	// OptInGoAway: many peers do not know the frame that AppendGoAway makes, so it is
-	// sent only if the configuration asks for it.
+	// OptInGoAway: many peers do not know the frame of AppendGoAway, so Weft sends it only if the
+	// configuration enables it.
 	OptInGoAway bool
-	// FrameHeaderLen is how many bytes Next needs at most to know a frame's size.
+	// FrameHeaderLen is how many bytes ParseFrame needs at most to determine a frame's size.
 	FrameHeaderLen int
 }
 
@@ -119,56 +116,55 @@ const (
 	FieldGroup   = "group"
 )
 
-// MatchResult is what Match found.
+// MatchResult is the result of Match.
 type MatchResult uint8
 
-// The verdicts.
+// Results of Match.
 const (
 	MatchNeedMore MatchResult = iota // more bytes are needed
 	MatchYes
 	MatchNo
 )
 
-// Kind is what a frame is for.
+// Kind is the kind of a frame.
 type Kind uint8
 
-// The kinds.
+// Kinds of frames.
 const (
-	Request      Kind = iota + 1 // wants an answer
-	OneWay                       // a request that wants none
-	Response                     // the answer to a request
-	Heartbeat                    // a heartbeat that wants an answer
-	HeartbeatAck                 // the answer to a heartbeat; also one that nobody asked for
+	Request      Kind = iota + 1 // expects a response
+	OneWay                       // a request that expects no response
+	Response                     // the response to a request
+	Heartbeat                    // a heartbeat that expects a response
+	HeartbeatAck                 // the response to a heartbeat, even an unsolicited one
 	GoAway                       // the sender takes no new requests
-	Ignored                      // well-formed and of no consequence to a proxy
+	Ignored                      // well-formed, but not relevant to a proxy
 )
 
-// Frame is what a frame's head tells.
+// Frame is the parsed head of a frame.
 type Frame struct {
 	Kind Kind
 	ID   uint64
 	Size int // of the whole frame in bytes, as declared
 }
 
-// FrameView is what reading a frame found beside the request: for the codec itself
-// when the frame is appended, and for the engine.
+// FrameView is what the codec found next to the request or response: for the codec itself when it
+// appends the frame, and for the engine.
 type FrameView struct {
-	// Timeout is how long the caller waits, by its own account; 0: not said.
+	// Timeout is how long the client waits, as the frame declares; 0: not declared.
 	Timeout time.Duration
-	// ContentOffset is where the frame's content begins.
+	// ContentOffset is the offset of the body in the frame.
 	ContentOffset int
-	// Offsets are the codec's own: places in the frame.
+	// Offsets are positions in the frame that only the codec uses.
 	Offsets [6]int32
-	// TrailerLen is how many bytes are behind the content: a checksum.
+	// TrailerLen is the number of bytes after the body: a checksum.
 	TrailerLen int32
-	// Ambiguous: who serves the request may take it for a call of another service or
-	// method than the fields say.
+	// Ambiguous: the server may take the request for a call of another service or method than the
+	// fields say.
 	Ambiguous bool
-	// LazyFields is a part of the frame that the codec reads when it is asked for: see
-	// protocol.Header.Later.
+	// LazyFields is a part of the frame that the codec reads on demand: see
+	// protocol.Header.SetLazy.
 	LazyFields []byte
-	// Text is memory for strings that the frame has not in one piece, such as
-	// Path. Reading overwrites it; a View that is used again keeps it, so that this
-	// costs nothing.
+	// Text is memory for strings that are not contiguous in the frame, such as Path. Reading
+	// overwrites it. A FrameView that is used again keeps it and so saves the allocation.
 	Text []byte
 }

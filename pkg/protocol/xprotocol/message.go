@@ -6,21 +6,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Message is a whole frame as the Body of a request or an answer: what filters
-// see of it is its content, what engines pass on is the frame. A service that
-// puts another Body in its place makes the exchange one that RPC cannot carry.
+// Message is a complete frame as the Body of a request or a response. Filters read its body;
+// engines pass on the frame. RPC cannot carry an exchange in which a service replaced the Message
+// by another Body.
 //
-// Whoever made it owns the frame; Close does nothing here, engines embed it.
+// The creator of the Message owns the frame. Close does nothing here; engines embed Message.
 type Message struct {
 	Codec  Codec
-	Traits *Traits // Codec's
+	Traits *Traits // Codec.Traits()
 	Frame  []byte
 	View   FrameView
 	read   int
 }
 
-// Set makes m the message of a frame whose content is unread. What was read of
-// the frame before is no longer valid.
+// Set makes m the message of a frame whose body is unread. Values read from the previous frame are
+// no longer valid.
 func (m *Message) Set(c Codec, frame []byte) {
 	text := m.View.Text[:0]
 	m.View = FrameView{}
@@ -28,11 +28,10 @@ func (m *Message) Set(c Codec, frame []byte) {
 	m.Codec, m.Traits, m.Frame, m.read = c, c.Traits(), frame, 0
 }
 
-// Reset makes m refer to nothing. What it is Set to next finds the memory that View
-// has.
+// Reset drops the references to the frame and the codec. It keeps View.Text for the next Set.
 func (m *Message) Reset() { m.Codec, m.Traits, m.Frame, m.View.LazyFields = nil, nil, nil, nil }
 
-// MessageOf returns the message that body is, nil if it is something else.
+// MessageOf returns body as a Message, or nil if it is another type.
 func MessageOf(body protocol.Body) *Message {
 	if c, ok := body.(interface{ message() *Message }); ok {
 		return c.message()
@@ -42,12 +41,12 @@ func MessageOf(body protocol.Body) *Message {
 
 func (m *Message) message() *Message { return m }
 
-// Content returns the content, which stays unread: a part of Frame.
+// Content returns the body, a part of Frame. It does not count as read.
 func (m *Message) Content() []byte {
 	return m.Frame[m.View.ContentOffset : len(m.Frame)-int(m.View.TrailerLen)]
 }
 
-// Read is protocol.Body's.
+// Read implements protocol.Body.
 func (m *Message) Read(p []byte) (int, error) {
 	content := m.Content()
 	if m.read == len(content) {
@@ -58,13 +57,13 @@ func (m *Message) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Buffered is protocol.Body's: all of it is at hand.
+// Buffered implements protocol.Body: the complete body is buffered.
 func (m *Message) Buffered() int { return len(m.Content()) - m.read }
 
-// Rewind is protocol.Rewinder's.
+// Rewind implements protocol.Rewinder.
 func (m *Message) Rewind() bool { m.read = 0; return true }
 
-// Argument is protocol.Arguments's, of codecs that read arguments.
+// Argument implements protocol.Arguments for codecs that read arguments.
 func (m *Message) Argument(i int) (text string, ok bool) {
 	if c, reads := m.Codec.(ArgumentReader); reads {
 		return c.Argument(m.Frame, i)
@@ -72,12 +71,12 @@ func (m *Message) Argument(i int) (text string, ok bool) {
 	return "", false
 }
 
-// ArgumentReader is a Codec that can read arguments of a request, if it is asked to.
+// ArgumentReader is a Codec that reads arguments of a request on demand.
 type ArgumentReader interface {
-	// Argument is protocol.Arguments's, of a frame that ReadRequest has read without an
-	// error. It keeps nothing of the frame.
+	// Argument does what protocol.Arguments says, for a frame that ReadRequest has read without an
+	// error. It keeps no part of the frame.
 	Argument(frame []byte, i int) (text string, ok bool)
 }
 
-// Close is protocol.Body's.
+// Close implements protocol.Body.
 func (m *Message) Close() error { return nil }

@@ -9,41 +9,40 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// batch is what a reader does until it has to wait: the time at which it read
-// last, and what is to be done when everything that there was to read has been dealt
-// with: outboxes to be flushed, exchanges to be accounted for. Owned by the reader's
-// goroutine and the fibers that run on it.
+// batch collects the work of a reader between two waits for input: the time of the last read, the
+// write queues to flush and the exchanges to account for. The reader goroutine and the fibers that
+// run on it own the batch.
 type batch struct {
 	now     time.Time
 	dirty   []*network.WriteQueue
-	tallies []tallied // the last that was used first
+	tallies []tallied // most recently used first
 }
 
-// tallied is what accounts for the exchanges of a listener that end in a batch.
+// tallied is the observer for the exchanges of one listener that end in a batch.
 type tallied struct {
 	server *server
 	tally  stream.BatchObserver
 }
 
-// mostHeld is how much a reader reads, in bytes, before it sends what came of it,
-// even if there is more to read.
+// mostHeld is how many bytes a reader reads before it flushes the batch although there is more to
+// read.
 const mostHeld = 256 << 10
 
-// keepTallies is how many listeners' tallies a connection keeps: there may be none of
-// a listener's exchanges any more.
+// keepTallies is how many listeners' observers a connection keeps: a listener may have no more
+// exchanges.
 const keepTallies = 4
 
-// add notes that o has something to send.
+// add marks o as having frames to flush.
 func (b *batch) add(o *network.WriteQueue) {
 	if !slices.Contains(b.dirty, o) {
 		b.dirty = append(b.dirty, o)
 	}
 }
 
-// observe has an exchange of s's accounted for, at flush at the latest.
+// observe accounts for an exchange of s, no later than flush.
 func (b *batch) observe(s *server, x *protocol.Exchange) { b.tally(s).Observe(x) }
 
-// tally returns what accounts for exchanges of s's until flush.
+// tally returns the observer for exchanges of s.
 func (b *batch) tally(s *server) stream.BatchObserver {
 	if len(b.tallies) > 0 && b.tallies[0].server == s {
 		return b.tallies[0].tally
@@ -57,13 +56,14 @@ func (b *batch) tally(s *server) stream.BatchObserver {
 	return b.tallies[0].tally
 }
 
-// flush accounts. A panic costs no more than that.
+// flush accounts for the observed exchanges and contains panics.
 func (t *tallied) flush() {
 	defer t.server.engine.contain("accounting for requests")
 	t.tally.Flush()
 }
 
-// flush accounts, and sends. A connection that is lost is its reader's business.
+// flush accounts for the exchanges and flushes the write queues. If a connection is lost, its
+// reader gets the error.
 func (b *batch) flush() {
 	for i := range b.tallies {
 		b.tallies[i].flush()

@@ -15,38 +15,38 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// UpstreamConn is one upstream connection, which carries the exchanges of many
-// goroutines. It is a stream.UpstreamConn.
+// UpstreamConn is one upstream connection, which carries the exchanges of many goroutines. It
+// implements stream.UpstreamConn.
 type UpstreamConn struct {
 	engine *Engine                    // immutable
 	codec  codec.Codec                // immutable
-	traits *codec.Traits              // immutable; codec's
+	traits *codec.Traits              // immutable; the codec's
 	conn   *network.Conn              // immutable
 	outbox *network.WriteQueue        // immutable
 	o      stream.UpstreamConnOptions // immutable
-	local  string                     // immutable; our end's address
+	local  string                     // immutable; the local address
 	tls    *protocol.TLS              // immutable; nil: plaintext
 
-	// closing: it takes no new exchange. Changed with mu held, read without.
+	// closing: the connection takes no new exchange. Written with mu held, read without.
 	closing atomic.Bool
-	// told: it was given something that nobody answers.
+	// told: the connection was given a one-way request.
 	told atomic.Bool
 
 	mu       sync.Mutex
-	calls    callTable      // guarded by mu; what waits for an answer
-	err      error          // guarded by mu; the connection is lost
+	calls    callTable      // guarded by mu; calls that wait for a response
+	err      error          // guarded by mu; why the connection was lost
 	timer    *time.Timer    // guarded by mu
 	due      time.Time      // guarded by mu; when timer fires; zero: it is not set
 	pulse    keepalive      // guarded by mu
-	expiring sync.WaitGroup // expire runs; added to with mu held, while err is nil
+	expiring sync.WaitGroup // running expire calls; Add is called with mu held while err is nil
 
-	heard atomic.Int64 // when something was read last, in ns of the Unix epoch
+	heard atomic.Int64 // time of the last read, in ns of the Unix epoch
 }
 
-// keepalive is the state of heartbeats.
+// keepalive is the state of the heartbeats.
 type keepalive struct {
-	sent   time.Time // of the last ping; zero: something was heard since
-	misses int       // pings in a row that nothing followed
+	sent   time.Time // time of the last heartbeat; zero: the host has sent something since
+	misses int       // consecutive heartbeats after which the host sent nothing
 }
 
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
@@ -70,15 +70,15 @@ func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamCo
 // forever is longer than any connection lives.
 const forever = 100 * 365 * 24 * time.Hour
 
-// Usable is stream.UpstreamConn's.
+// Usable implements stream.UpstreamConn.
 func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// upstreamCloseGrace is how long a connection that is closed goes on sending what nobody answers.
+// upstreamCloseGrace is how long a closed connection keeps sending one-way requests.
 const upstreamCloseGrace = 5 * time.Second
 
-// Close is stream.UpstreamConn's. What nobody answers is sent before, for upstreamCloseGrace at most:
-// TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon after;
-// Engine's Close waits for it.
+// Close implements stream.UpstreamConn. It first sends the queued one-way requests, for at most
+// upstreamCloseGrace: TestALastRequestThatNobodyAnswersIsSent. The connection's goroutine ends soon
+// after; Engine.Close waits for it.
 func (u *UpstreamConn) Close() error {
 	u.closing.Store(true)
 	u.mu.Lock()
@@ -90,36 +90,35 @@ func (u *UpstreamConn) Close() error {
 	if parts {
 		return nil
 	}
-	return u.conn.Close() // without mu: it calls what waits for the connection's end
+	return u.conn.Close() // without mu: it calls the connection's OnClose functions
 }
 
-// closeAfterFlush closes the connection once the socket has taken what waits.
+// closeAfterFlush closes the connection once the socket has taken the write queue.
 func (u *UpstreamConn) closeAfterFlush() {
 	late := time.AfterFunc(upstreamCloseGrace, func() { _ = u.conn.Close() })
 	defer late.Stop()
 	u.outbox.Close()
-	_ = u.conn.Close() // a second time, perhaps
+	_ = u.conn.Close() // may be the second close
 }
 
-// waiter is who waits for an answer: a request, or a goroutine.
+// waiter waits for a response: a request, or a blocked goroutine.
 type waiter interface {
-	// park waits for one wake; not of a request that needs no stack to wait.
+	// park blocks until one wake. It is not called for a request that is pending without a stack.
 	park()
-	// wake ends the wait. What then runs, runs on the goroutine that b belongs to.
+	// wake ends the wait. The continuation runs on the goroutine that owns b.
 	wake(b *batch)
-	// passes reports whether all that is to be done with the answer will be done
-	// when wake returns.
+	// passes reports whether the waiter is done with the response when wake returns.
 	passes() bool
 }
 
-// sleeper is the waiter of an exchange that another engine reads.
+// sleeper is the waiter of an exchange that another engine serves.
 type sleeper chan struct{}
 
 func (s sleeper) park()       { <-s }
 func (s sleeper) wake(*batch) { s <- struct{}{} }
 func (sleeper) passes() bool  { return false }
 
-// call is an exchange that waits for its answer. Who takes it out of the table
+// call is an exchange that waits for its response. The goroutine that removes it from the table
 // owns it until wake.
 type call struct {
 	client   *UpstreamConn
@@ -127,22 +126,21 @@ type call struct {
 	by       waiter
 	deadline time.Time // zero: none
 
-	body  answer           // its Frame is the answer, or
-	err   error            // why there is none, or
-	unput error            // why the request was not sent; set by who sends
-	held  *buffer.IoBuffer // what the answer is in; nil: it is in the reader's input
-	read  time.Time        // when the answer was read
+	body  answer           // its Frame is the response
+	err   error            // why there is no response
+	unput error            // why the request was not sent; set by the sender
+	held  *buffer.IoBuffer // holds the response; nil: the reader's input does
+	read  time.Time        // when the response was read
 }
 
-// answer is the content of an answer; closing it ends the exchange on the
-// connection.
+// answer is the body of a response; closing it ends the exchange on the connection.
 type answer struct {
 	codec.Message
 	k  *call
-	of *protocol.Response // that it is the content of; nil: none
+	of *protocol.Response // the response whose body it is; nil: none
 }
 
-// Close is protocol.Body's. It takes itself out of the exchange, so that nothing closes it
+// Close implements protocol.Body. It removes itself from the response, so that nothing closes it
 // again.
 func (a *answer) Close() error {
 	a.of.BodyClosed(a)
@@ -167,8 +165,8 @@ func (k *call) free() {
 	k.client, k.by, k.err, k.unput, k.held = nil, nil, nil, nil, nil
 }
 
-// Serve is stream.UpstreamConn's. Errors are Faults: of ConnectFailure if the request
-// was not sent, because the connection had ended.
+// Serve implements stream.UpstreamConn. Errors are Faults; ConnectFailure means that the connection
+// had ended before the request was sent.
 func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	r, _ := x.Caller.(*request)
 	k, err := u.send(x, r)
@@ -182,11 +180,11 @@ func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	return k.receive(x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	r, _ := x.Caller.(*request)
 	if r == nil || r.fork != nil {
-		return u.Serve(ctx, x) // there is a stack to wait on
+		return u.Serve(ctx, x) // the goroutine or fork can block
 	}
 	k, err := u.send(x, r)
 	if k == nil {
@@ -199,11 +197,11 @@ func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// Finish is protocol.Finisher's, when the call has its answer.
+// Finish implements protocol.Finisher; the call has its response.
 func (k *call) Finish(_ context.Context, x *protocol.Exchange, _ error) error { return k.receive(x) }
 
-// send sends x. What is to be waited for is nil if there is nothing: x was not
-// sent, or nobody answers it.
+// send sends x. It returns a nil call if there is nothing to wait for: x was not sent or is
+// one-way.
 func (u *UpstreamConn) send(x *protocol.Exchange, r *request) (*call, error) {
 	var now time.Time
 	if r != nil {
@@ -238,7 +236,7 @@ func (u *UpstreamConn) carries(x *protocol.Exchange, m *codec.Message) error {
 	return nil
 }
 
-// twoWay registers x and puts it into the outbox.
+// twoWay registers x and adds it to the write queue.
 func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) (*call, error) {
 	var k *call
 	if r != nil {
@@ -259,7 +257,7 @@ func (u *UpstreamConn) twoWay(x *protocol.Exchange, m *codec.Message, r *request
 			k.free()
 			return nil, err
 		}
-		k.unput = err // the connection was lost meanwhile: somebody wakes k
+		k.unput = err // another goroutine removed k, because the connection was lost, and wakes it
 		return k, nil
 	}
 	if r != nil && !r.awaits(waiting{u, id}) {
@@ -286,21 +284,22 @@ func (u *UpstreamConn) register(k *call, now time.Time) (id uint64, err error) {
 	return id, nil
 }
 
-// mayEnd has the connection replaced before its ids run out. u.mu is held.
+// mayEnd stops new exchanges, so that the pool replaces the connection before its ids run out. The
+// caller holds u.mu.
 func (u *UpstreamConn) mayEnd() {
 	if u.calls.exhausted() {
 		u.closing.Store(true)
 	}
 }
 
-// remove takes a call out of the table; nil if somebody has done so.
+// remove removes and returns a call; nil if it is no longer in the table.
 func (u *UpstreamConn) remove(id uint64) *call {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	return u.calls.remove(id)
 }
 
-// put puts the request into the outbox. A panic of the codec's is an error.
+// put adds the request to the write queue. It returns a panic of the codec as an error.
 func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, id uint64, now time.Time) (err error) {
 	defer protocol.RecoverPanic(&err)
 	left := time.Duration(0)
@@ -334,7 +333,7 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	return nil
 }
 
-// oneWay sends a request that nobody answers.
+// oneWay sends a request that expects no response.
 func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request, now time.Time) error {
 	u.told.Store(true)
 	u.mu.Lock()
@@ -358,7 +357,7 @@ func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request
 	return err
 }
 
-// receive makes what k got x's answer.
+// receive sets x.Response from k, or returns k's error.
 func (k *call) receive(x *protocol.Exchange) (err error) {
 	defer func() {
 		if x.Response.Body == nil { // also after a panic of the codec's
@@ -383,10 +382,10 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 	return err
 }
 
-// errAbandoned is why a call ends whose caller is gone.
+// errAbandoned ends a call whose client has disconnected.
 var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection while the upstream was answering")
 
-// abandon ends the wait of a call whose caller is gone.
+// abandon ends the wait of a call whose client has disconnected.
 func (u *UpstreamConn) abandon(id uint64, b *batch) {
 	if k := u.remove(id); k != nil {
 		k.err = errAbandoned
@@ -394,7 +393,7 @@ func (u *UpstreamConn) abandon(id uint64, b *batch) {
 	}
 }
 
-// run reads answers until the connection ends, and then fails what still waits.
+// run reads responses until the connection ends, and then fails the calls that still wait.
 func (u *UpstreamConn) run() {
 	var in input
 	var b batch
@@ -405,7 +404,7 @@ func (u *UpstreamConn) run() {
 	u.expiring.Wait()
 }
 
-// readAll reads until the connection ends, which a panic of the codec's is as well.
+// readAll reads until the connection fails; a panic of the codec fails it too.
 func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	flush := func() {
@@ -425,7 +424,7 @@ func (u *UpstreamConn) readAll(in *input, b *batch) (err error) {
 	return err
 }
 
-// read deals with every whole frame that there is.
+// read handles every complete frame.
 func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 	for in.whole() {
 		head, frame, err := in.next(u.codec, u.o.RPC.MaxFrameSize)
@@ -442,13 +441,13 @@ func (u *UpstreamConn) read(in *input, b *batch) (err error) {
 	return nil
 }
 
-// frame deals with one frame.
+// frame handles one frame.
 func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 	switch head.Kind {
 	case codec.Response:
 		k := u.remove(head.ID)
 		if k == nil {
-			return // it comes too late, or nobody asked
+			return // the call has ended, or the id was never used
 		}
 		k.read = b.now
 		if head.Size > len(frame) {
@@ -462,8 +461,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 			u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Request:
-		// Hosts that call back over the connection of a caller: there is nobody
-		// behind us who could answer.
+		// The host calls back over the connection. Weft has no client to pass that to.
 		u.reply(b, func(dst []byte) []byte {
 			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not carried")
 		})
@@ -473,7 +471,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 	}
 }
 
-// answered gives k its answer, which is copied if it must outlast wake.
+// answered stores k's response. It copies the frame if the response must outlast wake.
 func (k *call) answered(frame []byte) {
 	k.body.Frame = frame
 	if !k.by.passes() {
@@ -483,26 +481,26 @@ func (k *call) answered(frame []byte) {
 	}
 }
 
-// reply sends a frame of Weft's own.
+// reply enqueues a frame that Weft generates.
 func (u *UpstreamConn) reply(b *batch, frame func(dst []byte) []byte) {
 	if put(u.outbox, frame) {
 		b.add(u.outbox)
 	}
 }
 
-// put puts a frame of Weft's own into an outbox. If that fails, its reader finds
-// out.
+// put adds a frame that Weft generates to a write queue, and reports success. On failure the
+// connection's reader gets the error.
 func put(o *network.WriteQueue, frame func(dst []byte) []byte) bool {
 	_, err, lost := o.AppendFrame(faultSize, func(dst []byte) ([]byte, error) { return frame(dst), nil })
 	return err == nil && lost == nil
 }
 
-// fail ends everything, for the connection is lost.
+// fail closes the lost connection and ends all of its calls.
 func (u *UpstreamConn) fail(err error, b *batch) {
 	u.mu.Lock()
-	if u.err != nil { // somebody found out before
+	if u.err != nil { // the connection has already failed
 		u.mu.Unlock()
-		b.flush() // what was answered until then is answered
+		b.flush() // sends the responses received until then
 		return
 	}
 	u.err = err
@@ -510,7 +508,7 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 	all := u.calls.clear()
 	u.timer.Stop()
 	u.mu.Unlock()
-	_ = u.conn.Close() // a second time, perhaps
+	_ = u.conn.Close() // may be the second close
 	u.outbox.Fail(err)
 	fault := lost(err)
 	b.now = time.Now()
@@ -520,15 +518,15 @@ func (u *UpstreamConn) fail(err error, b *batch) {
 	b.flush()
 }
 
-// wake ends the wait of k, which has no answer. A panic does not keep the others from
-// being woken.
+// wake ends the wait of k, which has no response. It contains panics, so that the other calls are
+// woken.
 func (u *UpstreamConn) wake(k *call, err error, b *batch) {
 	defer u.engine.contain("ending a request")
 	k.err = err
 	k.by.wake(b)
 }
 
-// lost says what the end of the connection is to those who wait for an answer.
+// lost returns the fault for calls that wait when the connection ends.
 func lost(err error) error {
 	var f *protocol.Fault
 	switch {

@@ -9,8 +9,8 @@ import (
 
 var errHeartbeatTimeout = errors.New("the host answers no heartbeat")
 
-// arm sees to it that expire runs at t, or before. u.mu is held. Most deadlines
-// are later than what the timer is set to already, so this mostly costs nothing.
+// arm makes sure that expire runs at t or before. The caller holds u.mu. Most deadlines are later
+// than the timer's, so arm mostly costs nothing.
 func (u *UpstreamConn) arm(now, t time.Time) {
 	if u.due.IsZero() || t.Before(u.due) {
 		u.due = t
@@ -18,8 +18,8 @@ func (u *UpstreamConn) arm(now, t time.Time) {
 	}
 }
 
-// expire ends the wait of calls whose time is up and asks a silent host whether
-// it lives. The timer runs it, on a goroutine of its own.
+// expire fails the calls whose deadline has passed and sends a heartbeat to a silent host. The
+// timer runs it on a goroutine of its own.
 func (u *UpstreamConn) expire() {
 	b := &batch{now: time.Now()}
 	u.mu.Lock()
@@ -61,15 +61,15 @@ func (u *UpstreamConn) expire() {
 	}
 }
 
-// ping asks the host whether it lives. The error is a panic of the codec's.
+// ping sends a heartbeat. It returns a panic of the codec as an error.
 func (u *UpstreamConn) ping(id uint64, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	u.reply(b, func(dst []byte) []byte { return u.codec.AppendHeartbeat(dst, id) })
 	return nil
 }
 
-// keepaliveDue reports whether a ping is due, or the host is to be given up. u.mu is
-// held.
+// keepaliveDue reports whether a heartbeat is due, or the host has missed too many. The caller
+// holds u.mu.
 func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
 	interval := u.o.RPC.PingInterval
 	if interval <= 0 {
@@ -90,8 +90,8 @@ func (u *UpstreamConn) keepaliveDue(now time.Time) (ping, dead bool) {
 	return true, false
 }
 
-// nextHeartbeat is when the next ping is due if nothing is heard until then. u.mu is
-// held.
+// nextHeartbeat returns when the next heartbeat is due if the host sends nothing until then. The
+// caller holds u.mu.
 func (u *UpstreamConn) nextHeartbeat(interval time.Duration) time.Time {
 	last := time.Unix(0, u.heard.Load())
 	if u.pulse.sent.After(last) {

@@ -1,25 +1,25 @@
-// Package xprotocol owns the engine of framed RPC protocols: connections on
-// both sides, on which many exchanges are under way at once. What a protocol's
-// frames look like is its codec's business (pkg/protocol/xprotocol).
+// Package xprotocol implements the engine of framed RPC protocols. Its connections, downstream and
+// upstream, carry many concurrent exchanges. A codec of pkg/protocol/xprotocol defines the frames
+// of a protocol.
 //
-// The way of a request and its answer; each column is a goroutine:
+// The path of a request and its response; each column is a goroutine:
 //
-//	reader of the caller's connection      reader of the host's connection
-//	session.read     all frames there are
-//	session.begin    a request for each
-//	  request.serve  the service's Start
-//	    Client.Start new id, outbox
-//	    … pending …                        Client.read     all frames there are
-//	batch.flush      one write               call.answered who waits for this id
+//	reader of the client's connection      reader of the host's connection
+//	downstreamConn.read   complete frames
+//	downstreamConn.begin  a request each
+//	downstreamConn.startAll
+//	  request.serve       service's Start
+//	    UpstreamConn.Start new id, write queue
+//	    … pending …                        UpstreamConn.read complete frames
+//	batch.flush           one write          call.answered   the call of this id
 //	                                           request.wake   the Finishers
-//	                                           request.answer old id, outbox
-//	                                         batch.flush   one write
+//	                                           request.answer old id, write queue
+//	                                         batch.flush     one write
 //
-// Nothing of a request is on a stack while it is pending, nothing is handed from one
-// goroutine to another, and what was read together leaves together. A service that
-// has to wait for something else, or is not written in two halves, gets a stack by
-// Exchange.Fork: a coroutine (fiber.go), which goes on on a worker once it has called
-// Exchange.Detach. See docs/decisions/0008.
+// A pending request holds no stack and is not passed between goroutines. The responses to requests
+// that were read together are sent together. Exchange.RunBlocking runs a service that has to wait
+// for something else, or is not asynchronous, on a coroutine (fiber.go). The coroutine moves to a
+// worker when the service calls Exchange.Detach. See docs/decisions/0008.
 package xprotocol
 
 import (
@@ -36,23 +36,21 @@ import (
 )
 
 const (
-	// keepFibers is how many fibers that serve nothing are kept for the next
-	// services that wait: each has a stack of some KiB. Of those that nobody needed
-	// for trimAfter only fewFibers stay.
+	// keepFibers is the maximum number of idle fibers; each has a stack of some KiB. After
+	// trimAfter, the engine stops the fibers that were not needed in that time, down to fewFibers.
 	keepFibers = 4096
 	fewFibers  = 64
 	trimAfter  = time.Second
-	// maxWorkers is how many exchanges wait at once for something other than their
-	// upstream's answer, each on a goroutine.
+	// maxWorkers is the maximum number of exchanges that wait, each on a goroutine, for something
+	// other than an upstream's response.
 	maxWorkers = 10_000
-	// maxForked is how many exchanges have a stack of their own, on which they may wait:
-	// for that, for a goroutine, or for an answer. More are refused as
-	// protocol.Overloaded.
+	// maxForked is the maximum number of exchanges with a stack of their own, on which they wait
+	// for a worker or a response. Further ones fail with protocol.Overloaded.
 	maxForked = 50_000
 )
 
-// Engine is what all connections of all framed protocols share. Close it after
-// the last of them has ended.
+// Engine holds what all connections of all framed protocols share. Close it after the last of them
+// has ended.
 type Engine struct {
 	log      *slog.Logger
 	workers  *stream.Workers[*request]
@@ -60,15 +58,15 @@ type Engine struct {
 	requests sync.Pool      // of *request
 
 	mu     sync.Mutex
-	spare  []*fiber       // guarded by mu; the last to come is the first to go: its stack is warm
-	least  int            // guarded by mu; how many there were at least since the last trim
+	spare  []*fiber       // guarded by mu; idle fibers, used last in, first out: the last has a warm stack
+	least  int            // guarded by mu; the smallest len(spare) since arm
 	timer  *time.Timer    // guarded by mu; calls trim; nil until first armed
 	armed  bool           // guarded by mu; timer is set, or trim runs
-	trims  sync.WaitGroup // trim is due, or runs
+	trims  sync.WaitGroup // counts a trim that is due or runs
 	closed bool           // guarded by mu
 }
 
-// New returns an engine. Its log is told of defects.
+// New returns an engine that logs defects to log.
 func New(log *slog.Logger) *Engine {
 	e := &Engine{log: log}
 	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*request).goOnAlone)
@@ -88,8 +86,8 @@ func (e *Engine) Protocol(c codec.Codec) stream.Protocol {
 	}
 }
 
-// Close ends what the engine keeps, and waits for the goroutines of its
-// connections, which must have been closed.
+// Close stops the idle fibers and the workers after it has waited for the goroutines of the
+// engine's connections. The caller closes the connections first.
 func (e *Engine) Close() {
 	e.running.Wait()
 	e.mu.Lock()
@@ -107,8 +105,7 @@ func (e *Engine) Close() {
 	e.workers.Close()
 }
 
-// start runs a goroutine of a connection, or of what watches one. A panic ends the
-// goroutine and not the process.
+// start runs f on a goroutine that serves or watches a connection. A panic ends only the goroutine.
 func (e *Engine) start(f func()) {
 	e.running.Go(func() {
 		defer e.contain("serving a connection")
@@ -116,17 +113,17 @@ func (e *Engine) start(f func()) {
 	})
 }
 
-// contain is deferred by what must not end its goroutine.
+// contain recovers and logs a panic; functions that must not end their goroutine defer it.
 func (e *Engine) contain(doing string) {
 	if p := recover(); p != nil {
 		protocol.NewPanic(p).Log(e.log, doing)
 	}
 }
 
-// report logs err if it is a panic that was contained.
+// report logs err if it is a recovered panic.
 func (e *Engine) report(doing string, err error) { protocol.PanicIn(err).Log(e.log, doing) }
 
-// take returns a request that serves nothing.
+// take returns an idle request.
 func (e *Engine) take() *request {
 	if r, ok := e.requests.Get().(*request); ok {
 		return r
@@ -134,11 +131,11 @@ func (e *Engine) take() *request {
 	return newRequest(e)
 }
 
-// give takes back a request that has been served.
+// give puts a request that has ended into the free list.
 func (e *Engine) give(r *request) {
 	r.c, r.next = nil, nil
 	r.sent = waiting{}
-	r.watch.Reset() // its caller may have left just when it was over
+	r.watch.Reset() // its client may have disconnected just as it ended
 	if r.frame != nil {
 		r.frame.Release()
 		r.frame = nil
@@ -146,7 +143,7 @@ func (e *Engine) give(r *request) {
 	e.requests.Put(r)
 }
 
-// takeFiber returns a fiber that serves nothing.
+// takeFiber returns an idle fiber.
 func (e *Engine) takeFiber() *fiber {
 	e.mu.Lock()
 	if n := len(e.spare) - 1; n >= 0 {
@@ -160,7 +157,7 @@ func (e *Engine) takeFiber() *fiber {
 	return newFiber()
 }
 
-// giveFiber takes back a fiber that has served.
+// giveFiber puts an idle fiber into the free list, or stops it if the list is full.
 func (e *Engine) giveFiber(f *fiber) {
 	e.mu.Lock()
 	keep := !e.closed && len(e.spare) < keepFibers
@@ -176,7 +173,7 @@ func (e *Engine) giveFiber(f *fiber) {
 	}
 }
 
-// arm has trim called after a while. e.mu is held.
+// arm schedules trim. The caller holds e.mu.
 func (e *Engine) arm() {
 	e.armed, e.least = true, len(e.spare)
 	e.trims.Add(1)
@@ -187,8 +184,7 @@ func (e *Engine) arm() {
 	}
 }
 
-// trim drops the fibers that nobody has needed since it was armed: those at
-// the bottom of the spare ones.
+// trim stops the fibers that were not needed since arm: those at the bottom of spare.
 func (e *Engine) trim() {
 	defer e.trims.Done()
 	e.mu.Lock()

@@ -8,11 +8,11 @@ import (
 	codec "github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// faultSize is room for a fault with its text, in bytes; most need less.
+// faultSize is space for an error response with its text, in bytes; most need less.
 const faultSize = 512
 
-// fault says what the caller is told when there is no answer of a host to pass
-// on: what failed, and where. The cause itself stays in the log.
+// fault returns the reason and text of the client's error response: what failed, and where. The
+// cause appears only in the log.
 func (r *request) fault() (protocol.Reason, string) {
 	x := &r.x
 	reason := x.Record.Reason
@@ -49,10 +49,10 @@ func (r *request) fault() (protocol.Reason, string) {
 	return reason, b.String()
 }
 
-// reasonOf is the reason that comes nearest to the status of a reply that a route
-// or a filter made without one: RPC has no other way to carry it.
+// reasonOf returns the reason closest to the status of a local reply that has none: RPC cannot
+// carry an HTTP status.
 func reasonOf(status int) protocol.Reason {
-	if status < 400 { // a redirect, or content
+	if status < 400 { // a redirect, or a body
 		return protocol.NotImplemented
 	}
 	switch status {
@@ -79,12 +79,12 @@ func reasonOf(status int) protocol.Reason {
 	}
 }
 
-// text returns the beginning of a reply's content.
+// text returns the beginning of a local reply's body.
 func text(body protocol.Body) string {
 	if body == nil {
 		return ""
 	}
 	var b [256]byte
-	n, _ := body.Read(b[:]) // what there is, is enough
+	n, _ := body.Read(b[:]) // the buffered part is enough
 	return strings.TrimSpace(string(b[:n]))
 }

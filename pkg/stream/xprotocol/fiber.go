@@ -8,22 +8,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// waitState says whose a request is between sending it and the answer: of who sends it,
-// until that has nothing more to do, and then of who has the answer.
+// waitState arbitrates between the goroutine that sends a request and the one that has its
+// response. The sender owns the request until rest returns true; then the waker owns it.
 //
-//	running ──── rest ────▶ resting ─── wake ──▶ running
-//	   └──────── wake ────▶ woken   ─── rest ──▶ running (it goes on at once)
+//	running ──── rest ────▶ waiting ─── wake ──▶ running
+//	   └──────── wake ────▶ woken   ─── rest ──▶ running (continues immediately)
 type waitState struct{ state atomic.Uint32 }
 
-// States of a turn.
+// States of a waitState.
 const (
 	running uint32 = iota
 	stateWaiting
 	woken
 )
 
-// rest gives the request away until it is woken, and reports false if it was
-// already: then it is still the caller's.
+// rest gives up the request until wake. It returns false if wake came first; the caller still owns
+// the request then.
 func (t *waitState) rest() bool {
 	if t.state.CompareAndSwap(running, stateWaiting) {
 		return true
@@ -32,8 +32,8 @@ func (t *waitState) rest() bool {
 	return false
 }
 
-// wake reports whether the request is the caller's to go on with. Otherwise it
-// runs, and will not rest. Called once for each rest.
+// wake reports whether the caller now owns the request and continues it. Otherwise the request is
+// running and its rest will return false. It is called once for each rest.
 func (t *waitState) wake() bool {
 	if t.state.CompareAndSwap(stateWaiting, running) {
 		return true
@@ -41,37 +41,37 @@ func (t *waitState) wake() bool {
 	if t.state.CompareAndSwap(running, woken) {
 		return false
 	}
-	// It began to rest in between.
+	// The request began to rest between the two swaps.
 	if !t.state.CompareAndSwap(stateWaiting, running) {
 		panic("xprotocol: woken twice")
 	}
 	return true
 }
 
-// fiber is a coroutine for services that wait: it has a stack of its own and
-// runs, inside resume, on the goroutine of whoever calls that. A switch costs a
-// fraction of what waking a goroutine does; docs/decisions/0008 has the figures.
+// fiber is a coroutine for services that block: it has a stack of its own and runs, inside resume,
+// on the goroutine that calls resume. A switch costs a fraction of waking a goroutine;
+// docs/decisions/0008 has the figures.
 type fiber struct {
-	next  func() (struct{}, bool) // runs it until it waits or has served
-	stop  func()                  // ends it while it is idle
-	yield func(struct{}) bool     // of the fiber's own side
+	next  func() (struct{}, bool) // runs the fiber until it waits or has served
+	stop  func()                  // ends the fiber; call it only while the fiber is idle
+	yield func(struct{}) bool     // called by the fiber to return from next
 
-	// Owned by who runs the fiber.
-	moving  bool // it is to go on on a worker
-	idle    bool // it serves nothing
+	// The goroutine that runs the fiber owns the fields below.
+	moving  bool // the fiber asks to continue on a worker
+	idle    bool // the fiber serves no request
 	r       *request
-	ctx     context.Context //nolint:containedctx // of the service that it runs
+	ctx     context.Context //nolint:containedctx // the context for service
 	service protocol.Service
-	err     error // what that has returned
+	err     error // the result of service
 }
 
 // outcome is why resume returned.
 type outcome uint8
 
 const (
-	parked outcome = iota // somebody will wake the request
-	moves                 // it wants a worker
-	served                // it is idle
+	parked outcome = iota // wake will continue the request
+	moves                 // the fiber asks for a worker
+	served                // the fiber is idle
 )
 
 func newFiber() *fiber {
@@ -87,12 +87,12 @@ func newFiber() *fiber {
 			f.err = protocol.ServeRecovered(f.ctx, f.service, &f.r.x)
 		}
 	})
-	f.next() // to its first rest
+	f.next() // runs to the first yield
 	return f
 }
 
-// resume runs f until it has something to wait for, or has served. Afterwards f
-// may belong to another goroutine already, unless it is to move or is idle.
+// resume runs f until it waits or has served. Afterwards another goroutine may already own f,
+// unless f moves or is idle.
 func (f *fiber) resume(b *batch) outcome {
 	for {
 		f.r.batch = b
@@ -109,10 +109,10 @@ func (f *fiber) resume(b *batch) outcome {
 	}
 }
 
-// park waits until the request is woken. Called by the fiber.
+// park waits until the request is woken. Only the fiber calls it.
 func (f *fiber) park() { f.yield(struct{}{}) }
 
-// move goes on on a worker, unless f does already. Called by the fiber.
+// move continues on a worker, unless f already runs on one. Only the fiber calls it.
 func (f *fiber) move() {
 	if f.r.batch != nil {
 		f.moving = true

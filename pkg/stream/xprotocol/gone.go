@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// close ends what is under way, for the caller is gone, and waits for that. One-way
-// requests are served to their end. What was answered already still leaves.
+// close abandons the requests in flight, because the client has disconnected, and waits for them to
+// end. One-way requests run to their end. Responses already in the batch are still sent.
 func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.in.release()
 	c.dropFresh()
 	c.batch.flush()
 	cancel()
 	if c.count() > 0 {
-		_ = c.conn.Close() // the listener does it once more
+		_ = c.conn.Close() // the listener closes it again
 		stop := c.abandonLasting()
 		c.mu.Lock()
 		c.waits.Store(true)
@@ -29,8 +29,8 @@ func (c *downstreamConn) close(cancel context.CancelFunc) {
 	c.outbox.Close()
 }
 
-// dropFresh ends the requests that have not started, but for one-way requests: those start,
-// because their caller has nothing to wait for.
+// dropFresh ends the requests that have not started. It starts one-way requests, because their
+// client expects no response.
 func (c *downstreamConn) dropFresh() {
 	for r := c.takeFresh(); r != nil; r = c.takeFresh() {
 		if r.oneWay() && !c.rejecting {
@@ -41,8 +41,8 @@ func (c *downstreamConn) dropFresh() {
 	}
 }
 
-// abandonLasting tells every request under way that its caller is gone; one-way requests
-// only once the connection's time to drain is over. stop takes that back.
+// abandonLasting notifies every request in flight that its client has disconnected, but one-way
+// requests only once the drain deadline is near or their context has ended. stop cancels that.
 func (c *downstreamConn) abandonLasting() (stop func()) {
 	over := c.lasting.Err() != nil || c.conn.DrainExpiring()
 	if !c.abandon(over) {
@@ -61,8 +61,8 @@ func (c *downstreamConn) abandonLasting() (stop func()) {
 	}
 }
 
-// abandon tells every request under way that its caller is gone; one-way requests only if
-// all. It reports whether there are some that it did not tell.
+// abandon notifies every request in flight that its client has disconnected, but one-way requests
+// only if all is true. It reports whether it left any out.
 func (c *downstreamConn) abandon(all bool) (others bool) {
 	idle := map[*request]bool{}
 	for _, first := range [...]*request{c.freeRequests, c.returnedRequests.Load()} {

@@ -7,32 +7,31 @@ import (
 )
 
 const (
-	// firstRead and busyRead are how much is read at once, in bytes: the second
-	// while reads fill the first.
+	// firstRead and busyRead are sizes of one read, in bytes; busyRead applies while reads fill
+	// firstRead.
 	firstRead = 4 << 10
 	busyRead  = 64 << 10
 )
 
-// input is what was read of a connection and not dealt with. Owned by the
-// connection's reader.
+// input holds the bytes that were read and not yet consumed. The connection's reader owns it.
 type input struct {
-	buf  *buffer.IoBuffer // nil: nothing is left
-	skip int              // bytes to come of a frame that was too large
+	buf  *buffer.IoBuffer // nil: empty
+	skip int              // bytes to discard of a frame that was too large
 	busy bool             // the last read filled its buffer
-	read int              // bytes, since the user of the input set it to 0
+	read int              // bytes read since the owner set it to 0
 }
 
-// partial reports whether a frame has begun and is not whole.
+// partial reports whether there is an incomplete frame.
 func (in *input) partial() bool { return in.buf != nil || in.skip > 0 }
 
-// fill reads once. wait is called before it waits for something to read.
+// fill reads once. It calls wait before it blocks.
 func (in *input) fill(conn *network.Conn, wait func()) error {
 	size := firstRead
 	if in.busy {
 		size = busyRead
 	}
 	if in.buf != nil {
-		// The beginning of a frame must not leave room for its end alone.
+		// Leave room for more than the rest of an incomplete frame.
 		in.buf.Reserve(max(size, in.buf.Cap()) - in.buf.Len())
 	}
 	n, err := conn.FillOnWait(&in.buf, size, wait)
@@ -48,7 +47,7 @@ func (in *input) fill(conn *network.Conn, wait func()) error {
 	return nil
 }
 
-// drop consumes what is there of a frame that was too large.
+// drop discards the buffered part of a frame that was too large.
 func (in *input) drop() {
 	if in.skip > 0 && in.buf != nil {
 		n := min(in.skip, in.buf.Len())
@@ -57,9 +56,9 @@ func (in *input) drop() {
 	}
 }
 
-// next returns the frame that the bytes begin with, nil if it is not there yet.
-// Of a frame beyond the limit it returns the beginning, at least the head, and
-// never the whole, even if that is there. The frame is valid until consume.
+// next returns the first frame, or nil if it is incomplete. Of a frame beyond the limit it returns
+// the beginning, which has at least the frame header and is shorter than the frame. The frame is
+// valid until consume.
 func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	b := in.buf.Bytes()
 	head, err := c.ParseFrame(b)
@@ -71,26 +70,26 @@ func (in *input) next(c codec.Framing, limit int) (codec.Frame, []byte, error) {
 	case head.Size <= len(b):
 		return head, b[:head.Size:head.Size], nil
 	}
-	// The sender's word alone is not worth all the memory that it asks for.
+	// Do not reserve all the memory that an unverified length asks for.
 	in.buf.Reserve(min(head.Size-len(b), max(busyRead, len(b))))
 	return head, nil, nil
 }
 
-// consume drops the frame that next returned, of which n bytes are there.
+// consume drops the frame that next returned; n of its bytes are buffered.
 func (in *input) consume(head codec.Frame, n int) {
 	in.buf.Discard(n)
 	in.skip = head.Size - n
 	in.drop()
 }
 
-// rest is called when all whole frames have been dealt with.
+// rest releases an empty buffer. The reader calls it after it has handled all complete frames.
 func (in *input) rest() {
 	if in.buf != nil && in.buf.Len() == 0 {
 		in.release()
 	}
 }
 
-// whole reports whether there is anything to look at.
+// whole reports whether there are bytes to parse.
 func (in *input) whole() bool { return in.buf != nil && in.buf.Len() > 0 }
 
 func (in *input) release() {

@@ -12,26 +12,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// request is a caller's request while it is served, and the Caller of its
-// exchange.
+// request is a client's request in flight, and the Caller of its exchange.
 type request struct {
 	engine *Engine  // immutable
-	next   *request // of the session's requests that serve nothing
+	next   *request // link in a list of downstreamConn
 	x      protocol.Exchange
 	turn   waitState
 
-	// Of the request that is served.
-	watched bool   // watch was used; a byte next to turn
-	batch   *batch // of the goroutine that it is on; nil: a worker's
-	fork    *fiber // what serves it and may wait; nil: nothing
-	call    call   // on a host's connection
+	// The fields below belong to the request in flight.
+	watched bool   // watch was used; next to turn to save padding
+	batch   *batch // of the goroutine that runs the request; nil on a worker
+	fork    *fiber // runs the service, which may block; nil for none
+	call    call   // the call on a host's connection
 	c       *downstreamConn
-	frame   *buffer.IoBuffer // the whole frame; x.Request is a view of it; nil: there is no memory for one
+	frame   *buffer.IoBuffer // the complete frame; x.Request is a view of it; nil: no buffer yet
 	head    codec.Frame
-	sent    waiting       // of the session's reader: what it sent on its own stack
+	sent    waiting       // owned by the connection's reader: the call it sent without a fork
 	message codec.Message // x.Request.Body
 
-	watch stream.DisconnectWatch[waiting] // an id comes only once
+	watch stream.DisconnectWatch[waiting] // a connection never reuses an id
 }
 
 func newRequest(e *Engine) *request {
@@ -41,8 +40,7 @@ func newRequest(e *Engine) *request {
 	return r
 }
 
-// serve begins to serve the request that r has been given, on the goroutine that
-// b belongs to.
+// serve starts the service on the goroutine that owns b.
 func (r *request) serve(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
@@ -53,7 +51,7 @@ func (r *request) serve(b *batch) {
 	r.conclude(err)
 }
 
-// refuse is serve for a request that comes too late.
+// refuse rejects a request that arrived too late in the drain.
 func (r *request) refuse(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
@@ -61,7 +59,7 @@ func (r *request) refuse(b *batch) {
 	r.conclude(protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
 }
 
-// cancel ends a request whose caller has left before it started. Floods consist of such
+// cancel ends a request whose client disconnected before it started. Floods consist of such
 // requests, so cancel makes no response and reads the frame only if an observer needs it.
 func (r *request) cancel(b *batch) {
 	r.batch = b
@@ -73,12 +71,12 @@ func (r *request) cancel(b *batch) {
 	r.finish()
 }
 
-// leftBeforeStart is the detail that is recorded of a request that cancel ends.
+// leftBeforeStart is the detail that cancel records.
 const leftBeforeStart = "client gone: the client closed its connection before the request started"
 
-// enter describes the request, which does not start, and has its exchange belong to its
-// listener's configuration. It reports whether an observer reads the request. A panic, of
-// the codec too, costs no more than that.
+// enter describes a request that does not start and binds its exchange to the listener's
+// configuration. It reports whether an observer needs the request's fields. It contains panics,
+// including those of the codec.
 func (r *request) enter() (readsRequest bool) {
 	defer r.engine.contain("accounting for a request")
 	r.describe()
@@ -86,10 +84,10 @@ func (r *request) enter() (readsRequest bool) {
 	return s.o.Observe != nil && r.batch.tally(s).Enter(&r.x)
 }
 
-// oneWay reports whether the caller wants no answer.
+// oneWay reports whether the client expects no response.
 func (r *request) oneWay() bool { return r.head.Kind == codec.OneWay }
 
-// context returns the context of r's services.
+// context returns the context for r's services.
 func (r *request) context() context.Context {
 	if r.oneWay() {
 		return r.c.lasting
@@ -97,17 +95,17 @@ func (r *request) context() context.Context {
 	return r.c.ctx
 }
 
-// resume goes on after what r was pending in has returned err.
+// resume continues the exchange. err is the result of the service that r was pending in.
 func (r *request) resume(err error) { r.conclude(r.x.Resume(r.context(), err)) }
 
-// conclude answers, if r is not pending. Afterwards r serves another request,
-// perhaps. Whatever panics on the way, the request ends: its connection waits for that.
+// conclude sends the response unless r is pending. Afterwards r may serve another request. The
+// request ends even after a panic, because its connection waits for the end.
 func (r *request) conclude(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
-		return // and r is somebody else's
+		return // another goroutine may own r now
 	}
-	// A panic on the way, of a body's Read or Close, is a fault that is answered in turn.
-	// The first may come from the body that the second closes, and then there is none.
+	// A panic of a body's Read or Close becomes a fault, which the next attempt sends. The first
+	// panic may come from the body that the second attempt closes; the third attempt has no body.
 	if err != nil {
 		r.engine.report("serving a request", err)
 	}
@@ -124,8 +122,8 @@ func (r *request) conclude(err error) {
 	r.finish()
 }
 
-// settle has the caller answered: with what there is, or with err. The error that it
-// returns is a panic of what it called.
+// settle sends the response: x.Response, or a local reply for err. It returns a recovered panic as
+// an error.
 func (r *request) settle(err error) (failed error) {
 	defer protocol.RecoverPanic(&failed)
 	x := &r.x
@@ -138,13 +136,13 @@ func (r *request) settle(err error) (failed error) {
 	return nil
 }
 
-// RunBlocking is protocol.BlockingRunner's.
+// RunBlocking implements protocol.BlockingRunner.
 func (r *request) RunBlocking(ctx context.Context, s protocol.Service) error {
 	if r.fork != nil {
 		return s.Serve(ctx, &r.x)
 	}
 	if r.x.Response.Body != nil {
-		r.x.ResetResponse() // as its caller should have: see passes
+		r.x.ResetResponse() // the caller of RunBlocking should have reset it: see passes
 	}
 	if !r.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on stacks of their own already", maxForked)
@@ -158,8 +156,8 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.Service) error {
 	return r.join()
 }
 
-// run lets the fork go on, on the goroutine that b belongs to, or a worker's, and
-// reports whether it is at its end.
+// run resumes the fork on the goroutine that owns b, or passes it to a worker. It reports whether
+// the fork has served.
 func (r *request) run(b *batch) bool {
 	switch r.fork.resume(b) {
 	case moves:
@@ -171,7 +169,7 @@ func (r *request) run(b *batch) bool {
 	return false
 }
 
-// join ends the fork and returns what it did.
+// join releases the fork and returns the service's error.
 func (r *request) join() error {
 	f := r.fork
 	err := f.err
@@ -182,25 +180,24 @@ func (r *request) join() error {
 	return err
 }
 
-// goOnAlone is goOn on a worker.
+// goOnAlone calls goOn on a worker.
 func (r *request) goOnAlone() { r.goOn(nil) }
 
-// goOn is run, and then goes on without the fork.
+// goOn resumes the fork. Once the fork has served, goOn continues without it.
 func (r *request) goOn(b *batch) {
 	if r.run(b) {
 		r.resume(r.join())
 	}
 }
 
-// park is waiter's: only a fork waits.
+// park implements waiter; only a fork waits.
 func (r *request) park() { r.fork.park() }
 
-// passes is waiter's: a request that rests, and has no fork, is answered and done
-// with on the stack of who wakes it. A service that forks then has dropped the
-// answer before.
+// passes implements waiter. A request that is pending and has no fork is done with the response
+// when wake returns. A service that forks then has dropped the response before.
 func (r *request) passes() bool { return r.turn.state.Load() == stateWaiting && r.fork == nil }
 
-// wake is waiter's.
+// wake implements waiter.
 func (r *request) wake(b *batch) {
 	switch {
 	case !r.turn.wake():
@@ -212,7 +209,7 @@ func (r *request) wake(b *batch) {
 	}
 }
 
-// now is when what is being dealt with was read.
+// now returns the time at which the current input was read; on a worker, the current time.
 func (r *request) now() time.Time {
 	if r.batch == nil {
 		return time.Now()
@@ -220,36 +217,36 @@ func (r *request) now() time.Time {
 	return r.batch.now
 }
 
-// flush sees to it that o is flushed.
+// flush has o flushed with the batch; on a worker, after a yield.
 func (r *request) flush(o *network.WriteQueue) {
 	if r.batch == nil {
-		_ = o.FlushAfterYield() // its reader finds out
+		_ = o.FlushAfterYield() // the connection's reader gets the error
 		return
 	}
 	r.batch.add(o)
 }
 
-// Detach is protocol.Detacher's.
+// Detach implements protocol.Detacher.
 func (r *request) Detach() {
-	if r.fork != nil { // else nothing waits
+	if r.fork != nil { // without a fork nothing blocks
 		r.fork.move()
 	}
 }
 
-// SendInterim is protocol.Downstream's: there are no interim answers in RPC.
+// SendInterim implements protocol.Downstream; RPC has no interim responses.
 func (*request) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect is protocol.Downstream's.
+// OnDisconnect implements protocol.Downstream.
 func (r *request) OnDisconnect(gone func()) (stop func()) {
 	r.watched = true
 	return r.watch.Start(r.engine.start, gone)
 }
 
-// Canceled is protocol.Cancellable's.
+// Canceled implements protocol.Cancellable.
 func (r *request) Canceled() bool { return r.watch.Ended() }
 
-// read makes the frame x.Request. A panic of the codec's is an error: where the frame
-// ends is known, so that it costs no more than the request.
+// read fills x.Request from the frame. It returns a panic of the codec as an error: the end of the
+// frame is known, so only this request fails.
 func (r *request) read() (err error) {
 	defer protocol.RecoverPanic(&err)
 	x, s := &r.x, r.c.s
@@ -259,7 +256,7 @@ func (r *request) read() (err error) {
 	x.Request.OneWay = r.oneWay()
 	r.message.Set(s.codec, frame)
 	x.Request.Body = &r.message
-	if r.head.Size > len(frame) { // nothing but the head was kept
+	if r.head.Size > len(frame) { // only the beginning of the frame was kept
 		return protocol.Faultf(protocol.BodyTooLarge, "a frame of %d bytes; max_request_body_size is %d", r.head.Size, s.o.RPC.MaxFrameSize)
 	}
 	if err := s.codec.ReadRequest(frame, &x.Request, &r.message.View); err != nil {
@@ -271,7 +268,7 @@ func (r *request) read() (err error) {
 	return nil
 }
 
-// describe notes what is known of the request without reading it.
+// describe records what is known without reading the frame.
 func (r *request) describe() {
 	x, traits := &r.x, r.c.s.traits
 	x.Meta.Conn = &r.c.meta
@@ -280,8 +277,8 @@ func (r *request) describe() {
 	x.Record.RequestBytes = int64(r.frame.Len())
 }
 
-// answer puts the answer into the caller's outbox: the host's, or a fault if there is
-// none, or it cannot be sent.
+// answer enqueues the response for the client: the host's, or an error response if there is none or
+// the codec cannot write it.
 func (r *request) answer() {
 	if m := codec.MessageOf(r.x.Response.Body); m != nil {
 		err := r.put(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) { return r.pass(dst, m) })
@@ -303,7 +300,7 @@ func (r *request) answer() {
 	})
 }
 
-// pass appends the host's answer.
+// pass appends the host's response with the client's request id.
 func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
 	own := r.c.s.codec
 	start := len(dst)
@@ -314,7 +311,7 @@ func (r *request) pass(dst []byte, m *codec.Message) ([]byte, error) {
 	return out, err
 }
 
-// put puts a frame into the caller's outbox. That the caller is gone is noted.
+// put enqueues a frame for the client. It records why the client does not get it.
 func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 	x, o := &r.x, r.c.outbox
 	n, err, lost := o.AppendFrame(size, frame)
@@ -329,10 +326,10 @@ func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 	return nil
 }
 
-// noteLost records why the caller does not get its response.
+// noteLost records why the client does not get its response.
 func (r *request) noteLost(why error) {
 	if errors.Is(why, network.ErrOutboxFull) {
-		// The caller does not read its answers, of which it will miss one.
+		// The client does not read its responses and will miss this one.
 		r.c.abort(r.batch)
 	}
 	if record := &r.x.Record; record.Reason == protocol.ReasonNone {
@@ -340,12 +337,12 @@ func (r *request) noteLost(why error) {
 	}
 }
 
-// finish accounts for the exchange and makes r ready for the next.
+// finish reports the exchange to the observer and makes r ready for the next request.
 func (r *request) finish() {
 	x := &r.x
 	x.Record.End = r.now()
 	r.observe()
-	r.drop() // not before: the answer's fields are views
+	r.drop() // after observe: the response's fields are views
 	r.message.Reset()
 	if r.frame.Cap() > keepFrame {
 		r.frame.Release()
@@ -360,14 +357,14 @@ func (r *request) finish() {
 	r.c.end(r)
 }
 
-// drop resets the exchange. A panic while the answer is closed costs no more than that.
+// drop resets the exchange. It contains a panic of the response's Close.
 func (r *request) drop() {
 	defer r.x.Reset()
 	defer r.engine.contain("closing an answer")
 	r.x.ResetResponse()
 }
 
-// observe has the exchange accounted for. A panic costs no more than that.
+// observe reports the exchange to the observer and contains its panics.
 func (r *request) observe() {
 	defer r.engine.contain("accounting for a request")
 	s := r.c.s
@@ -380,8 +377,8 @@ func (r *request) observe() {
 	}
 }
 
-// awaits notes what r waits for, and reports false if its caller is gone. That is
-// found out by the session's reader: what it sends itself needs no lock for it.
+// awaits records what r waits for, and returns false if the client has disconnected. The
+// connection's reader detects disconnects, so a call that the reader sends needs no lock for that.
 func (r *request) awaits(on waiting) bool {
 	if r.fork == nil && r.batch == &r.c.batch {
 		r.sent = on
@@ -391,7 +388,7 @@ func (r *request) awaits(on waiting) bool {
 	return r.watch.SetPending(on)
 }
 
-// waiting says on which connection, and under which id, r waits for an answer.
+// waiting identifies the connection and the id of the response that r waits for.
 type waiting struct {
 	client *UpstreamConn
 	id     uint64

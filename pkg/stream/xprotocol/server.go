@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// parkAfter is how long an idle connection keeps its goroutine's stack, and how
-	// often one that is not idle looks whether it is.
+	// parkAfter is how long an idle connection keeps its goroutine's stack, and the interval at
+	// which a busy connection checks whether it is idle.
 	parkAfter = 200 * time.Millisecond
-	// downstreamCloseGrace is how long a caller that was told to go may be silent before the
-	// connection is closed under it: what it sent meanwhile has arrived by then.
+	// downstreamCloseGrace is how long a client may be silent after GOAWAY before Weft closes the
+	// connection. Frames that the client sent before it read the GOAWAY arrive in that time.
 	downstreamCloseGrace = 500 * time.Millisecond
 )
 
@@ -34,17 +34,17 @@ type server struct {
 	traits  *codec.Traits // codec's
 	o       stream.ServerOptions
 	service protocol.AsyncService // o.Service
-	yields  bool                  // there is one processor: see pause
+	yields  bool                  // GOMAXPROCS is 1: see pause
 }
 
 func newServer(e *Engine, c codec.Codec, o stream.ServerOptions) *server {
 	return &server{engine: e, codec: c, traits: c.Traits(), o: o, service: protocol.Async(o.Service), yields: runtime.GOMAXPROCS(0) == 1}
 }
 
-// IdleTimeout is network.ClientFirstHandler's.
+// IdleTimeout implements network.ClientFirstHandler.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
-// ServeConn is network.Handler's.
+// ServeConn implements network.Handler.
 func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	lasting := ctx
 	ctx, cancel := context.WithCancel(ctx)
@@ -60,8 +60,8 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return err
 }
 
-// contained is run, whose panic ends the connection as any error does: its requests are
-// told, and what waits in its batch leaves.
+// contained calls run and turns a panic into an error: the connection ends as after any error, its
+// requests are notified and its batch is flushed.
 func (c *downstreamConn) contained() (err error) {
 	defer func() {
 		if protocol.ReasonOf(err) == protocol.Internal {
@@ -73,48 +73,48 @@ func (c *downstreamConn) contained() (err error) {
 	return c.run()
 }
 
-// downstreamConn is a caller's connection. Its reader's goroutine owns what no comment
-// says otherwise of.
+// downstreamConn is a client's connection. Its reader goroutine owns the fields unless a comment
+// says otherwise.
 type downstreamConn struct {
 	s    *server
 	conn *network.Conn
-	ctx  context.Context //nolint:containedctx // of the requests: it is the connection's
+	ctx  context.Context //nolint:containedctx // the connection's context, for its requests
 	// lasting is the context of one-way requests, which outlive the connection.
 	lasting            context.Context //nolint:containedctx // see ctx
 	meta               protocol.ConnMeta
 	outbox             *network.WriteQueue
 	in                 input
 	batch              batch
-	onWait             func()                // pause, made once
-	fullQueues         []*network.WriteQueue // of hosts that take too little
-	maxInFlightReached bool                  // frames were left in the input: as much is under way as may be
-	allRequests        []*request            // that came from the engine, and did not go back
-	freeRequests       *request              // those of them that serve nothing, but for back, linked by next
-	begun              int64                 // how many requests were ever under way
-	fresh              *request              // the oldest request that was read and has not started; linked by next
-	newest             *request              // the last of those; undefined if there is none
-	cut                error                 // why the reader must end the connection; nil: it must not
-	known              int64                 // over, as it was seen last
-	// goAwaySentAt is when the caller was told to send no more; zero: it was not.
+	onWait             func()                // c.pause, bound once
+	fullQueues         []*network.WriteQueue // write queues at the high watermark
+	maxInFlightReached bool                  // read stopped at MaxInFlight and left frames in the input
+	allRequests        []*request            // requests taken from the engine and not returned to it
+	freeRequests       *request              // idle ones that are not in returnedRequests, linked by next
+	begun              int64                 // number of requests ever begun
+	fresh              *request              // the oldest request that has not started; linked by next
+	newest             *request              // the newest of those; undefined if fresh is nil
+	cut                error                 // why the reader must end the connection, or nil
+	known              int64                 // the value of over that busy read last
+	// goAwaySentAt is when GOAWAY was due; zero: not yet. Weft may not have sent the frame: see
+	// Traits.OptInGoAway.
 	goAwaySentAt time.Time
-	rejecting    bool // requests are refused: the time to drain is nearly over
+	rejecting    bool // new requests are rejected because the drain deadline is near
 
-	returnedRequests atomic.Pointer[request] // requests that were under way since spare was filled, linked by next
-	over             atomic.Int64            // how many requests were ever over
-	waits            atomic.Bool             // the reader waits for fewer
+	returnedRequests atomic.Pointer[request] // requests that ended since reclaimRequests; linked by next
+	over             atomic.Int64            // number of requests that have ended
+	waits            atomic.Bool             // the reader waits on fewer
 
 	mu    sync.Mutex
-	fewer sync.Cond // on mu: over grew, or the caller has left
+	fewer sync.Cond // on mu: over has grown, or the client has disconnected
 }
 
-// keepSpare is how many requests a connection that is busy keeps for its next ones.
+// keepSpare is how many idle requests a busy connection keeps.
 const keepSpare = 64
 
-// keepFrame is how large a frame's memory may be that is kept with them, in bytes.
+// keepFrame is the maximum capacity, in bytes, of the frame buffer that an idle request keeps.
 const keepFrame = 4 << 10
 
-// run reads until the connection is to end. nil means that it ends, or is to be
-// parked, as it should.
+// run reads until the connection ends or is parked. It returns nil for a normal end.
 func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() {
@@ -151,17 +151,16 @@ func (c *downstreamConn) run() error {
 	}
 }
 
-// answerAll serves what has been read, and waits for the answers: the caller has ended its
-// direction, or the connection.
+// answerAll serves the requests that were read and waits for their responses. The client has closed
+// its direction or the connection.
 func (c *downstreamConn) answerAll() {
 	c.flush()
 	c.await(func() bool { return c.count() == 0 })
 }
 
-// flushAndAwaitCapacity starts the requests and sends what was held back for long enough, or has to leave before there
-// is anything to wait for, and waits: while the caller or a host takes too little,
-// and while as much is under way as may be. It reports false if the caller has left
-// meanwhile.
+// flushAndAwaitCapacity flushes if MaxInFlight, mostUnstarted or the high watermark is reached.
+// Then it waits until the client's and the hosts' write queues have capacity and fewer than
+// MaxInFlight requests are in flight. It returns false if the client disconnected meanwhile.
 func (c *downstreamConn) flushAndAwaitCapacity() bool {
 	if c.maxInFlightReached || c.in.read >= mostUnstarted || c.outbox.Queued() >= network.HighWatermark || c.busy() {
 		c.flush()
@@ -176,10 +175,10 @@ func (c *downstreamConn) flushAndAwaitCapacity() bool {
 	return limit <= 0 || c.await(func() bool { return c.count() < limit || c.conn.DrainExpiring() })
 }
 
-// pause starts the requests that were read and sends what was held back, for there is
-// nothing to read. It runs inside a read of the connection, which must not be closed on
-// this goroutine: see session.abort. On a busy processor the readers of other connections have their turn before, and what
-// they send to the same hosts leaves in the same writes.
+// pause starts the requests that were read and flushes the batch, because there is nothing to read.
+// It runs inside a read of the connection and must not close the connection: see abort. With one
+// processor it first yields to the readers of other connections, whose frames to the same hosts
+// then leave in the same writes.
 func (c *downstreamConn) pause() {
 	c.startAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
@@ -188,8 +187,8 @@ func (c *downstreamConn) pause() {
 	c.flush()
 }
 
-// startAll serves the requests that were read, or refuses them. The end of the connection
-// has not been read behind them.
+// startAll serves or rejects the requests that were read. The end of the connection was not read
+// behind them.
 func (c *downstreamConn) startAll() {
 	for n := 1; c.fresh != nil; n++ {
 		r := c.takeFresh()
@@ -205,15 +204,16 @@ func (c *downstreamConn) startAll() {
 }
 
 const (
-	// mostUnstarted is how much is read, in bytes, before the requests in it start although
-	// there may be more to read: more than the bursts of callers that connect, ask and leave.
+	// mostUnstarted is how many bytes the reader reads before it starts the requests in them
+	// although there may be more to read. It exceeds the bursts of clients that connect, send and
+	// disconnect.
 	mostUnstarted = 1 << 20
-	// mostAtOnce is how many requests of one connection start before the readers of other
-	// connections have their turn, where there is one processor.
+	// mostAtOnce is how many requests of one connection start before the reader yields to the
+	// readers of other connections, if there is one processor.
 	mostAtOnce = 32
 )
 
-// takeFresh returns the oldest request that has not started; nil: there is none.
+// takeFresh removes and returns the oldest request that has not started, or nil.
 func (c *downstreamConn) takeFresh() *request {
 	r := c.fresh
 	if r != nil {
@@ -222,22 +222,22 @@ func (c *downstreamConn) takeFresh() *request {
 	return r
 }
 
-// errUnanswered is why a connection ends on which an answer could not be sent.
+// errUnanswered ends a connection on which a response could not be sent.
 var errUnanswered = errors.New("an answer could not be sent")
 
-// abort ends the connection, whose caller would wait for an answer forever. b is the batch
-// of the goroutine. The reader's may be inside a read of the connection, and Close waits
-// for that: there, the read ends first.
+// abort ends the connection, because its client would wait for a response forever. b is the batch
+// of the calling goroutine. The reader may be inside a read of the connection, for which Close
+// would wait, so abort interrupts that read and run closes the connection.
 func (c *downstreamConn) abort(b *batch) {
 	if b != &c.batch {
-		_ = c.conn.Close() // the listener does it once more
+		_ = c.conn.Close() // the listener closes it again
 		return
 	}
 	c.cut = errUnanswered
 	c.conn.Interrupt()
 }
 
-// flush starts the requests that were read, and sends what was held back.
+// flush starts the requests that were read and flushes the batch.
 func (c *downstreamConn) flush() {
 	c.startAll()
 	for _, o := range c.batch.dirty {
@@ -251,7 +251,7 @@ func (c *downstreamConn) flush() {
 
 var errFarewell = errors.New("the caller was told to go and is silent")
 
-// ended says why the connection ends, and returns what is worth a log line.
+// ended sets the close reason and returns the error to log, if any.
 func (c *downstreamConn) ended(err error) error {
 	cause := &c.conn.CloseReason
 	switch {
@@ -275,7 +275,7 @@ func (c *downstreamConn) ended(err error) error {
 	return err
 }
 
-// fill reads what there is. A connection that waits holds no buffer.
+// fill reads once. A connection that waits for input holds no buffer.
 func (c *downstreamConn) fill() error {
 	wait := parkAfter
 	switch {
@@ -301,7 +301,7 @@ func (c *downstreamConn) fill() error {
 	return err
 }
 
-// silent decides what to do about a caller that has sent nothing for so long.
+// silent handles a read timeout: the client sent nothing for the time that fill set.
 func (c *downstreamConn) silent() error {
 	c.flush()
 	switch {
@@ -320,10 +320,10 @@ func (c *downstreamConn) silent() error {
 	return network.ErrPark
 }
 
-// read deals with every whole frame that there is, as far as its requests may be
-// under way. The requests start, and what comes of other frames leaves, in flush: once
-// there is nothing more to read, or mostUnstarted bytes were read. If what comes next is the
-// end of the connection, they never start.
+// read handles every complete frame until MaxInFlight is reached. flush starts the requests and
+// sends the responses to other frames, once there is nothing more to read or mostUnstarted bytes
+// were read. If the end of the connection comes next, only one-way requests start, unless
+// AllowHalfClose is set.
 func (c *downstreamConn) read() error {
 	var err error
 	for c.maxInFlightReached = false; c.in.whole(); {
@@ -348,8 +348,7 @@ func (c *downstreamConn) read() error {
 	return err
 }
 
-// frame deals with one frame. It may be only the beginning of one that is too
-// large.
+// frame handles one frame. Of a frame that is too large, it may get only the beginning.
 func (c *downstreamConn) frame(head codec.Frame, frame []byte) {
 	switch head.Kind {
 	case codec.Request, codec.OneWay:
@@ -359,11 +358,11 @@ func (c *downstreamConn) frame(head codec.Frame, frame []byte) {
 			c.send(func(dst []byte) []byte { return c.s.codec.AppendHeartbeatAck(dst, frame) })
 		}
 	case codec.Response, codec.HeartbeatAck, codec.GoAway, codec.Ignored:
-		// Nothing was asked, and whoever goes away will close the connection.
+		// Weft sent no request on this connection, and a client that sends GOAWAY closes it.
 	}
 }
 
-// begin makes a frame a request under way, which starts in startAll.
+// begin adds a request for the frame; startAll starts it.
 func (c *downstreamConn) begin(head codec.Frame, frame []byte) {
 	r := c.enter()
 	r.c, r.head = c, head
@@ -380,7 +379,7 @@ func (c *downstreamConn) begin(head codec.Frame, frame []byte) {
 	c.newest = r
 }
 
-// enter puts a request among those under way.
+// enter returns an idle request and counts it as in flight.
 func (c *downstreamConn) enter() *request {
 	if c.freeRequests == nil {
 		c.reclaimRequests()
@@ -397,8 +396,8 @@ func (c *downstreamConn) enter() *request {
 	return r
 }
 
-// reclaimRequests takes what came back, and gives away what a busy connection need not keep.
-// There is nothing in spare.
+// reclaimRequests moves the returned requests to the free list and gives those beyond keepSpare
+// back to the engine. The caller has found freeRequests empty.
 func (c *downstreamConn) reclaimRequests() {
 	if c.returnedRequests.Load() == nil {
 		return // a burst calls this for each of its requests
@@ -412,7 +411,7 @@ func (c *downstreamConn) reclaimRequests() {
 		last = last.next
 	}
 	if last == nil {
-		return // some came back since it was counted
+		return // some ended after count
 	}
 	extra := last.next
 	last.next = nil
@@ -427,8 +426,7 @@ func (c *downstreamConn) reclaimRequests() {
 	}
 }
 
-// end takes r out of what is under way. Neither it nor c is the caller's
-// afterwards.
+// end counts r as ended. The caller must not use r or c afterwards.
 func (c *downstreamConn) end(r *request) {
 	for {
 		r.next = c.returnedRequests.Load()
@@ -444,10 +442,10 @@ func (c *downstreamConn) end(r *request) {
 	}
 }
 
-// count is how many requests are under way. The reader calls it.
+// count returns the number of requests in flight. Only the reader calls it.
 func (c *downstreamConn) count() int64 { return c.begun - c.over.Load() }
 
-// busy reports whether as many requests are under way as may be.
+// busy reports whether MaxInFlight is reached.
 func (c *downstreamConn) busy() bool {
 	limit := int64(c.s.o.RPC.MaxInFlight)
 	if limit <= 0 || c.begun-c.known < limit {
@@ -457,11 +455,10 @@ func (c *downstreamConn) busy() bool {
 	return c.begun-c.known >= limit
 }
 
-// await waits until done reports true, which is asked each time that a request is
-// over, and reports false if the caller has left before. The reader calls it, so
-// that nobody else would notice.
+// await waits until done returns true, and calls it each time a request ends. It returns false if
+// the client disconnected before. Only the reader calls it, so nothing else watches the connection.
 func (c *downstreamConn) await(done func() bool) bool {
-	c.waits.Store(true) // who ends a request now sees it, or we see that it is over
+	c.waits.Store(true) // either end sees waits, or done sees that the request ended
 	defer c.waits.Store(false)
 	if done() {
 		return true
@@ -473,8 +470,8 @@ func (c *downstreamConn) await(done func() bool) bool {
 		left = true
 		c.fewer.Broadcast()
 	}
-	// For connections that cannot be watched. Without c.mu: on a connection that is
-	// closed already AfterEnd calls leave before it returns.
+	// OnClose is for connections that cannot be watched. It is called without c.mu: if the
+	// connection is already closed, it calls leave before it returns.
 	defer c.conn.OnClose(leave)()
 	c.conn.SetReadDeadline(time.Time{})
 	c.s.engine.start(func() {
@@ -496,30 +493,30 @@ func (c *downstreamConn) await(done func() bool) bool {
 	return !left
 }
 
-// send sends a frame of Weft's own.
+// send enqueues a frame that Weft generates.
 func (c *downstreamConn) send(frame func(dst []byte) []byte) {
 	if put(c.outbox, frame) {
 		c.batch.add(c.outbox)
 	}
 }
 
-// sendGoAway tells the caller to send no more requests here.
+// sendGoAway asks the client to send no more requests on this connection.
 func (c *downstreamConn) sendGoAway() {
 	if !c.goAwaySentAt.IsZero() {
 		return
 	}
 	c.goAwaySentAt = time.Now()
 	if c.s.traits.OptInGoAway && !c.s.o.RPC.GoAway {
-		return // who is silent is closed, and the others when the drain is over
+		return // silent connections close after the close grace, others when the drain ends
 	}
 	c.send(func(dst []byte) []byte { return c.s.codec.AppendGoAway(dst, 0) })
 	c.batch.flush()
 }
 
-// rejectAndClose answers what is under way, though the caller goes on asking, and says
-// goodbye. What it has asked since, or was not begun, is refused: it was not sent
-// anywhere. All of it is read, so that the kernel does not reset the connection before
-// the answers have arrived.
+// rejectAndClose waits for the requests in flight although the client keeps sending, and closes the
+// write direction. It rejects requests that have not started; no host has received them. It then
+// reads and discards, so that the kernel does not reset the connection before the responses have
+// arrived.
 func (c *downstreamConn) rejectAndClose() error {
 	c.rejecting = true
 	err := c.read()
@@ -536,8 +533,7 @@ func (c *downstreamConn) rejectAndClose() error {
 	return errFarewell
 }
 
-// refuse records what is no frame. There is nobody to tell: where an answer would
-// begin is as unknown as where the next frame does.
+// refuse records malformed input. It sends no response, because the request id is not known.
 func (c *downstreamConn) refuse(err error) {
 	if c.s.o.Observe == nil {
 		return

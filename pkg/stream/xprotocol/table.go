@@ -2,25 +2,25 @@ package xprotocol
 
 import "time"
 
-// callTable holds the calls that wait for an answer, by id. Ids are given in order
-// and never twice; an id's place is its lowest bits, and one whose place is taken
-// is left out. So finding a call is one look, and nothing is hashed.
+// callTable holds the calls that wait for a response, by id. It assigns ids in ascending order and
+// never twice. The lowest bits of an id are its slot; add skips an id whose slot is taken. So a
+// lookup is one access without hashing.
 type callTable struct {
-	slots slots // at least half of them are free
+	slots slots // at least half are free
 	used  int
-	last  uint64 // the last id given
-	max   uint64 // the largest that there is
-	wheel wheel  // of those that have a deadline
+	last  uint64 // the last assigned id
+	max   uint64 // the largest id of the protocol
+	wheel wheel  // the calls that have a deadline
 }
 
-// slots are a power of two of slots, or none.
+// slots has a length of zero or a power of two.
 type slots []slot
 
 // slot holds one call.
 type slot struct {
 	call *call // nil: the slot is free
-	// Of the wheel, if the call has a deadline: that, counted from the wheel's origin, and
-	// the ids of the neighbors in its bucket; 0: there is none.
+	// The fields below belong to the wheel if the call has a deadline: the deadline, relative to
+	// the wheel's origin, and the ids of the neighbors in its bucket; 0: none.
 	deadline       time.Duration
 	previous, next uint64
 }
@@ -30,15 +30,15 @@ func (s slots) of(id uint64) *slot { return &s[id&uint64(len(s)-1)] }
 
 const (
 	firstSlots = 16
-	// keepSlots is how large a table of a connection with nothing in flight stays:
-	// there is such a moment between one burst and the next.
+	// keepSlots is the maximum size of a table that is kept when nothing is in flight, which also
+	// happens between two bursts.
 	keepSlots = 4096
-	// idsLeft is how many ids a connection may still have when it is replaced:
-	// exchanges that chose it already get theirs.
+	// idsLeft is how many ids a connection still has when the pool replaces it, for exchanges that
+	// have already chosen it.
 	idsLeft = 1 << 20
 )
 
-// add gives k an id.
+// add assigns k an id and stores it.
 func (t *callTable) add(k *call) uint64 {
 	if 2*(t.used+1) > len(t.slots) {
 		t.grow()
@@ -57,17 +57,17 @@ func (t *callTable) add(k *call) uint64 {
 	}
 }
 
-// reserveID gives an id to something that has no answer.
+// reserveID returns an id for a frame without a response.
 func (t *callTable) reserveID() uint64 {
 	t.last++
 	return t.last
 }
 
-// exhausted reports whether ids run out.
+// exhausted reports whether fewer than idsLeft ids remain.
 func (t *callTable) exhausted() bool { return t.last+idsLeft > t.max }
 
-// grow doubles the table: ids with different lowest bits differ in one bit more,
-// too, so that no two meet.
+// grow doubles the table. Ids that differ in their lowest bits still differ with one bit more, so
+// no two collide.
 func (t *callTable) grow() {
 	old := t.slots
 	t.slots = make(slots, max(2*len(old), firstSlots))
@@ -78,7 +78,7 @@ func (t *callTable) grow() {
 	}
 }
 
-// remove takes the call with an id out; nil if there is none.
+// remove removes and returns the call with an id; nil if there is none.
 func (t *callTable) remove(id uint64) *call {
 	if len(t.slots) == 0 {
 		return nil
@@ -95,18 +95,17 @@ func (t *callTable) remove(id uint64) *call {
 	return k
 }
 
-// free makes a slot free.
+// free frees a slot.
 func (t *callTable) free(s *slot) {
 	s.call = nil
 	t.used--
 	if t.used == 0 && len(t.slots) > keepSlots {
-		t.slots = nil // a peak is over
+		t.slots = nil // releases the memory of a peak
 	}
 }
 
-// expired takes out the calls whose deadline has come, and returns when it is to be called
-// again; zero: there is no deadline. Its cost goes by how many calls those are, and not by
-// how many there are.
+// expired removes the calls whose deadline has passed, and returns when to call it next; zero: no
+// call has a deadline. Its cost depends on the expired calls, not on the size of the table.
 func (t *callTable) expired(now time.Time) (late []*call, next time.Time) {
 	late = t.wheel.expired(t.slots, now)
 	for _, k := range late {
@@ -115,7 +114,7 @@ func (t *callTable) expired(now time.Time) (late []*call, next time.Time) {
 	return late, t.wheel.next(t.slots, now)
 }
 
-// clear takes all calls out.
+// clear removes and returns all calls.
 func (t *callTable) clear() []*call {
 	all := make([]*call, 0, t.used)
 	for i := range t.slots {

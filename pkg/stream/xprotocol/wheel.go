@@ -6,24 +6,24 @@ import (
 )
 
 const (
-	// wheelTick is how long the calls of one bucket expire in: about 17 ms.
+	// wheelTick is the time span of one bucket, about 17 ms.
 	wheelShift = 24
 	wheelTick  = 1 << wheelShift * time.Nanosecond
-	// wheelSize is how many buckets there are: deadlines within about a second are in
-	// buckets of their own, later ones share them.
+	// wheelSize is the number of buckets. Deadlines within about a second have a bucket per tick;
+	// later ones share them.
 	wheelSize = 64
-	// wheelRest is the least time between two looks for what has expired, so that calls
-	// whose deadlines lie close together expire together.
+	// wheelRest is the minimum time between two calls of expired, so that calls with close
+	// deadlines expire together.
 	wheelRest = time.Millisecond
 )
 
-// wheel holds the calls of a table by deadline, each in the bucket of its tick: a timing
-// wheel. What has expired is found without a look at the calls that have not, but for those
-// of the same bucket. The zero value is empty; its first call sets what ticks are counted
-// from. Each function but expired and next takes constant time, and none allocates.
+// wheel is a timing wheel: it holds the calls of a table in buckets, one per tick of their
+// deadlines. expired visits only the buckets that are due, not every call. The zero value is empty;
+// its first call sets the origin of the ticks. Every method except expired and next takes constant
+// time; add and remove do not allocate.
 //
-// The links of a bucket are ids, in the table's slots and not in the calls: neighbors came
-// one after another, so their slots share cache lines, and no other call is touched.
+// A bucket links ids in the table's slots instead of calls. Neighbors were added one after another,
+// so their slots share cache lines, and no other call is touched.
 type wheel struct {
 	origin  time.Time
 	seen    int64 // the first tick that may still hold calls
@@ -39,17 +39,17 @@ func (w *wheel) bucket(s *slot) *uint64 {
 	return &w.buckets[int64(s.deadline)>>wheelShift&(wheelSize-1)]
 }
 
-// add puts the call of an id into its bucket. Its deadline is not zero.
+// add puts the call of an id, which has a deadline, into its bucket.
 func (w *wheel) add(all slots, id uint64) {
 	s := all.of(id)
 	if w.origin.IsZero() {
 		w.origin = s.call.deadline
 	}
 	if w.size == 0 {
-		w.seen = math.MinInt64 // no bucket holds anything that could be passed over
+		w.seen = math.MinInt64 // every bucket is empty, so none can be skipped
 	}
 	s.deadline = s.call.deadline.Sub(w.origin)
-	if int64(s.deadline)>>wheelShift < w.seen { // it has passed
+	if int64(s.deadline)>>wheelShift < w.seen { // the deadline has passed
 		s.deadline = time.Duration(w.seen << wheelShift)
 	}
 	head := w.bucket(s)
@@ -61,7 +61,7 @@ func (w *wheel) add(all slots, id uint64) {
 	w.size++
 }
 
-// remove takes the call of a slot out, which is in.
+// remove removes the call of a slot. The caller knows that it is in the wheel.
 func (w *wheel) remove(all slots, s *slot) {
 	if s.next != 0 {
 		all.of(s.next).previous = s.previous
@@ -74,7 +74,7 @@ func (w *wheel) remove(all slots, s *slot) {
 	w.size--
 }
 
-// expired takes out the calls whose deadline has come.
+// expired removes and returns the calls whose deadline has passed.
 func (w *wheel) expired(all slots, now time.Time) (late []*call) {
 	if w.size == 0 {
 		return nil
@@ -94,8 +94,8 @@ func (w *wheel) expired(all slots, now time.Time) (late []*call) {
 	return late
 }
 
-// next returns when expired is to be called next; the zero time: there is nothing to
-// expire. If no call expires within a turn of the wheel it is the end of that.
+// next returns when to call expired next; the zero time if the wheel is empty. If no call expires
+// within one turn of the wheel, it returns the end of the turn.
 func (w *wheel) next(all slots, now time.Time) time.Time {
 	if w.size == 0 {
 		return time.Time{}

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// AppendRequest is xprotocol.Messages's. A service that was changed is written
-// wherever the header has it. The checksum of what was changed is left to SetID: a
-// frame that leaves gets an id of its new connection, and is summed then.
+// AppendRequest implements xprotocol.Messages. It writes a changed service into every header entry
+// that has it. It does not update the checksum; SetID does, because a frame that leaves gets a new
+// id.
 func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	if !r.Header.Changed() {
@@ -33,7 +33,7 @@ func (c Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotoco
 	return dst, nil
 }
 
-// AppendResponse is xprotocol.Messages's, with the checksum as in AppendRequest.
+// AppendResponse implements xprotocol.Messages. It treats the checksum as AppendRequest does.
 func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() {
 		return append(dst, frame...), nil
@@ -41,8 +41,8 @@ func (c Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xproto
 	return c.rewrite(dst, frame, &writer{header: &r.Header})
 }
 
-// rewrite appends frame with the header that w writes, and its old checksum. A fault leaves dst as it
-// was.
+// rewrite appends frame with the header that w writes, and its old checksum. On an error it returns
+// dst unchanged.
 func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	start := len(dst)
 	header, at := c.split(frame)
@@ -58,9 +58,9 @@ func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	return dst, nil
 }
 
-// routed returns the writer of a request that had a header.
+// routed returns a writer for the request with this header and the fields h.
 func routed(header []byte, h *protocol.Header) (writer, error) {
-	was, _ := read(header) // it was read before
+	was, _ := read(header) // ReadRequest has already read it
 	service, method, group := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod), h.Get(xprotocol.FieldGroup)
 	if version := h.Get(xprotocol.FieldVersion); version != versionOf(was.service) {
 		switch {
@@ -87,15 +87,15 @@ type route struct {
 	written bool
 }
 
-// writer writes a header anew: what is no field as it was, then the fields.
+// writer writes a header again: it keeps entries that are not fields, and appends the fields.
 type writer struct {
 	header *protocol.Header
 
-	routes                 bool // it is a request's
+	routes                 bool // the header is a request's
 	service, method, group route
 }
 
-// of returns the routing field that the entry of a name says; nil: none.
+// of returns the routing field of an entry name, or nil.
 func (w *writer) of(name string) *route {
 	if !w.routes {
 		return nil
@@ -111,7 +111,7 @@ func (w *writer) of(name string) *route {
 	return nil
 }
 
-// append appends the header that was, as the fields now say.
+// append appends the header was with the current fields.
 func (w *writer) append(dst, was []byte) []byte {
 	var e entry
 	for rest := was; len(rest) > 0; {
@@ -145,8 +145,7 @@ func (w *writer) append(dst, was []byte) []byte {
 	return dst
 }
 
-// append appends an entry that says what the field says; one that says nothing is
-// left out.
+// append appends an entry with the field's value. It omits an empty one.
 func (r *route) append(dst []byte, name string) []byte {
 	r.written = true
 	if r.value == "" {
@@ -155,7 +154,7 @@ func (r *route) append(dst []byte, name string) []byte {
 	return appendEntry(dst, name, r.value)
 }
 
-// wasNull reports whether a header has an entry of the name without a value.
+// wasNull reports whether a header has a null value under the name.
 func wasNull(header []byte, name string) bool {
 	var e entry
 	for len(header) > 0 {

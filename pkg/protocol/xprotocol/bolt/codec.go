@@ -1,11 +1,11 @@
-// Package bolt owns the frames of SOFA Bolt, versions 1 and 2. They differ in
-// nothing but where the numbers of the head stand, and in the checksum that
-// version 2 may have: so they are one codec with two layouts, V1 and V2, which
-// config.json names bolt and boltv2. See README.md for what filters see of them.
+// Package bolt implements the frames of SOFA Bolt, versions 1 and 2. The versions differ only in
+// the positions of the numbers in the head and in the optional checksum of version 2. So they are
+// one codec with two layouts, V1 and V2, which config.json names bolt and boltv2. README.md
+// describes what filters see.
 //
-// The files in the order that data passes through them: codec.go (where a frame
-// ends, what it is), layout.go (where its parts are), read.go (what it says),
-// append.go (how it leaves), signals.go (what Weft says itself).
+// The files in the order of the data flow: codec.go (size and kind of a frame), layout.go
+// (positions in the head), read.go (reading), append.go (writing), signals.go (frames that Weft
+// generates).
 package bolt
 
 import (
@@ -39,7 +39,7 @@ const (
 	commandHeartbeat = 0
 	commandRequest   = 1
 	commandResponse  = 2
-	commandGoAway    = 100 // MOSN's: no new requests, please
+	commandGoAway    = 100 // MOSN's GOAWAY
 )
 
 var (
@@ -47,10 +47,10 @@ var (
 	errLength = errors.New("bolt: a length below 0: peers hold the lengths of class and header in 16 bits, of content in 32, with a sign")
 )
 
-// Traits is xprotocol.Framing's.
+// Traits implements xprotocol.Framing.
 func (c Codec) Traits() *xprotocol.Traits { return &c.traits }
 
-// Match is xprotocol.Framing's: the version, the type and the command decide.
+// Match implements xprotocol.Framing: it checks the version, the type and the command.
 func (c Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case !c.begins(b):
@@ -79,8 +79,7 @@ func (c Codec) begins(b []byte) bool {
 	return true
 }
 
-// ParseFrame is xprotocol.Framing's. Lengths that peers take for negative numbers are
-// errors.
+// ParseFrame implements xprotocol.Framing. Lengths that peers read as negative numbers are errors.
 func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if !c.begins(b) {
 		if len(b) > c.typeAt && b[c.typeAt] > typeOneWay {
@@ -102,7 +101,7 @@ func (c Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	}, nil
 }
 
-// kind returns what a frame is; its head is there.
+// kind returns the kind of a frame, which has at least its head.
 func (c Codec) kind(frame []byte) xprotocol.Kind {
 	command, kind := c.command(frame), frame[c.typeAt]
 	switch {
@@ -122,7 +121,7 @@ func (c Codec) kind(frame []byte) xprotocol.Kind {
 	return xprotocol.Ignored
 }
 
-// SetID is xprotocol.Framing's.
+// SetID implements xprotocol.Framing.
 func (c Codec) SetID(frame []byte, id uint64) {
 	c.setID(frame, uint32(id))
 	c.sum(frame)

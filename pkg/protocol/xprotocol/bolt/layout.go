@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// layout is where a version has the parts of the head. Integers are big-endian.
+// layout holds the positions of the fields in the head of one version. Integers are big-endian.
 //
-//	version 1     version 2     requests and answers
+//	version 1     version 2     requests and responses
 //	0             0             version
 //	              1             1, or 2 if frames may have a checksum
 //	1             2             type
@@ -20,7 +20,7 @@ import (
 //	9             10            serialization
 //	              11            switches; bit 0: there is a checksum
 //	10            12            of a request: timeout in ms (4 bytes, signed)
-//	10            12            of an answer: status (2 bytes)
+//	10            12            of a response: status (2 bytes)
 //	14 or 12      16 or 14      lengths of class (2 bytes), header (2), content (4)
 //	22 or 20      24 or 22      class, header, content, checksum (4 bytes)
 type layout struct {
@@ -32,7 +32,7 @@ type layout struct {
 	switchesAt  int // 0: there are none
 	timeoutAt   int
 	statusAt    int
-	requestSize int // of the head of a request
+	requestSize int // head of a request, in bytes
 	answerSize  int
 }
 
@@ -51,8 +51,8 @@ var v2 = layout{
 }
 
 const (
-	// withChecksums is the second byte of version 2 if bit 0 of the switches means
-	// what it says; the other, 1, has the switches without it.
+	// withChecksums is the second byte of version 2 if bit 0 of the switches applies. With the
+	// other value, 1, frames have the switches but never a checksum.
 	withChecksums = 2
 	checksumBit   = 1
 )
@@ -64,7 +64,7 @@ func (l *layout) timeout(b []byte) int32     { return int32(binary.BigEndian.Uin
 func (l *layout) setTimeout(b []byte, n int) { binary.BigEndian.PutUint32(b[l.timeoutAt:], uint32(n)) }
 func (l *layout) status(b []byte) int        { return int(binary.BigEndian.Uint16(b[l.statusAt:])) }
 
-// head returns the size of a frame's head; its type is there.
+// head returns the size of a frame's head. b reaches at least to the type.
 func (l *layout) head(b []byte) int {
 	if b[l.typeAt] == typeResponse {
 		return l.answerSize
@@ -72,7 +72,7 @@ func (l *layout) head(b []byte) int {
 	return l.requestSize
 }
 
-// lengths returns those that the head declares.
+// lengths returns the lengths that the head declares.
 func (l *layout) lengths(b []byte) (class, header, content int) {
 	end := b[l.head(b)-8:]
 	return int(binary.BigEndian.Uint16(end)), int(binary.BigEndian.Uint16(end[2:])), int(binary.BigEndian.Uint32(end[4:]))
@@ -90,7 +90,7 @@ func (l *layout) setHeaderLength(b []byte, n int) {
 	binary.BigEndian.PutUint16(b[l.head(b)-6:], uint16(n))
 }
 
-// checksumSize returns how long the checksum of a frame is: 0 if it has none.
+// checksumSize returns the size of a frame's checksum, or 0 if it has none.
 func (l *layout) checksumSize(b []byte) int {
 	if l.switchesAt > 0 && b[1] == withChecksums && b[l.switchesAt]&checksumBit != 0 {
 		return crc32.Size
@@ -98,8 +98,8 @@ func (l *layout) checksumSize(b []byte) int {
 	return 0
 }
 
-// intact reports whether a whole frame's checksum is right, if it has one. It is
-// the CRC-32 of everything before it (IEEE 802.3).
+// intact reports whether the checksum of a complete frame is correct or absent. It is the CRC-32 of
+// everything before it (IEEE 802.3).
 func (l *layout) intact(frame []byte) bool {
 	if l.checksumSize(frame) == 0 {
 		return true
@@ -108,7 +108,7 @@ func (l *layout) intact(frame []byte) bool {
 	return binary.BigEndian.Uint32(frame[end:]) == crc32.ChecksumIEEE(frame[:end])
 }
 
-// sum makes a whole frame's checksum right, if it has one.
+// sum updates the checksum of a complete frame, if it has one.
 func (l *layout) sum(frame []byte) {
 	if l.checksumSize(frame) > 0 {
 		end := len(frame) - crc32.Size

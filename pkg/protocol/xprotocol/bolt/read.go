@@ -14,10 +14,10 @@ import (
 
 // Names of header entries.
 const (
-	keyService = "service"                  // of users of the bare library, and of SOFARPC too
-	keyTarget  = "sofa_head_target_service" // SOFARPC's; goes before the other
+	keyService = "service"                  // of applications that use only the library, and of SOFARPC
+	keyTarget  = "sofa_head_target_service" // of SOFARPC; takes precedence over keyService
 	keyMethod  = "sofa_head_method_name"
-	keyGroup   = "group" // of nobody but who sets the field
+	keyGroup   = "group" // only written when a filter sets the field
 )
 
 var (
@@ -25,11 +25,10 @@ var (
 	errHeader   = errors.New("an entry of the header reaches beyond it")
 )
 
-// ReadRequest is xprotocol.Messages's. The service is what the header says, as it
-// is: "name:version" or "name:version:unique id" of SOFARPC. Its name alone is the
-// authority, so that a domain stands for all its versions, and its version is a
-// field as well. A request whose header names no service has the path "/": what is
-// called is in the content then.
+// ReadRequest implements xprotocol.Messages. The service is what the header says, unchanged:
+// "name:version" or "name:version:unique id" of SOFARPC. The authority is only its name, so that
+// one domain covers all versions; the version is also a field. A request whose header names no
+// service and no method has the path "/"; then only the content names the call.
 func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	if !c.intact(frame) {
 		return protocol.Faultf(protocol.MalformedRequest, "bolt: request: %w", errChecksum)
@@ -64,7 +63,7 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.Frame
 	return nil
 }
 
-// ReadResponse is xprotocol.Messages's.
+// ReadResponse implements xprotocol.Messages.
 func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	if !c.intact(frame) {
 		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errChecksum)
@@ -82,18 +81,17 @@ func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Fra
 	return nil
 }
 
-// split returns the header of a whole frame, and where its content begins.
+// split returns the header of a complete frame and the offset of its content.
 func (c Codec) split(frame []byte) (header []byte, content int) {
 	class, size, _ := c.lengths(frame)
 	at := c.head(frame) + class
 	return frame[at : at+size : at+size], at + size
 }
 
-// names are what a header says of where a request is to go.
+// names are the routing names in a header.
 type names struct{ service, method, group string }
 
-// read reads what a whole header says of that, or returns false if an entry reaches
-// beyond it.
+// read reads the names in a complete header, or returns false if an entry exceeds it.
 func read(header []byte) (s names, ok bool) {
 	target := ""
 	for len(header) > 0 {
@@ -124,15 +122,14 @@ func read(header []byte) (s names, ok bool) {
 	return s, true
 }
 
-// entry is a key and its value. Either may be null, which is not the same as
-// empty.
+// entry is a key and its value. Either may be null, which differs from empty.
 type entry struct {
 	key, value         string
 	nullKey, nullValue bool
 	bytes              []byte // as on the wire
 }
 
-// next stores the entry that a header begins with in e, and returns what is behind it.
+// next stores the first entry of a header in e and returns the rest.
 func (e *entry) next(header []byte) (rest []byte, ok bool) {
 	key, ok := textSize(header)
 	if !ok {
@@ -160,11 +157,11 @@ func textSize(b []byte) (size int, ok bool) {
 	return 4 + n, n >= 0 && n <= len(b)-4
 }
 
-// textOf decodes a text of textSize bytes. A length of -1 is null.
+// textOf decodes a text that textSize has measured. A length of -1 is null.
 func textOf(b []byte) (s string, null bool) { return view(b[4:]), b[0] > 0x7f }
 
-// isField reports whether filters see an entry by its own name: not if it has
-// none, or in a request one that a routing field has.
+// isField reports whether filters see an entry under its own name. They do not if it has no name,
+// or in a request if a routing field has that name.
 func (e *entry) isField(ofRequest bool) bool {
 	return !e.nullKey && !(ofRequest && isRouting(e.key))
 }
@@ -181,8 +178,8 @@ func isRouting(name string) bool {
 	return false
 }
 
-// addEntries adds the entries of a header that are fields, up to one that reaches beyond
-// it: false.
+// addEntries adds the entries of a header that are fields. It returns false at an entry that
+// exceeds the header.
 func addEntries(h *protocol.Header, header []byte, ofRequest bool) bool {
 	var e entry
 	for len(header) > 0 {
@@ -204,14 +201,14 @@ func add(h *protocol.Header, name, value string) {
 	}
 }
 
-// versionOf returns the version that a SOFARPC service has in its name.
+// versionOf returns the version in the name of a SOFARPC service.
 func versionOf(service string) string {
 	_, rest, _ := strings.Cut(service, ":")
 	version, _, _ := strings.Cut(rest, ":")
 	return version
 }
 
-// withVersion returns service with another version; "" takes it away.
+// withVersion returns service with another version; "" removes it.
 func withVersion(service, version string) string {
 	name, rest, _ := strings.Cut(service, ":")
 	_, unique, hasUnique := strings.Cut(rest, ":")
@@ -224,7 +221,7 @@ func withVersion(service, version string) string {
 	return name + ":" + version
 }
 
-// serialization names the ways in which content is written; others have a number.
+// serialization returns the name of a serialization, or its number if it has none.
 func serialization(code byte) string {
 	switch code {
 	case 0:
@@ -239,7 +236,7 @@ func serialization(code byte) string {
 	return strconv.Itoa(int(code))
 }
 
-// Statuses of answers.
+// Statuses of responses.
 const (
 	statusSuccess          = 0
 	statusNoProcessor      = 6
@@ -248,7 +245,7 @@ const (
 	statusConnectionClosed = 16
 )
 
-// httpStatus is the HTTP view of a status.
+// httpStatus returns the HTTP view of a status.
 func httpStatus(status int) int {
 	switch status {
 	case statusSuccess:
@@ -265,8 +262,7 @@ func httpStatus(status int) int {
 	return 500
 }
 
-// view returns b's bytes as a string that shares them: it is valid, and
-// constant, only as long as the bytes are neither changed nor reused. This is
-// the package's only unsafe code; what is read of a frame costs no allocation for
-// it.
+// view returns b as a string that shares its memory. The string is valid only until b is changed or
+// reused. This is the package's only unsafe code; it saves an allocation for each string of a
+// frame.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

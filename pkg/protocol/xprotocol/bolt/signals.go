@@ -10,23 +10,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// keyFault is the header entry of an answer of Weft's own that has the text for
-// people, whatever the serialization.
+// keyFault is the header entry, in a response that Weft generates, that has the text for people,
+// whatever the serialization.
 const keyFault = "weft-fault"
 
-// maxFault is how much of the text is sent at most, in bytes.
+// maxFault is the maximum size of the text, in bytes.
 const maxFault = 4 << 10
 
-// heartbeatTimeout is what peers declare with a heartbeat, in ms.
+// heartbeatTimeout is the timeout that peers declare in a heartbeat, in ms.
 const heartbeatTimeout = 3000
 
-// hessian2 is the serialization of the frames that Weft begins itself.
+// hessian2 is the serialization of heartbeats and GOAWAY frames.
 const hessian2 = 1
 
-// AppendErrorResponse is xprotocol.ControlFrames's. The text is in the header, and to a request
-// in Hessian it is in the content too: as the exception that servers of the usual
-// library make. Clients of Java throw it on as the cause of a server exception and
-// go by the status otherwise; those of Node show it whatever the status.
+// AppendErrorResponse implements xprotocol.ControlFrames. It puts the text into the header. For a
+// request in Hessian it also makes the content the exception that servers of the usual library
+// send. Java clients throw it as the cause of a server exception and otherwise use the status; Node
+// clients show it whatever the status.
 func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	if len(text) > maxFault || !utf8.ValidString(text) {
 		text = legible(text)
@@ -44,13 +44,13 @@ func (c Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, te
 	return c.finish(dst, start)
 }
 
-// faultClass is the exception that servers answer with.
+// faultClass is the exception that servers send in error responses.
 const faultClass = "com.alipay.remoting.rpc.exception.RpcServerException"
 
-// appendException appends a faultClass with a message in the Hessian of SOFA's
-// peers, a draft of Hessian 2: 'O' defines a class, 'o' makes an object of it.
-// Message is shorter than 64 Ki and UTF-8. Clients make the fields that are not
-// written themselves; a stack trace of none is written, lest they show their own.
+// appendException appends a faultClass with a message in the Hessian of SOFA's peers, a draft of
+// Hessian 2: 'O' defines a class, 'o' makes an object of it. The message is UTF-8 and shorter than
+// 64 Ki. Clients create the fields that are not written. An empty stack trace is written, so that
+// clients do not show their own.
 func appendException(dst []byte, message string) []byte {
 	dst = append(dst, "O\xc8\x34"+faultClass+"\x92\x0ddetailMessage\x0astackTrace"+"o\x90"+"S\x00\x00"...)
 	lengthAt, units := len(dst)-2, 0
@@ -68,13 +68,12 @@ func appendException(dst []byte, message string) []byte {
 	return append(dst, "Vt\x00\x1c[java.lang.StackTraceElement"+"l\x00\x00\x00\x00"+"z"...)
 }
 
-// appendUnit appends a half of a surrogate pair, which UTF-8 proper has no form
-// for.
+// appendUnit appends one unit of a surrogate pair, which standard UTF-8 cannot encode.
 func appendUnit(dst []byte, u rune) []byte {
 	return append(dst, 0xe0|byte(u>>12), 0x80|byte(u>>6)&0x3f, 0x80|byte(u)&0x3f)
 }
 
-// legible returns what of a text is UTF-8 and has room.
+// legible returns the valid UTF-8 of a text, up to maxFault bytes.
 func legible(text string) string {
 	text = strings.ToValidUTF8(text, "")
 	for n := maxFault; n < len(text); n-- {
@@ -85,13 +84,13 @@ func legible(text string) string {
 	return text
 }
 
-// AppendHeartbeatAck is xprotocol.ControlFrames's.
+// AppendHeartbeatAck implements xprotocol.ControlFrames.
 func (c Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	return c.finish(c.appendAnswerHead(dst, ping, commandHeartbeat, statusSuccess, 0), len(dst))
 }
 
-// appendAnswerHead appends the head of an answer in the manner of the request,
-// whose head is enough, with a header of so many bytes and no class and content.
+// appendAnswerHead appends the head of a response in the version and serialization of the request,
+// whose head is enough. header is the length of its header in bytes; class and content are empty.
 func (c Codec) appendAnswerHead(dst, request []byte, command byte, status uint16, header int) []byte {
 	dst = append(dst, request[:c.typeAt]...)
 	dst = append(dst, typeResponse, 0, command)
@@ -102,12 +101,12 @@ func (c Codec) appendAnswerHead(dst, request []byte, command byte, status uint16
 	return append(dst, 0, 0, 0, 0)
 }
 
-// AppendHeartbeat is xprotocol.ControlFrames's.
+// AppendHeartbeat implements xprotocol.ControlFrames.
 func (c Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	return c.appendSignal(dst, commandHeartbeat, typeRequest, id)
 }
 
-// AppendGoAway is xprotocol.ControlFrames's.
+// AppendGoAway implements xprotocol.ControlFrames.
 func (c Codec) AppendGoAway(dst []byte, id uint64) []byte {
 	return c.appendSignal(dst, commandGoAway, typeOneWay, id)
 }

@@ -12,16 +12,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// change is what a filter does to the fields of a message. mayFail: a protocol
-// may be too narrow for it, and say so.
+// change is a change of a message's fields by a filter. mayFail: a protocol may have no space for
+// it and return an error.
 type change struct {
 	name    string
 	make    func(h *protocol.Header)
 	mayFail bool
 }
 
-// changes lists those that every protocol must carry, of fields that it does not
-// route by.
+// changes returns the changes of fields other than routing fields that every protocol must carry.
 func (s *Suite) changes() []change {
 	add := func(name, value string) func(h *protocol.Header) {
 		return func(h *protocol.Header) { h.Add(name, value) }
@@ -42,8 +41,8 @@ func (s *Suite) changes() []change {
 	}
 }
 
-// others returns a change of the last field that tells of itself only; of a new
-// one, if there is none.
+// others returns a change of the last field without a meaning of its own, or of a new one if there
+// is none.
 func (s *Suite) others(f func(h *protocol.Header, name string)) func(h *protocol.Header) {
 	return func(h *protocol.Header) {
 		name := ""
@@ -60,13 +59,12 @@ func (s *Suite) others(f func(h *protocol.Header, name string)) func(h *protocol
 	}
 }
 
-// checkRequestChanges: what a filter makes of the fields is what the next one
-// reads.
+// checkRequestChanges checks that changed fields of requests can be read back.
 func checkRequestChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkChanges(tb, c, s, isRequest)
 }
 
-// checkResponseChanges is checkRequestChanges for answers.
+// checkResponseChanges does the same for responses.
 func checkResponseChanges(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkChanges(tb, c, s, func(k xprotocol.Kind) bool { return k == xprotocol.Response })
 }
@@ -94,8 +92,8 @@ func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, is func(xprotocol.
 	}
 }
 
-// byName returns the fields on one line, in the order of their names: of fields
-// of different names none is promised.
+// byName returns the fields on one line, sorted by name: codecs need not keep the order of fields
+// with different names.
 func byName(h *protocol.Header) string {
 	all := make([]protocol.Field, h.Len())
 	for i := range all {
@@ -109,7 +107,7 @@ func byName(h *protocol.Header) string {
 	return listed(&sorted)
 }
 
-// status is what a message says beside its fields and its content.
+// status holds the values of a message other than its fields and its body.
 type status struct {
 	authority, path, serialization string
 	oneWay                         bool
@@ -122,9 +120,8 @@ func (m *message) status() status {
 	return status{q.Authority, q.Path, q.Serialization, q.OneWay, a.Status, a.Code, m.view.Timeout}
 }
 
-// carry reads a frame, changes it, appends it and reads it again. ok is false if
-// there is nothing to compare: the frame cannot be changed, and says so as it
-// should, or carry has told what is wrong.
+// carry reads a frame, changes it, appends it and reads it again. ok is false if there is nothing
+// to compare: the frame cannot be changed, or carry has reported an error.
 func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, change change) (was, now *message, ok bool) {
 	head, _ := c.ParseFrame(f.Bytes)
 	was, now = new(message), new(message)
@@ -161,8 +158,8 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 	return was, now, true
 }
 
-// checkRefused: a change that a frame cannot carry is a Fault, and appends
-// nothing. An answer may also leave as it came: better than to lose it.
+// checkRefused checks that a change that a frame cannot carry returns a Fault and appends nothing.
+// A response may also stay unchanged.
 func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []byte, err error) {
 	var fault *protocol.Fault
 	switch {
@@ -176,7 +173,7 @@ func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []
 	}
 }
 
-// content returns what a change of fields may not touch.
+// content returns the part of a frame that a change of fields must keep.
 func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 	if s.Content != nil {
 		return s.Content(frame, v)
@@ -184,9 +181,8 @@ func (s *Suite) content(frame []byte, v *xprotocol.FrameView) []byte {
 	return frame[v.ContentOffset : len(frame)-int(v.TrailerLen)]
 }
 
-// checkRouting: a request that is sent to another service, method, version or
-// group is read as one to there. What else says the same in the frame follows,
-// so other fields are not looked at.
+// checkRouting checks that a changed service, method, version or group can be read back. Other
+// fields may change with them, so they are not compared.
 func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	routing := s.Routing
 	if routing == nil {
@@ -202,7 +198,7 @@ func checkRouting(tb testing.TB, c xprotocol.Codec, s *Suite) {
 				{name: field + " is removed", make: func(h *protocol.Header) { h.Set(field, "x"); h.Del(field) }},
 			} {
 				if place(field) < 2 && strings.HasSuffix(change.name, "removed") {
-					continue // a request must go somewhere
+					continue // a request needs a service and a method
 				}
 				checkRouted(tb, c, s, &f, change)
 			}
@@ -241,8 +237,8 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 	checkFirst(tb, name, h)
 }
 
-// checkTimeouts: the host learns how long the caller still waits, and never more
-// than what the caller said.
+// checkTimeouts checks that the host gets the client's remaining time, and never more than the
+// client declared.
 func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		if head, _ := c.ParseFrame(f.Bytes); !isRequest(head.Kind) {
@@ -267,7 +263,7 @@ func checkTimeouts(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkTimeout: m, which was read of f, leaves with the right timeout.
+// checkTimeout checks that m, which was read from f, is appended with the correct timeout.
 func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *message, left time.Duration) {
 	said := m.view.Timeout
 	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, left)

@@ -1,9 +1,8 @@
-// Package codectest owns the kit that every xprotocol.Codec must pass. It knows
-// the contract and nothing of any protocol; what it needs of one is its Suite.
+// Package codectest provides the tests that every xprotocol.Codec must pass. It knows the contract
+// but no protocol; a Suite describes one.
 //
-// The files: codectest.go (what a codec is held to, and how its views look as
-// text), framing.go, messages.go, change.go and signals.go (the checks, as the
-// contract has them), speed.go (what may not allocate), fuzz.go.
+// The files: codectest.go (Suite, Run and View), framing.go, messages.go, change.go and signals.go
+// (the checks, as in the contract), speed.go (allocations), fuzz.go.
 package codectest
 
 import (
@@ -15,56 +14,53 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Suite is what the kit needs to know of a protocol.
+// Suite describes a protocol to the tests.
 type Suite struct {
-	// Frames are golden frames: whole, well-formed, best of all written by
-	// another implementation. At least one is a request and one an answer whose
-	// fields can be changed; there should be one of each kind that peers send, and
-	// one with a timeout if the protocol has them.
+	// Frames are golden frames: complete, well-formed, and preferably written by another
+	// implementation. At least one is a request and one a response whose fields can be changed.
+	// There should be one of each kind that peers send, and one with a timeout if the protocol has
+	// timeouts.
 	Frames []Frame
 
-	// Oversize are heads that declare more than a frame may have, and how much
-	// that is. At least one.
+	// Oversize are heads that declare more than a frame may have, and that size. At least one.
 	Oversize []Head
 
-	// Foreign are first bytes of connections that do not speak the protocol,
-	// beside those that the kit knows: HTTP, TLS, Dubbo, Bolt, noise.
+	// Foreign are first bytes of connections of other protocols, in addition to those that this
+	// package has: HTTP, TLS, Dubbo, Bolt, noise.
 	Foreign [][]byte
 
-	// Code returns the Response.Code of the answer that tells of a reason.
+	// Code returns the Response.Code of the error response for a reason.
 	Code func(t *protocol.ReasonSpec) int
 
-	// FaultText decodes the text for people that a fault, a whole frame, has, as peers
-	// do, and from wherever one of them looks for it. nil: the kit looks for its bytes,
-	// which finds no text that is cut short or written in pieces.
+	// FaultText decodes the text for people in a complete error response, as peers do, from each
+	// place where one of them looks for it. nil: the test searches for its bytes, which does not
+	// find a text that is truncated or written in pieces.
 	FaultText func(fault []byte) (string, error)
 
-	// Routing are those of the fields "service", "method", "version" and "group"
-	// that every request can carry; nil: all four. They are set, and version and
-	// group removed, in every request whose fields can be changed.
+	// Routing are the fields among "service", "method", "version" and "group" that every request
+	// can carry; nil: all four. The tests set them, and remove version and group, in every request
+	// whose fields can be changed.
 	Routing []string
 
-	// Derived are those that are a part of another routing field: they follow it,
-	// whatever they were.
+	// Derived are routing fields that are a part of another routing field: they change with it.
 	Derived []string
 
-	// Authority returns the Request.Authority of a service as the field has it; nil:
-	// the same text.
+	// Authority returns the Request.Authority for a value of the service field; nil: the same text.
 	Authority func(service string) string
 
-	// Telling are the other fields that tell more than themselves: one that is
-	// where a routing field is written, or a timeout. The kit changes them by the
-	// routing field or AppendRequest's left only.
+	// Telling are the other fields with a meaning of their own: a place where a routing field is
+	// written, or a timeout. The tests change them only by the routing field or AppendRequest's
+	// left.
 	Telling []string
 
-	// Content returns what a changed frame must have as before: the arguments or
-	// the result. nil: what is between View.Content and View.Trailer. Used with frames that were
-	// read.
+	// Content returns the part of a frame that a change of fields must keep: the arguments or the
+	// result. nil: the bytes from FrameView.ContentOffset up to the trailer. It is called for
+	// frames that were read.
 	Content func(frame []byte, v *xprotocol.FrameView) []byte
 
-	// Intact reports whether a frame's checksum, of at most 4 bytes, is right; nil
-	// if the protocol has none. All that the codec appends must be so, requests and
-	// answers that were changed once SetID has given them their id.
+	// Intact reports whether a frame's checksum, of at most 4 bytes, is correct; nil if the
+	// protocol has none. Every frame that the codec appends must have a correct one; changed
+	// requests and responses need it only after SetID.
 	Intact func(frame []byte) bool
 }
 
@@ -72,30 +68,30 @@ type Suite struct {
 type Frame struct {
 	Name  string // unique in the suite
 	Bytes []byte
-	// View is what View makes of the frame; space around it does not matter. A
-	// check that fails shows it as it is.
+	// View is the expected result of View; white space around lines does not matter. A failed check
+	// prints the actual view.
 	View string
-	// Fixed: the fields cannot be changed, because the body is foreign. A change of
-	// a request is a Fault then; an answer may also leave as it came.
+	// Fixed: the fields cannot be changed, because the body has an unknown serialization. A change
+	// of a request is a Fault then; a response may also stay unchanged.
 	Fixed bool
-	// Rare: it is no ordinary frame, and reading it may allocate.
+	// Rare: the frame is not ordinary, and reading it may allocate.
 	Rare bool
 }
 
-// Head is the beginning of a frame, of at least Traits.MinHead bytes, and the
-// size that it declares.
+// Head is the beginning of a frame, of at least Traits.FrameHeaderLen bytes, and the size that it
+// declares.
 type Head struct {
 	Bytes []byte
 	Size  int
 }
 
-// check is one promise of the contract.
+// check tests one rule of the contract.
 type check struct {
 	name string
 	run  func(tb testing.TB, c xprotocol.Codec, s *Suite)
 }
 
-// checks lists all of them.
+// checks returns all checks.
 func checks() []check {
 	return []check{
 		{"the suite is complete", checkSuite},
@@ -119,8 +115,7 @@ func checks() []check {
 	}
 }
 
-// Run holds c to its contract, each promise as a subtest. The codec's package
-// calls it from a test of its own.
+// Run tests c, with a subtest for each check. The codec's package calls it from a test.
 func Run(t *testing.T, c xprotocol.Codec, s Suite) {
 	for _, k := range checks() {
 		t.Run(k.name, func(t *testing.T) { k.apply(t, c, &s) })
@@ -138,7 +133,7 @@ func (k *check) apply(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	k.run(tb, c, s)
 }
 
-// checkSuite: the kit has what it needs, or the other checks are of nothing.
+// checkSuite checks that the suite is complete, because the other checks depend on it.
 func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	t := c.Traits()
 	if t == nil || t != c.Traits() {
@@ -172,9 +167,8 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// View returns what c tells of a whole frame as text: kind, id and size, and of
-// requests and answers all that is read of them, a line each. What cannot be
-// read is told of too.
+// View returns what c reads from a complete frame as text: kind, id and size, and for requests and
+// responses one line for each value. It includes errors.
 func View(c xprotocol.Codec, frame []byte) string {
 	var b strings.Builder
 	head, err := c.ParseFrame(frame)
@@ -205,12 +199,12 @@ func View(c xprotocol.Codec, frame []byte) string {
 		r := &m.response
 		fmt.Fprintf(&b, "status %d, code %d\ncontent %d bytes\n", r.Status, r.Code, r.ContentLength)
 		fields(&b, &r.Header)
-	default: // the head is all there is
+	default: // other kinds have only a head
 	}
 	return b.String()
 }
 
-// line writes a line about what may be missing.
+// line writes a line unless value is empty.
 func line(b *strings.Builder, name, value string) {
 	if value != "" {
 		fmt.Fprintf(b, "%s %s\n", name, value)
@@ -245,14 +239,14 @@ func kindName(k xprotocol.Kind) string {
 	}
 }
 
-// message is a request or an answer with all that it needs to live.
+// message holds a request or a response with its view.
 type message struct {
 	request  protocol.Request
 	response protocol.Response
 	view     xprotocol.FrameView
 }
 
-// readRequest fills m.request, which it empties before, as an engine does.
+// readRequest resets and fills m.request, as an engine does.
 func (m *message) readRequest(c xprotocol.Codec, frame []byte) error {
 	h := m.request.Header
 	h.Reset()
@@ -260,22 +254,22 @@ func (m *message) readRequest(c xprotocol.Codec, frame []byte) error {
 	return c.ReadRequest(frame, &m.request, m.empty())
 }
 
-// readResponse is readRequest for m.response.
+// readResponse resets and fills m.response.
 func (m *message) readResponse(c xprotocol.Codec, frame []byte) error {
 	h := m.response.Header
 	h.Reset()
 	m.response = protocol.Response{Code: protocol.NoCode, Message: protocol.Message{Header: h}}
 	err := c.ReadResponse(frame, &m.response, m.empty())
-	m.response.Header.Len() // fields that are read when they are asked for are read
+	m.response.Header.Len() // loads lazy fields
 	m.view.LazyFields = nil
 	return err
 }
 
-// empty empties the view.
+// empty resets and returns the view; it keeps the memory of Text.
 func (m *message) empty() *xprotocol.FrameView {
 	m.view = xprotocol.FrameView{Text: m.view.Text[:0]}
 	return &m.view
 }
 
-// isRequest reports whether frames of a kind are read by ReadRequest.
+// isRequest reports whether ReadRequest reads frames of a kind.
 func isRequest(k xprotocol.Kind) bool { return k == xprotocol.Request || k == xprotocol.OneWay }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// checkMatch: what a caller may send first is the protocol's, and no prefix of
-// any frame is of another; a verdict holds.
+// checkMatch checks that Match accepts what a client may send first, and that its result for a
+// prefix holds for more bytes.
 func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	if v := c.Match(nil); v != xprotocol.MatchNeedMore {
 		tb.Errorf("Match of nothing = %s, want unsure", verdictName(v))
@@ -19,7 +19,7 @@ func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		checkVerdictHolds(tb, c, f.Name, f.Bytes)
 		head, _ := c.ParseFrame(f.Bytes)
 		if !isRequest(head.Kind) && head.Kind != xprotocol.Heartbeat {
-			continue // nothing that a caller begins with
+			continue // no client begins with this
 		}
 		if v := c.Match(f.Bytes); v != xprotocol.MatchYes {
 			tb.Errorf("%s: Match = %s, want yes", f.Name, verdictName(v))
@@ -27,8 +27,7 @@ func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkVerdictHolds: once Match is sure of b's beginning, more of b changes
-// nothing.
+// checkVerdictHolds checks that more bytes do not change a result other than MatchNeedMore.
 func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) {
 	before := xprotocol.MatchNeedMore
 	for n := range len(b) + 1 {
@@ -41,7 +40,7 @@ func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) 
 	}
 }
 
-// foreign are first bytes of connections by the name of their protocol.
+// foreign are first bytes of connections, with the names of their protocols.
 //
 //nolint:gochecknoglobals // a constant table
 var foreign = []struct{ name, first string }{
@@ -59,8 +58,7 @@ var foreign = []struct{ name, first string }{
 	{"noise", strings.Repeat("\xff", 64)},
 }
 
-// checkForeign: what others send is refused, by Match as soon as can be and by
-// Next without a wait for more.
+// checkForeign checks that Match and ParseFrame reject the bytes of other protocols.
 func checkForeign(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	refuse := func(name string, b []byte) {
 		checkVerdictHolds(tb, c, name, b)
@@ -97,9 +95,8 @@ func begins(s *Suite, b []byte) bool {
 	return false
 }
 
-// noise returns 64 bytes that look like chance and are the same for a seed
-// (the generator of Steele, Lea and Flood, "Fast splittable pseudorandom number
-// generators", 2014).
+// noise returns 64 pseudorandom bytes, always the same for a seed (the generator of Steele, Lea and
+// Flood, "Fast splittable pseudorandom number generators", 2014).
 func noise(seed uint64) []byte {
 	b := make([]byte, 0, 64)
 	for len(b) < cap(b) {
@@ -112,8 +109,8 @@ func noise(seed uint64) []byte {
 	return b
 }
 
-// checkSplits: however much of a frame a read brings, and whatever follows it,
-// it is the same frame. Of frames that are no message the kind may be known last.
+// checkSplits checks that ParseFrame returns the same frame for each prefix that it can parse, and
+// whatever follows the frame. Only frames that are not messages may change their kind.
 func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		whole, err := c.ParseFrame(f.Bytes)
@@ -146,7 +143,7 @@ func checkSplits(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // isMessage reports whether frames of a kind belong to an exchange.
 func isMessage(k xprotocol.Kind) bool { return isRequest(k) || k == xprotocol.Response }
 
-// checkOversize: a limit is the engine's business.
+// checkOversize checks that ParseFrame applies no limit; the engine does.
 func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, h := range s.Oversize {
 		got, err := c.ParseFrame(h.Bytes)
@@ -156,7 +153,7 @@ func checkOversize(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkSetID: the id, and the checksum, is all that SetID changes.
+// checkSetID checks that SetID changes only the id and the checksum.
 func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	last := c.Traits().MaxID
 	most := (bits.Len64(last) + 7) / 8
@@ -194,7 +191,7 @@ func checkSetID(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkIntact: the checksum is right.
+// checkIntact checks the checksum of a frame.
 func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
 	if s.Intact != nil && !s.Intact(frame) {
 		tb.Errorf("%s: the checksum of %x is wrong", name, frame)

@@ -10,13 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// maxFuzzed is how large a frame may be to be completed, in bytes.
+// maxFuzzed is the maximum size of a frame that Invariants completes, in bytes.
 const maxFuzzed = 64 << 10
 
-// Fuzz makes f look for bytes that break c's contract: the seeds are frames, and
-// each is tried with a field set that is one of name and value. What bytes lack of
-// the size that they declare is filled up with zeros, so that not most of them are
-// merely cut.
+// Fuzz makes f search for bytes that break c's contract. The seeds are frames; each is tried with a
+// changed field. Invariants pads incomplete frames with zeros, so that most inputs are not merely
+// truncated.
 func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 	for _, seed := range seeds {
 		f.Add(seed, "x-weft", "1")
@@ -29,9 +28,8 @@ func Fuzz(f *testing.F, c xprotocol.Codec, seeds [][]byte) {
 	f.Fuzz(func(t *testing.T, b []byte, name, value string) { Invariants(t, c, b, name, value) })
 }
 
-// Invariants fails tb unless what the contract promises of any bytes holds of b:
-// nothing panics, what can be read leaves as it came, and with the field name set
-// to value it is read as changed. It is what Fuzz tries.
+// Invariants checks what the contract guarantees for any bytes b: nothing panics, a readable frame
+// is appended unchanged, and a change of the field name to value can be read back. Fuzz calls it.
 func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) {
 	verdict := c.Match(b)
 	if half := c.Match(b[:len(b)/2]); half != xprotocol.MatchNeedMore && half != verdict {
@@ -69,16 +67,15 @@ func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) 
 	}
 }
 
-// fuzzMessage sets a field; name and value are UTF-8, because what is not need not
-// come back.
+// fuzzMessage sets a field. name and value are UTF-8, because other text need not be preserved.
 func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame []byte, name, value string) {
 	var m, again message
 	if read(c, &m, frame) != nil {
-		return // digest knows that the error is right
+		return // digest has checked the error
 	}
 	checkRead(tb, c, "it", frame, &m)
 	if n := m.view.ContentOffset; n < 0 || n > len(frame) {
-		return // which checkRead has told of
+		return // checkRead has reported it
 	}
 	if isRequest(head.Kind) {
 		fuzzTimeout(tb, c, frame, &m)
@@ -111,8 +108,8 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 	}
 }
 
-// fuzzTimeout: whatever a frame says of its timeout, it is not raised, and the
-// frame's size stays.
+// fuzzTimeout checks that AppendRequest does not raise the timeout, and that the result can be
+// read.
 func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
 	var again message
 	out, err := c.AppendRequest(nil, frame, &m.request, &m.view, 7*time.Millisecond)

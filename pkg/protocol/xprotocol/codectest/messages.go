@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// before is what is in a buffer that a codec appends to: it stays.
+// before is the content of the buffer that a codec appends to and must keep.
 const before = "before"
 
-// checkViews: golden frames are read as the suite says.
+// checkViews checks that golden frames are read as the suite says.
 func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		if got := View(c, f.Bytes); trimmed(got) != trimmed(f.View) {
@@ -24,7 +24,7 @@ func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// trimmed returns text without the space around its lines, and empty lines.
+// trimmed returns text without the white space around its lines, and without empty lines.
 func trimmed(text string) string {
 	var b strings.Builder
 	for line := range strings.Lines(text) {
@@ -35,8 +35,7 @@ func trimmed(text string) string {
 	return b.String()
 }
 
-// checkReading: what is not in a View, and what a message of before leaves
-// nothing of.
+// checkReading checks what View does not show, and that nothing remains of the previous message.
 func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	var used message
 	for _, f := range s.Frames {
@@ -56,7 +55,7 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// read reads a request or an answer into m.
+// read reads a request or a response into m.
 func read(c xprotocol.Codec, m *message, frame []byte) error {
 	if head, _ := c.ParseFrame(frame); isRequest(head.Kind) {
 		return m.readRequest(c, frame)
@@ -64,8 +63,7 @@ func read(c xprotocol.Codec, m *message, frame []byte) error {
 	return m.readResponse(c, frame)
 }
 
-// summary returns all that was read into m, a message of that kind, but the
-// storage of the view.
+// summary returns everything in m, a message of kind k, except the storage of the view.
 func summary(m *message, k xprotocol.Kind) string {
 	m.view.Text = nil
 	if isRequest(k) {
@@ -74,7 +72,7 @@ func summary(m *message, k xprotocol.Kind) string {
 	return fmt.Sprintf("%+v %+v", m.response, m.view)
 }
 
-// checkRead: what holds of every message that was read, whatever it says.
+// checkRead checks what holds for every message that was read.
 func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *message) {
 	head, _ := c.ParseFrame(frame)
 	msg := &m.response.Message
@@ -99,13 +97,12 @@ func checkRead(tb testing.TB, c xprotocol.Codec, name string, frame []byte, m *m
 	}
 }
 
-// order is that of the routing fields.
+// order is the order of the routing fields.
 //
 //nolint:gochecknoglobals // a constant table
 var order = []string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup}
 
-// place returns where among the routing fields name belongs; behind them, if it
-// is another.
+// place returns the index of name in order, or len(order) if it is not a routing field.
 func place(name string) int {
 	i := slices.IndexFunc(order, func(routing string) bool { return protocol.EqualFold(name, routing) })
 	if i < 0 {
@@ -114,7 +111,7 @@ func place(name string) int {
 	return i
 }
 
-// checkFirst: routing fields stand before all others, in order, and each once.
+// checkFirst checks that routing fields precede all others, in order and once each.
 func checkFirst(tb testing.TB, name string, h *protocol.Header) {
 	last := -1
 	for field := range h.All() {
@@ -136,11 +133,11 @@ func listed(h *protocol.Header) string {
 	return b.String()
 }
 
-// maxDamaged is about in how many places a frame is damaged at most.
+// maxDamaged is approximately the maximum number of positions at which a frame is damaged.
 const maxDamaged = 4096
 
-// checkDamage: no damage makes a codec panic, and what it refuses it refuses with
-// the reason that the engine goes by.
+// checkDamage checks that a damaged frame causes no panic, and that errors have the reason that the
+// engine expects.
 func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, err := c.ParseFrame(f.Bytes)
@@ -157,7 +154,7 @@ func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 				frame[at] = with
 				head, err := c.ParseFrame(frame)
 				if err != nil || head.Size != len(frame) {
-					continue // another frame, which is not whole
+					continue // not a complete frame
 				}
 				survive(tb, c, fmt.Sprintf("%s with %#x at %d", f.Name, with, at), head.Kind, frame)
 			}
@@ -165,7 +162,7 @@ func checkDamage(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// survive is digest; a codec that panics fails tb.
+// survive calls digest and reports a panic to tb.
 func survive(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -175,8 +172,8 @@ func survive(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind,
 	digest(tb, c, name, kind, frame)
 }
 
-// digest does with a frame what an engine does: what can be read leaves as it
-// came. frame may be anything.
+// digest handles a frame as an engine does and checks that a readable message is appended
+// unchanged. frame may be anything.
 func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, frame []byte) {
 	var m message
 	var err error
@@ -206,8 +203,8 @@ func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, 
 	}
 }
 
-// checkUntouched: who changes nothing changes no byte, also by setting a field to
-// what it is.
+// checkUntouched checks that an unchanged message keeps all bytes, also after a field is set to its
+// own value.
 func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
@@ -232,7 +229,7 @@ func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// header returns the fields of m, a message of that kind.
+// header returns the fields of m, a message of kind k.
 func (m *message) header(k xprotocol.Kind) *protocol.Header {
 	if isRequest(k) {
 		return &m.request.Header
@@ -240,7 +237,7 @@ func (m *message) header(k xprotocol.Kind) *protocol.Header {
 	return &m.response.Header
 }
 
-// append appends m, a message of that kind that was read of frame, to before.
+// append appends m, a message of kind k that was read from frame, to before.
 func (m *message) append(c xprotocol.Codec, k xprotocol.Kind, frame []byte) ([]byte, error) {
 	if isRequest(k) {
 		return c.AppendRequest([]byte(before), frame, &m.request, &m.view, 0)

@@ -10,15 +10,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Texts for people. Neither is all ASCII; the second has a character of which UTF-16,
-// and protocols that count in it, makes two.
+// Texts for people. Neither is all ASCII; the second has a character that UTF-16, and protocols
+// that count in it, represent by two units.
 const (
 	faultText     = "nobody is hôme"
 	faultTextWide = "nobody is 🏠 at «a»"
 )
 
-// checkFaults: each reason is told as an answer to the request, in the protocol's
-// terms, and the text is in it.
+// checkFaults checks that each reason has an error response, with its code and the text.
 func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
@@ -46,7 +45,7 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkFaultText: the text that a peer finds in a fault is the one that was meant.
+// checkFaultText checks that a peer finds the text in an error response.
 func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, request []byte, reason protocol.Reason) {
 	if s.FaultText == nil {
 		if frame := c.AppendErrorResponse(nil, request, reason, faultText); !strings.Contains(string(frame), faultText) {
@@ -61,7 +60,7 @@ func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, req
 	}
 }
 
-// appended returns what stands behind before.
+// appended returns the bytes after before.
 func appended(tb testing.TB, name string, out []byte) []byte {
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if !found {
@@ -70,7 +69,7 @@ func appended(tb testing.TB, name string, out []byte) []byte {
 	return frame
 }
 
-// checkSignal: a frame that the codec made is what it should be.
+// checkSignal checks a frame that the codec generated.
 func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame []byte, want xprotocol.Frame) {
 	got, err := c.ParseFrame(frame)
 	if err != nil || got != want {
@@ -79,7 +78,7 @@ func checkSignal(tb testing.TB, c xprotocol.Codec, s *Suite, name string, frame 
 	checkIntact(tb, s, name, frame)
 }
 
-// checkPings: a ping is a ping, and the answer to one has its id.
+// checkPings checks that AppendHeartbeat makes a heartbeat, and that its response has its id.
 func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkPong := func(name string, ping []byte) {
 		head, _ := c.ParseFrame(ping)
@@ -102,7 +101,7 @@ func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	}
 }
 
-// checkGoAway: who says goodbye is understood.
+// checkGoAway checks that ParseFrame recognizes the GOAWAY that the codec makes.
 func checkGoAway(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
 		frame := appended(tb, "a goodbye", c.AppendGoAway([]byte(before), id))

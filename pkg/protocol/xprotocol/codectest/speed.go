@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// checkAllocations: what is done for every frame allocates nothing.
+// checkAllocations checks that the work for every frame allocates nothing.
 func checkAllocations(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		head, _ := c.ParseFrame(f.Bytes)
@@ -35,7 +35,7 @@ func checkAllocations(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	still(tb, "AppendPing", func() { c.AppendHeartbeat(dst, 1) })
 }
 
-// quiet is still for reading f, which may be too rare for it.
+// quiet calls still for reading f, but only runs read if f is Rare.
 func quiet(tb testing.TB, f Frame, name string, read func()) {
 	if f.Rare {
 		read()
@@ -44,7 +44,7 @@ func quiet(tb testing.TB, f Frame, name string, read func()) {
 	still(tb, f.Name+": "+name, read)
 }
 
-// still: f allocates nothing once it has been run.
+// still checks that f allocates nothing after its first run.
 func still(tb testing.TB, name string, f func()) {
 	if n := testing.AllocsPerRun(10, f); n != 0 {
 		tb.Errorf("%s: %v allocations", name, n)

@@ -16,11 +16,10 @@ var (
 	errNoName  = errors.New("dubbo: a request cannot be without service and method")
 )
 
-// AppendRequest is xprotocol.Messages's. A changed "service" is written as the
-// path and the attachments "path" and "interface"; "version" and "group" are
-// written wherever the frame has them; the "method" of a generic call is its
-// first argument. A routing field that was removed, or is empty, is written as
-// none.
+// AppendRequest implements xprotocol.Messages. It writes a changed "service" as the path and the
+// attachments "path" and "interface", and "version" and "group" wherever the frame has them. The
+// "method" of a generic call is its first argument. It omits a version or group that was removed or
+// is empty.
 func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.FrameView, left time.Duration) ([]byte, error) {
 	start := len(dst)
 	ms := int64(0)
@@ -41,7 +40,7 @@ func (Codec) AppendRequest(dst, frame []byte, r *protocol.Request, v *xprotocol.
 	return dst, nil
 }
 
-// appendChangedRequest appends a request as the fields now say.
+// appendChangedRequest appends a request with the current fields.
 func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]byte, error) {
 	if err := checkChange(frame, h); err != nil {
 		return dst, err
@@ -56,7 +55,7 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]
 	}
 
 	dst = append(dst, frame[:headSize]...)
-	at := 0 // in the body: what stands before it is written
+	at := 0 // offset in the body: the bytes before it are written
 	replace := func(v value, text string) {
 		dst = append(dst, body[at:v.start]...)
 		dst = hessian.AppendString(dst, text)
@@ -80,7 +79,7 @@ func appendChangedRequest(dst, frame []byte, h *protocol.Header, left int64) ([]
 	return finish(q.end(dst, &d), start)
 }
 
-// checkChange returns the fault of a change that a frame cannot carry.
+// checkChange returns the fault for a change that a frame cannot carry.
 func checkChange(frame []byte, h *protocol.Header) error {
 	if !isHessian(frame) {
 		return protocol.NewFault(protocol.NotImplemented, errForeign)
@@ -91,7 +90,7 @@ func checkChange(frame []byte, h *protocol.Header) error {
 	return nil
 }
 
-// finish writes the length of the frame that begins at start and ends with dst.
+// finish writes the body length of the frame dst[start:].
 func finish(dst []byte, start int) ([]byte, error) {
 	if n := len(dst) - start - headSize; n > math.MaxInt32 {
 		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes", n)
@@ -99,13 +98,12 @@ func finish(dst []byte, start int) ([]byte, error) {
 	return patchBodyLength(dst, start), nil
 }
 
-// change is what a routing field was and is; empty: there is none.
+// change is the previous and current value of a routing field; empty: none.
 type change struct{ was, now string }
 
 func (c *change) isChanged() bool { return c.was != c.now }
 
-// in returns the path text as it is with another service: what stands before the
-// service in it stays.
+// in returns the path text with the new service; it keeps a context before the service.
 func (c *change) in(text string) string {
 	if before, ok := strings.CutSuffix(text, c.was); ok && strings.HasSuffix(before, "/") {
 		return before + c.now
@@ -113,25 +111,24 @@ func (c *change) in(text string) string {
 	return c.now
 }
 
-// requestRewriter is the rewriter of a request, whose routing fields are in more
-// places than one.
+// requestRewriter rewrites a request, whose routing fields occur in several places.
 type requestRewriter struct {
 	rewriter
 	call call
 
 	service, method, version, group change
 
-	hasGroup bool // there is an attachment that says the group
+	hasGroup bool // an attachment has the group
 }
 
-// read consumes the body up to its attachments with d, and looks into them for
-// what the routing fields were. h has what they are.
+// read consumes the body up to its attachments with d, and reads ahead in them for the previous
+// routing fields. h has the current ones.
 func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	if err := q.call.read(d, q.body); err != nil {
 		return malformedRequest(err)
 	}
-	c := q.call // as it stands in front of the attachments
-	ahead := *d // the same walk; what it shares with d is written twice alike
+	c := q.call // without the values of the attachments
+	ahead := *d // reads ahead; writes the same values to memory shared with d
 	if _, err := beginAttachments(&ahead); err != nil {
 		return malformedRequest(err)
 	}
@@ -161,7 +158,7 @@ func (q *requestRewriter) read(d *hessian.Decoder, h *protocol.Header) error {
 	return nil
 }
 
-// appendAttachments appends the attachments that d is at, but their end.
+// appendAttachments appends the attachments at d without their end.
 func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	dst, err := q.begin(dst, d)
 	if err != nil {
@@ -184,7 +181,7 @@ func (q *requestRewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]b
 	return dst, nil
 }
 
-// appendEntry appends an attachment as its field, or a routing field, says.
+// appendEntry appends an attachment with the value of its field or a routing field.
 func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	if !isField(e) {
 		return q.keep(dst, e)
@@ -212,7 +209,7 @@ func (q *requestRewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	return q.rewriter.appendEntry(dst, e)
 }
 
-// setRouting appends an attachment as a routing field says.
+// setRouting appends an attachment with the value of a routing field.
 func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []byte {
 	switch {
 	case !c.isChanged():
@@ -224,9 +221,9 @@ func (q *requestRewriter) setRouting(dst []byte, e *hessian.Entry, c *change) []
 	}
 }
 
-// AppendResponse is xprotocol.Messages's. An answer that has no attachments gets
-// some by another kind of result. One that is a text only (see ReadResponse)
-// stays as it is, whatever the fields say: better than to lose it.
+// AppendResponse implements xprotocol.Messages. If the response has no attachments, it changes the
+// kind of the result to one that has. A response that is only a text (see ReadResponse) stays
+// unchanged whatever the fields say, so that it is not lost.
 func (Codec) AppendResponse(dst, frame []byte, r *protocol.Response, _ *xprotocol.FrameView) ([]byte, error) {
 	if !r.Header.Changed() || frame[statusAt] != statusOK {
 		return append(dst, frame...), nil

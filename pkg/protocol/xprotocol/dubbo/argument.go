@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// Argument is xprotocol.ArgumentReader's. A generic call has no arguments of its own: they
-// stand in a list.
+// Argument implements xprotocol.ArgumentReader. It returns no arguments of a generic call, which
+// are in a list.
 func (Codec) Argument(frame []byte, i int) (text string, ok bool) {
 	if i < 0 || !isHessian(frame) {
 		return "", false

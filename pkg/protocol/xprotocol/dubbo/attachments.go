@@ -7,22 +7,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// limits bound what a body may hold. Java's reader recurses: what nests deeper
-// than this overflows its stack.
+// limits bounds the nesting of a body. Java's reader recurses: deeper values overflow its stack.
 //
 //nolint:gochecknoglobals // a constant
 var limits = hessian.Limits{Depth: 1 << 16, Classes: 1 << 16}
 
 const (
-	// maxAttachments is how many attachments a message may have: they become
-	// fields, which are searched one after the other.
+	// maxAttachments is the maximum number of attachments of a message. They become fields, which
+	// are searched linearly.
 	maxAttachments = 1024
-	// maxFields is how many fields a message may be sent with.
+	// maxFields is the maximum number of fields of a message that is sent.
 	maxFields = 2 * maxAttachments
 )
 
-// beginAttachments consumes the head of the attachments, which are a map, null or
-// not there at all.
+// beginAttachments consumes the head of the attachments, which are a map, null or absent.
 func beginAttachments(d *hessian.Decoder) (head []byte, err error) {
 	if d.Kind() == hessian.End {
 		return nil, nil
@@ -33,8 +31,7 @@ func beginAttachments(d *hessian.Decoder) (head []byte, err error) {
 	return head, nil
 }
 
-// nextAttachment consumes attachment number n, from 0, into e, or reports that
-// there is none.
+// nextAttachment consumes attachment number n, from 0, into e, or returns false if there is none.
 func nextAttachment(d *hessian.Decoder, e *hessian.Entry, n int) (more bool, err error) {
 	if more, err = d.Entry(e); err != nil {
 		return false, fmt.Errorf("attachments: %w", err)
@@ -45,32 +42,32 @@ func nextAttachment(d *hessian.Decoder, e *hessian.Entry, n int) (more bool, err
 	return more, nil
 }
 
-// isField reports whether an attachment can be a field: its key is a string and
-// its value has a text, or is null, which counts as an empty text.
+// isField reports whether an attachment can be a field: its key is a string, and its value has a
+// text or is null, which becomes an empty text.
 func isField(e *hessian.Entry) bool {
 	return e.Key != nil && (e.Value != nil || e.Kind == hessian.Null)
 }
 
-// rewriter writes attachments as the fields of a header now say. What they say
-// as before, and what is no field, stays byte for byte and in its place; what is
-// changed becomes a string; what is new comes last.
+// rewriter writes attachments with the current fields of a header. Unchanged fields, and
+// attachments that are not fields, stay byte for byte and in place. A changed value becomes a
+// string; new fields come last.
 //
-// References in the attachments keep their meaning: fields have strings and
-// scalars for values, which nothing refers to (see hessian.Entry).
+// References in the attachments stay valid: the values of fields are strings and scalars, to which
+// nothing refers (see hessian.Entry).
 type rewriter struct {
-	body   []byte           // which has the attachments
-	header *protocol.Header // of at most maxFields
-	left   int64            // what timeouts are lowered to, in ms; 0: they stay
-	next   int              // the field that the next attachment likely is
+	body   []byte           // contains the attachments
+	header *protocol.Header // at most maxFields
+	left   int64            // upper bound for timeouts, in ms; 0: none
+	next   int              // index of the likely field of the next attachment
 	used   [maxFields / 64]uint64
 }
 
-// use marks the field of index i as one that an attachment has.
+// use marks the field at index i as used by an attachment.
 func (w *rewriter) use(i int) { w.used[i/64] |= 1 << (i % 64) }
 
 func (w *rewriter) isUsed(i int) bool { return w.used[i/64]&(1<<(i%64)) != 0 }
 
-// field returns the field that an attachment became, and uses it; nil if it was
+// field returns the unused field of an attachment and marks it as used; nil if the field was
 // removed.
 func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 	n := w.header.Len()
@@ -88,7 +85,7 @@ func (w *rewriter) field(e *hessian.Entry) *protocol.Field {
 	return nil
 }
 
-// begin appends the head of the attachments that d is at.
+// begin appends the head of the attachments at d.
 func (w *rewriter) begin(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	head, err := beginAttachments(d)
 	if err != nil || len(head) == 0 {
@@ -97,7 +94,7 @@ func (w *rewriter) begin(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	return append(dst, head...), nil
 }
 
-// appendAttachments appends the attachments that d is at, but their end.
+// appendAttachments appends the attachments at d without their end.
 func (w *rewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, error) {
 	dst, err := w.begin(dst, d)
 	if err != nil {
@@ -113,8 +110,8 @@ func (w *rewriter) appendAttachments(dst []byte, d *hessian.Decoder) ([]byte, er
 	}
 }
 
-// end appends the fields that no attachment has, and what is behind the
-// attachments that d has consumed.
+// end appends the unused fields, and the rest of the body after the attachments that d has
+// consumed.
 func (w *rewriter) end(dst []byte, d *hessian.Decoder) []byte {
 	for i := range w.header.Len() {
 		if !w.isUsed(i) {
@@ -126,7 +123,7 @@ func (w *rewriter) end(dst []byte, d *hessian.Decoder) []byte {
 	return append(dst, w.body[d.Offset():]...)
 }
 
-// appendEntry appends an attachment as its field says.
+// appendEntry appends an attachment with the value of its field.
 func (w *rewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	if !isField(e) {
 		return w.keep(dst, e)
@@ -138,12 +135,12 @@ func (w *rewriter) appendEntry(dst []byte, e *hessian.Entry) []byte {
 	return w.set(dst, e, f.Value)
 }
 
-// keep appends an attachment as it is.
+// keep appends an attachment unchanged.
 func (w *rewriter) keep(dst []byte, e *hessian.Entry) []byte {
 	return append(dst, w.body[e.Start:e.End]...)
 }
 
-// set appends an attachment with a value, which may be its own.
+// set appends an attachment with a value, which may be unchanged.
 func (w *rewriter) set(dst []byte, e *hessian.Entry, value string) []byte {
 	at := len(dst) + e.Middle - e.Start
 	if value == view(e.Value) {
@@ -165,7 +162,7 @@ func (w *rewriter) add(dst []byte, name, value string) []byte {
 	return dst
 }
 
-// lower lowers an attachment that is a timeout; written is its value.
+// lower lowers the value written if the attachment is a timeout.
 func (w *rewriter) lower(name string, written []byte) {
 	if w.left > 0 && isTimeout(name) {
 		lowerTimeout(written, w.left)

@@ -1,11 +1,10 @@
-// Package dubbo owns the frames of Dubbo 2: a head of 16 bytes and a body, which
-// is read and changed if it is in Hessian 2 and passed on if it is not. See
-// README.md for what filters see of it.
+// Package dubbo implements the frames of Dubbo 2: a head of 16 bytes and a body. It reads and
+// changes bodies in Hessian 2, and passes others on unchanged. README.md describes what filters
+// see.
 //
-// The files in the order that data passes through them: codec.go (where a frame
-// ends, what it is), request.go and response.go (what it says), attachments.go
-// and timeout.go (the part of it that both have), append.go (how it leaves),
-// signals.go (what Weft says itself).
+// The files in the order of the data flow: codec.go (size and kind of a frame), request.go and
+// response.go (reading), attachments.go and timeout.go (what both share), append.go (writing),
+// signals.go (frames that Weft generates).
 package dubbo
 
 import (
@@ -27,7 +26,7 @@ var _ xprotocol.Codec = Codec{}
 //
 //	0  magic
 //	2  flags: request, two-way, event, and five bits of serialization
-//	3  status, of an answer
+//	3  status, of a response
 //	4  request id
 //	12 length of the body in bytes
 //	16 body
@@ -49,15 +48,15 @@ const (
 //nolint:gochecknoglobals // a constant
 var traits = xprotocol.Traits{
 	Name:           "dubbo",
-	MaxID:          math.MaxInt64, // Java's ids are longs; nobody need see one below 0
+	MaxID:          math.MaxInt64, // Java's ids are longs; Weft uses no negative ones
 	Version:        "dubbo/2",
 	FrameHeaderLen: headSize,
 }
 
-// Traits is xprotocol.Framing's.
+// Traits implements xprotocol.Framing.
 func (Codec) Traits() *xprotocol.Traits { return &traits }
 
-// Match is xprotocol.Framing's: the magic decides.
+// Match implements xprotocol.Framing: it checks the magic.
 func (Codec) Match(b []byte) xprotocol.MatchResult {
 	switch {
 	case !hasMagic(b):
@@ -74,8 +73,8 @@ func hasMagic(b []byte) bool {
 	return (len(b) < 1 || b[0] == magic>>8) && (len(b) < 2 || b[1] == magic&0xff)
 }
 
-// ParseFrame is xprotocol.Framing's. Of an event the Kind is that of the frame as far
-// as it is there: that the event is the one that says goodbye is in the body.
+// ParseFrame implements xprotocol.Framing. The Kind of an incomplete event may change, because only
+// the body shows whether the event is a GOAWAY.
 func (Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	if !hasMagic(b) {
 		return xprotocol.Frame{}, fmt.Errorf("dubbo: a frame begins with % x, not with %x", b[:min(len(b), flagsAt)], magic)
@@ -91,7 +90,7 @@ func (Codec) ParseFrame(b []byte) (xprotocol.Frame, error) {
 	}, nil
 }
 
-// kindOf returns what frame is; its head is there.
+// kindOf returns the kind of a frame, which has at least its head.
 func kindOf(frame []byte) xprotocol.Kind {
 	flags := frame[flagsAt]
 	switch {
@@ -113,16 +112,16 @@ func kindOf(frame []byte) xprotocol.Kind {
 }
 
 const (
-	// readOnly is the event by which a provider asks for no new requests. The
-	// others are null, which is a heartbeat, and "W", which takes it back.
+	// readOnly is the event by which a provider asks for no new requests. The other events are
+	// null, a heartbeat, and "W", which revokes readOnly.
 	readOnly = "R"
-	// maxEvent is how long the body of an event is at most, in bytes, if it is
-	// one of these in any serialization.
+	// maxEvent is the maximum size of the body of one of these events, in bytes, in any
+	// serialization.
 	maxEvent = 64
 )
 
-// isReadOnly reports whether an event is readOnly. All serializations write the
-// letter as it is, and for the other events nothing that looks like it.
+// isReadOnly reports whether an event is readOnly. All serializations write the letter as it is,
+// and no other event contains it.
 func isReadOnly(frame []byte) bool {
 	body := frame[headSize:]
 	if len(body) == 0 || len(body) > maxEvent {
@@ -137,10 +136,10 @@ func isReadOnly(frame []byte) bool {
 	return err == nil && string(text) == readOnly
 }
 
-// SetID is xprotocol.Framing's.
+// SetID implements xprotocol.Framing.
 func (Codec) SetID(frame []byte, id uint64) { binary.BigEndian.PutUint64(frame[idAt:], id) }
 
-// serializationHessian is the id of the only serialization that is read.
+// serializationHessian is the id of Hessian 2, the only serialization that Weft reads.
 const serializationHessian = 2
 
 // isHessian reports whether a frame's body is in Hessian 2.
@@ -148,8 +147,8 @@ func isHessian(frame []byte) bool {
 	return frame[flagsAt]&maskSerialization == serializationHessian
 }
 
-// serializations are the names of the serializations by id, as a provider's
-// configuration has them; a number where there is none.
+// serializations are the names of the serializations by id, as in a provider's configuration; the
+// number if there is no name.
 //
 //nolint:gochecknoglobals // a constant table
 var serializations = [maskSerialization + 1]string{

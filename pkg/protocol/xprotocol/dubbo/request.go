@@ -11,11 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// ReadRequest is xprotocol.Messages's. Where the body says a thing twice, as the
-// version, the view has what a provider goes by: the attachment, if there is one.
-// So "version" and "group" are not among the attachments once more; nor are
-// attachments that have the name of a routing field and another meaning. The
-// path of a request that cannot be read is "/".
+// ReadRequest implements xprotocol.Messages. If the body has a value twice, such as the version,
+// the view has the one that a provider uses: the attachment, if there is one. So Header does not
+// repeat "version" and "group" among the attachments, and omits attachments that have the name of a
+// routing field and another meaning. The path of a request in another serialization is "/".
 func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameView) error {
 	r.OneWay = frame[flagsAt]&flagTwoWay == 0
 	r.Serialization = serialization(frame)
@@ -43,8 +42,8 @@ func (Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.FrameVi
 	return nil
 }
 
-// readAttachments consumes the attachments of a call and fills the fields. The
-// routing fields come first, though some are known last.
+// readAttachments consumes the attachments of a call and fills the fields. The routing fields come
+// first, although the attachments may change them.
 func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Header, v *xprotocol.FrameView) error {
 	h.Add(xprotocol.FieldService, "")
 	h.Add(xprotocol.FieldMethod, "")
@@ -82,12 +81,12 @@ func (c *call) readAttachments(d *hessian.Decoder, body []byte, h *protocol.Head
 	return nil
 }
 
-// malformedRequest returns the fault of a request that cannot be read.
+// malformedRequest returns the fault for a request that cannot be read.
 func malformedRequest(err error) error {
 	return protocol.Faultf(protocol.MalformedRequest, "dubbo: request: %w", err)
 }
 
-// value is a text and the place in the body of the Hessian value that has it.
+// value is a text and the position of its Hessian value in the body.
 type value struct {
 	text       []byte
 	start, end int
@@ -101,15 +100,15 @@ func (v *value) readText(d *hessian.Decoder) (err error) {
 	return err
 }
 
-// call is what the body of a request says: the Dubbo version, path, service
-// version, method, types of the arguments, the arguments, the attachments.
+// call is the body of a request: the Dubbo version, path, service version, method, argument types,
+// arguments and attachments.
 type call struct {
 	path, version value
-	method        value // of a generic call the real one: its first argument
-	attachments   int   // where in the body they begin
+	method        value // for a generic call the first argument, which names the real method
+	attachments   int   // offset in the body
 	isGeneric     bool
 
-	// From the attachments; nil for none.
+	// From the attachments; nil if absent.
 	target, iface, group []byte
 }
 
@@ -119,7 +118,7 @@ const (
 	attachmentPath      = "path"
 )
 
-// The call of a method by its name.
+// A generic call, which calls a method by its name.
 const (
 	genericMethod      = "$invoke"
 	genericMethodAsync = "$invokeAsync"
@@ -143,8 +142,7 @@ func (c *call) read(d *hessian.Decoder, body []byte) error {
 	return nil
 }
 
-// readHead consumes the body from its start up to the arguments, and returns how many
-// there are.
+// readHead consumes the body up to the arguments, and returns their number.
 func (c *call) readHead(d *hessian.Decoder, body []byte) (arguments int, err error) {
 	d.Limits = limits
 	d.Reset(body)
@@ -184,7 +182,7 @@ func isGeneric(method, types []byte) bool {
 		string(types) == genericTypes
 }
 
-// countTypes returns how many types a descriptor names (JVM specification 4.3.2).
+// countTypes returns the number of types in a descriptor (JVM specification 4.3.2).
 func countTypes(descriptor []byte) (n int, ok bool) {
 	for ; len(descriptor) > 0; n++ {
 		for descriptor[0] == '[' {
@@ -207,8 +205,8 @@ func countTypes(descriptor []byte) (n int, ok bool) {
 	return n, true
 }
 
-// applyAttachment takes from an attachment what a provider takes from it: it overrides what
-// the body said before.
+// applyAttachment stores the values that a provider takes from an attachment. They override the
+// values of the body.
 func (c *call) applyAttachment(e *hessian.Entry) {
 	if e.Value == nil && e.Kind != hessian.Null {
 		return
@@ -225,8 +223,7 @@ func (c *call) applyAttachment(e *hessian.Entry) {
 	}
 }
 
-// service returns the interface that is called. A path is the interface if the
-// provider was not told to have another.
+// service returns the interface that is called. It is the path unless an attachment says otherwise.
 func (c *call) service() []byte {
 	switch {
 	case len(c.iface) > 0:
@@ -238,10 +235,10 @@ func (c *call) service() []byte {
 	}
 }
 
-// isAmbiguous reports whether providers may take a call for another one than the
-// fields say. They look for the service by the path, the attachment's or the body's, not
-// by the interface; and older ones take a call for a generic one whatever types it
-// declares. A path with a context ("shop/org.example.Shop") is no dispute.
+// isAmbiguous reports whether providers may take a call for another one than the fields say.
+// Providers look up the service by the path of the attachment or the body, not by the interface.
+// Older ones take a call for a generic one whatever types it declares. A path with a context
+// ("shop/org.example.Shop") is not ambiguous.
 func (c *call) isAmbiguous() bool {
 	service := c.service()
 	for _, path := range [...][]byte{c.target, c.path.text} {
@@ -266,8 +263,7 @@ func isRouting(name string) bool {
 	}
 }
 
-// view returns b's bytes as a string that shares them: it is valid, and
-// constant, only as long as the bytes are neither changed nor reused. This is
-// the package's only unsafe code; what is read of a frame costs no allocation for
-// it.
+// view returns b as a string that shares its memory. The string is valid only until b is changed or
+// reused. This is the package's only unsafe code; it saves an allocation for each string of a
+// frame.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

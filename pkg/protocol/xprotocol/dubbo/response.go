@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Statuses of answers.
+// Statuses of responses.
 const (
 	statusOK                = 20
 	statusClientTimeout     = 30
@@ -21,8 +21,8 @@ const (
 	statusThreadPoolIsEmpty = 100
 )
 
-// httpStatus returns the HTTP view of a status. An exception that a service
-// throws is an answer like another: it has statusOK.
+// httpStatus returns the HTTP view of a status. An exception that a service throws has statusOK,
+// like any result.
 func httpStatus(status byte) int {
 	switch status {
 	case statusOK:
@@ -42,8 +42,8 @@ func httpStatus(status byte) int {
 	}
 }
 
-// Results: what an answer with statusOK begins with. Those with attachments are
-// known since Dubbo 2.6.3 (protocol 2.0.2).
+// Results: the first value of a response with statusOK. Those with attachments exist since Dubbo
+// 2.6.3 (protocol 2.0.2).
 const (
 	resultException = iota
 	resultValue
@@ -55,10 +55,9 @@ const (
 	attached = resultExceptionAttached - resultException
 )
 
-// ReadResponse is xprotocol.Messages's. An answer with another status than
-// statusOK is its text only, and has no attachments. Those of the others are behind
-// the value, which need not be gone through if nobody asks for them: that they can
-// be read is found out, or not, by who does.
+// ReadResponse implements xprotocol.Messages. A response with a status other than statusOK is only
+// a text and has no attachments. Otherwise the attachments follow the value, and ReadResponse
+// defers reading them until they are used. It therefore does not detect malformed attachments.
 func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	r.Code = int(frame[statusAt])
 	r.Status = httpStatus(frame[statusAt])
@@ -79,11 +78,11 @@ func (Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.Frame
 	return nil
 }
 
-// attachments are those of an answer, by its view.
+// attachments loads the attachments of a response from its view.
 type attachments xprotocol.FrameView
 
-// LoadFields is protocol.FieldLoader's. Of attachments that cannot be read it adds
-// those before.
+// LoadFields implements protocol.FieldLoader. If the attachments are malformed, it adds those
+// before the error.
 func (v *attachments) LoadFields(h *protocol.Header) {
 	var d hessian.Decoder
 	var a result
@@ -104,19 +103,18 @@ func (v *attachments) LoadFields(h *protocol.Header) {
 	}
 }
 
-// malformedResponse returns the fault of an answer that cannot be read.
+// malformedResponse returns the fault for a response that cannot be read.
 func malformedResponse(err error) error {
 	return protocol.Faultf(protocol.UpstreamMalformed, "dubbo: answer: %w", err)
 }
 
-// result is what the body of an answer with statusOK says before its attachments.
+// result is the body of a response with statusOK, without its attachments.
 type result struct {
 	kind  int32
-	value int // where in the body it begins
+	value int // offset in the body
 }
 
-// resultOf returns the kind of the result that a body begins with: nearly always an
-// int of one byte.
+// resultOf returns the kind of the result in a body, which is nearly always an int of one byte.
 func resultOf(body []byte) (int32, error) {
 	if len(body) > 0 && shortZero+resultException <= body[0] && body[0] <= shortZero+resultNullAttached {
 		return int32(body[0] - shortZero), nil

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// AppendErrorResponse is xprotocol.ControlFrames's. The body is text behind the reason's HTTP
-// status, "502|text", so that a program can tell apart what has one status in
-// Dubbo. It is in Hessian 2 whatever the request is in: a reader goes by what the
-// answer says, and every Dubbo has Hessian 2.
+// AppendErrorResponse implements xprotocol.ControlFrames. The body is the reason's HTTP status and
+// the text, "502|text", so that programs can distinguish reasons with the same Dubbo status. It is
+// in Hessian 2 whatever the request uses: readers use the serialization of the response, and every
+// Dubbo has Hessian 2.
 func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text string) []byte {
 	t := reason.Traits()
 	start := len(dst)
@@ -20,15 +20,15 @@ func (Codec) AppendErrorResponse(dst, frame []byte, reason protocol.Reason, text
 	return patchBodyLength(dst, start)
 }
 
-// AppendHeartbeat is xprotocol.ControlFrames's.
+// AppendHeartbeat implements xprotocol.ControlFrames.
 func (Codec) AppendHeartbeat(dst []byte, id uint64) []byte {
 	start := len(dst)
 	dst = appendHead(dst, flagRequest|flagTwoWay|flagEvent|serializationHessian, 0, id)
 	return patchBodyLength(hessian.AppendNull(dst), start)
 }
 
-// AppendHeartbeatAck is xprotocol.ControlFrames's. The body is a null in the serialization of
-// the ping: its own body, where Weft does not know the serialization.
+// AppendHeartbeatAck implements xprotocol.ControlFrames. The body is a null in the serialization of
+// the ping: if Weft does not know that, it is the ping's body.
 func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	start := len(dst)
 	id := binary.BigEndian.Uint64(ping[idAt:])
@@ -41,15 +41,15 @@ func (Codec) AppendHeartbeatAck(dst, ping []byte) []byte {
 	return patchBodyLength(append(dst, body...), start)
 }
 
-// AppendGoAway is xprotocol.ControlFrames's: the event "R", as a provider sends it that
-// is about to stop. It wants no answer.
+// AppendGoAway implements xprotocol.ControlFrames. It appends the event "R", which a provider sends
+// before it stops. The event expects no response.
 func (Codec) AppendGoAway(dst []byte, id uint64) []byte {
 	start := len(dst)
 	dst = appendHead(dst, flagRequest|flagEvent|serializationHessian, 0, id)
 	return patchBodyLength(hessian.AppendString(dst, readOnly), start)
 }
 
-// appendHead appends the head of a frame whose body is still to come.
+// appendHead appends the head of a frame; the body follows.
 func appendHead(dst []byte, flags, status byte, id uint64) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, magic)
 	dst = append(dst, flags, status)
@@ -57,8 +57,7 @@ func appendHead(dst []byte, flags, status byte, id uint64) []byte {
 	return append(dst, 0, 0, 0, 0)
 }
 
-// patchBodyLength writes the length of the body into the frame that begins at start
-// and ends with dst.
+// patchBodyLength writes the body length of the frame dst[start:].
 func patchBodyLength(dst []byte, start int) []byte {
 	binary.BigEndian.PutUint32(dst[start+lengthAt:], uint32(len(dst)-start-headSize))
 	return dst

@@ -10,18 +10,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Attachments that say how long the caller waits, in ms, as a string or a number.
-// The first is what was configured for the service; callers that count down, or
-// have another timeout for the method, say so in the second, and providers go by
-// that.
+// Attachments that declare how long the client waits, in ms, as a string or a number.
+// timeoutOfService is the service's configured timeout. Clients that count down, or have another
+// timeout for the method, send timeoutOfCall, and providers use that.
 const (
 	timeoutOfService   = "timeout"
 	timeoutOfCall      = "_TO"
 	timeoutOfCallLower = "_to"
 )
 
-// Marks of a request: where in the frame the values of these attachments begin
-// and end. The end is 0 if there is none, or none that can be changed in place.
+// Indexes in FrameView.Offsets of the start and end of these values in the frame. The end is 0 if
+// there is no value, or none that can be changed in place.
 const (
 	markOfCall    = 0
 	markOfService = 2
@@ -39,8 +38,8 @@ func isTimeout(name string) bool {
 	}
 }
 
-// seeTimeout takes the timeout from an attachment. If the attachments are a map
-// that an argument is, too, they stay as they are.
+// seeTimeout takes the timeout from an attachment. It records no offsets if the attachments refer
+// to a map that is also an argument, which must stay unchanged.
 func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachments int) {
 	ms, _ := parseTimeout(body[e.Middle:e.End])
 	if ms == 0 {
@@ -58,11 +57,11 @@ func seeTimeout(v *xprotocol.FrameView, e *hessian.Entry, body []byte, attachmen
 	}
 }
 
-// parseTimeout returns the timeout that a Hessian value says, in ms: 0 if it says
-// none that Java takes. digits is what says it, if it is a string.
+// parseTimeout returns the timeout in a Hessian value, in ms; 0 if there is none that Java accepts.
+// digits are its bytes if it is a string.
 func parseTimeout(value []byte) (ms int64, digits []byte) {
 	if n := int(value[0]); n <= 0x1f && len(value) == 1+n {
-		return parseDigits(value[1:]), value[1:] // a short string, as always
+		return parseDigits(value[1:]), value[1:] // a short string, the usual form
 	}
 	var d hessian.Decoder
 	d.Reset(value)
@@ -77,7 +76,7 @@ func parseTimeout(value []byte) (ms int64, digits []byte) {
 		text, err := d.Text()
 		digits = value[len(value)-len(text):]
 		if err != nil || !bytes.Equal(text, digits) {
-			return 0, nil // in pieces, which no writer makes of a number
+			return 0, nil // a string in pieces, in which no writer writes a number
 		}
 		return parseDigits(digits), digits
 	default:
@@ -85,7 +84,7 @@ func parseTimeout(value []byte) (ms int64, digits []byte) {
 	}
 }
 
-// parseDigits returns a decimal number of 31 bits, 0 if there is none.
+// parseDigits returns a decimal number of 31 bits, or 0 if digits is not one.
 func parseDigits(digits []byte) int64 {
 	n := int64(0)
 	for _, c := range digits {
@@ -96,9 +95,9 @@ func parseDigits(digits []byte) int64 {
 	return n
 }
 
-// lowerTimeout lowers the timeout that a Hessian value says to ms, which is
-// positive, in the bytes that the value has: a string with zeros in front, which
-// all peers read, a number in the form that it is in, which holds smaller ones.
+// lowerTimeout lowers the timeout in a Hessian value to ms, which is positive, without changing its
+// size. A string gets leading zeros, which all peers read; a number keeps its form, which can hold
+// smaller numbers.
 func lowerTimeout(value []byte, ms int64) {
 	said, digits := parseTimeout(value)
 	if said <= ms {
@@ -114,11 +113,11 @@ func lowerTimeout(value []byte, ms int64) {
 	}
 }
 
-// putNumber overwrites an int or a long with n, which is from 0 up to what it
-// was (Hessian 2.0 serialization 4.5, 4.7).
+// putNumber overwrites an int or a long with n, which is between 0 and its value (Hessian 2.0
+// serialization 4.5, 4.7).
 func putNumber(value []byte, n int64) {
-	low := len(value) - 1 // bytes behind the tag
-	if low < 3 {          // which has the high bits, on top of what it has for zero
+	low := len(value) - 1 // number of bytes after the tag
+	if low < 3 {          // the tag holds the high bits, added to the tag of zero
 		value[0] = zeroTag(value[0], low) + byte(n>>(8*low))
 	}
 	for i := low; i > 0; i-- {
@@ -127,8 +126,7 @@ func putNumber(value []byte, n int64) {
 	}
 }
 
-// zeroTag returns the tag that 0 has in the form of which tag is, which has so
-// many bytes behind it.
+// zeroTag returns the tag of 0 in the form of tag, which has low bytes after it.
 func zeroTag(tag byte, low int) byte {
 	switch {
 	case low == 0 && tag < 0xc0:
