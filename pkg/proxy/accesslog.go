@@ -14,19 +14,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// DefaultAccessLogFormat is the line of an access log that has no format. Its columns
-// are separated by spaces; a space within a value is written as \x20, so that every line
-// has as many columns as the format.
+// DefaultAccessLogFormat is the line of an access log without a format. Spaces separate its
+// columns. A space within a value is written as \x20, so every line has as many columns as the
+// format.
 const DefaultAccessLogFormat = "%start_time_rfc3339% %downstream_remote_address% %method% %authority% %request_uri% %version% " +
 	"%response_code% %response_flag% %bytes_received% %bytes_sent% %duration_ms% %upstream_cluster% %upstream_host% %route%"
 
-// AccessLog writes a line for each exchange. Safe for concurrent use.
+// AccessLog writes a line for each exchange. It is safe for concurrent use.
 //
-// Whatever the caller sent, a line stays one line and a JSON object stays the
-// object that was configured: variables escape control characters, and quotes
-// in JSON.
+// Whatever the client sent, a line stays one line and a JSON object keeps its configured shape:
+// variables escape control characters and, in JSON, quotes.
 type AccessLog struct {
-	out   io.WriteCloser // immutable; its Write takes a whole line and does not wait
+	out   io.WriteCloser // immutable; Write takes a complete line and does not block
 	parts []logPart      // immutable
 	lines sync.Pool      // of *[]byte
 }
@@ -36,7 +35,7 @@ type logPart struct {
 	text  string
 	value *variable.Template // nil: none
 	json  bool               // value is a JSON value
-	// column: the value's spaces are written as \x20.
+	// column: spaces in the value are written as \x20.
 	column bool
 }
 
@@ -72,7 +71,7 @@ func logParts(c config.AccessLog) ([]logPart, error) {
 	return []logPart{{value: line}, {text: "\n"}}, nil
 }
 
-// columns makes a line of variables that are separated by spaces.
+// columns compiles a line of variables separated by spaces.
 func columns(format string) ([]logPart, error) {
 	var parts []logPart
 	before := ""
@@ -87,7 +86,7 @@ func columns(format string) ([]logPart, error) {
 	return append(parts, logPart{text: "\n"}), nil
 }
 
-// escapeSpaces writes the spaces of line from start on as \x20. Few values have any.
+// escapeSpaces writes the spaces in line[start:] as \x20. Few values have any.
 func escapeSpaces(line []byte, start int) []byte {
 	if bytes.IndexByte(line[start:], ' ') < 0 {
 		return line
@@ -95,7 +94,7 @@ func escapeSpaces(line []byte, start int) []byte {
 	return append(line[:start], bytes.ReplaceAll(line[start:], []byte(" "), []byte(`\x20`))...)
 }
 
-// jsonParts makes one object of fields, in their order.
+// jsonParts compiles one object with the fields in their order.
 func jsonParts(fields []config.LogField) ([]logPart, error) {
 	parts := make([]logPart, 0, len(fields)+1)
 	before := "{"
@@ -114,8 +113,8 @@ func jsonParts(fields []config.LogField) ([]logPart, error) {
 	return append(parts, logPart{text: "}\n"}), nil
 }
 
-// Observe appends x's line. It does not wait for the file and allocates nothing
-// but what longer lines than before need.
+// Observe appends x's line. It does not wait for the file and allocates only when a line is longer
+// than all earlier ones.
 func (a *AccessLog) Observe(x *protocol.Exchange) {
 	room := a.lines.Get().(*[]byte)
 	line := (*room)[:0]
@@ -133,10 +132,10 @@ func (a *AccessLog) Observe(x *protocol.Exchange) {
 			line = p.value.Append(line, x)
 		}
 	}
-	_, _ = a.out.Write(line) // a line that cannot be written is counted there
+	_, _ = a.out.Write(line) // the log file counts lines that it cannot write
 	*room = line
 	a.lines.Put(room)
 }
 
-// Close gives the file up, after what waits has been written.
-func (a *AccessLog) Close() { _ = a.out.Close() } // the log says itself what it lost
+// Close closes the file after the queued lines have been written.
+func (a *AccessLog) Close() { _ = a.out.Close() } // the log file reports lost lines itself

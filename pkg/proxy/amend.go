@@ -10,9 +10,9 @@ import (
 
 var errDraining = errors.New("the server is draining")
 
-// ApplyClusters is Apply where nothing but some clusters is new or changed. Where it can
-// be, its cost is theirs, however many others there are; else whole is asked for the
-// configuration with all of them, and that is applied.
+// ApplyClusters is Apply for a change of some clusters. If possible, its cost depends only on the
+// changed clusters. Otherwise it calls whole for the configuration with all clusters and applies
+// that.
 func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, whole func() *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -36,8 +36,8 @@ func (s *Server) ApplyClusters(ctx context.Context, changed []*config.Cluster, w
 	return nil
 }
 
-// canUpdateAlone reports whether a cluster differs from that of its name in what clusters keep
-// for themselves only: credentials are the server's.
+// canUpdateAlone reports whether the cluster can change without the rest of the configuration. It
+// cannot if its TLS settings change, because the server owns the credentials.
 func (s *Server) canUpdateAlone(next *config.Cluster) bool {
 	c := s.clusters.Find(next.Name)
 	if c == nil {

@@ -12,11 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// connOrigin are the ends of a connection that another one carries on; an address that is
-// none is zero, and all of it if the other carries on nobody's.
+// connOrigin holds the addresses of the downstream connection for which an upstream connection is
+// made. A missing address is zero. The zero value means that there is no downstream connection.
 type connOrigin struct {
 	source, destination netip.AddrPort
-	asked               credential.HostnameOverride // the zero Asked: what the cluster says
+	asked               credential.HostnameOverride // zero: use the cluster's settings
 }
 
 func originOf(conn *network.Conn) connOrigin {
@@ -30,10 +30,10 @@ func addrPort(a net.Addr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// announce says to h whom a fresh connection is for, if its cluster says so. Its
+// announce writes a PROXY protocol header to a new connection if h's cluster requires one. Its
 // errors are Faults: ConnectTimeout or ConnectFailure.
 func (on connOrigin) announce(conn *network.Conn, h *upstream.Host, deadline time.Time) error {
-	var room [128]byte // a header of version 1 is the longest
+	var room [128]byte // a version 1 header is the longest
 	var header []byte
 	switch h.ProxyProtocol() {
 	case 1:

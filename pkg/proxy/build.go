@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// builder composes the services of one configuration. What it makes starts
-// nothing, so that dropping it undoes it.
+// builder composes the services of one configuration. What it builds starts nothing, so it can be
+// dropped without cleanup.
 type builder struct {
 	server *Server
-	orders *overloadPolicy // of the overload manager; nil: there is none
+	orders *overloadPolicy // of the overload manager; nil: none
 	source map[string]*config.RouteTable
-	tables map[string]*liveTable // that are used, by name; the plan owns them
+	tables map[string]*liveTable // the tables in use, by name; owned by the plan
 }
 
 func newBuilder(s *Server, next *config.Snapshot) *builder {
@@ -37,16 +37,16 @@ func newBuilder(s *Server, next *config.Snapshot) *builder {
 	return b
 }
 
-// service composes the way of an exchange of a filter chain, which place tells from all
-// others, outermost first:
+// service composes the services of a filter chain, outermost first. place distinguishes the chain
+// from all others:
 //
-//	Respond · orders (of an overload manager) · targets · Forwarded (of HTTP) · filters before the router · Router · route
+//	Respond · overload policy · targets · Forwarded (HTTP) · filters before the router · Router · route
 //
-// and of a route that forwards:
+// and for a route that forwards:
 //
 //	route actions · filters of the route · Timeout · Retry (or Hedge) · cluster
 //
-// observers are told of each exchange that has ended.
+// observers are called for each exchange that has ended.
 func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncService, observers []observer, err error) {
 	before, after, observers, err := b.filters(place, p.StreamFilters)
 	if err != nil {
@@ -72,21 +72,21 @@ func (b *builder) service(place string, p *config.Proxy) (whole protocol.AsyncSe
 	return Respond(s, b.server.o.Metrics.Counter(metrics.Panics), b.server.o.Log), observers, nil
 }
 
-// routeFilter is a filter that runs inside routes, each of which may bring its
-// own configuration for it.
+// routeFilter is a filter that runs inside routes. Each route may have its own configuration for
+// it.
 type routeFilter struct {
 	name   string
 	kind   *filter.StreamFilterFactory // nil: its settings are missing
 	env    filter.Env
-	config any           // the listener's
-	shared filter.Filter // with that
-	off    bool          // where a route does not say otherwise
+	config any           // the listener's configuration
+	shared filter.Filter // built with config
+	off    bool          // disabled unless a route enables it
 }
 
-// observer is told of an exchange that has ended: see filter.Env.
+// observer is called for each exchange that has ended; see filter.Env.
 type observer func(x *protocol.Exchange)
 
-// filters builds the listener's filters in order, by stage.
+// filters builds the listener's filters in order and splits them by stage.
 func (b *builder) filters(place string, list []config.Filter) (before []filter.Filter, after []routeFilter, observers []observer, err error) {
 	for i, f := range list {
 		if f.Config == (config.FilterMissing{}) {
@@ -118,7 +118,7 @@ func (b *builder) filters(place string, list []config.Filter) (before []filter.F
 	return before, after, observers, nil
 }
 
-// cluster is filter.Env's.
+// cluster implements filter.Env.Cluster.
 func (s *Server) cluster(name string) *config.Cluster {
 	c := s.clusters.Find(name)
 	if c == nil {
@@ -136,7 +136,7 @@ func (b *builder) kind(name string) *filter.StreamFilterFactory {
 	return nil
 }
 
-// router composes the Router of p, whose filters run inside its routes.
+// router composes the Router of p. The filters run inside its routes.
 func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error) {
 	t, err := b.table(p.RouteTable)
 	if err != nil {
@@ -152,9 +152,9 @@ func (b *builder) router(p *config.Proxy, filters []routeFilter) (*Router, error
 	return r, nil
 }
 
-// unrouted composes what answers the exchanges that no route matches. The filters run with
-// the listener's settings, as Envoy's do: what they refuse, delay or count does not depend
-// on whether the path exists.
+// unrouted composes the service for exchanges that no route matches. The filters run with the
+// listener's settings, as in Envoy: what they reject, delay or count does not depend on whether the
+// path exists.
 func unrouted(table string, filters []routeFilter) protocol.AsyncService {
 	var s protocol.Service = noRoute{table}
 	for _, f := range slices.Backward(filters) {
@@ -165,7 +165,7 @@ func unrouted(table string, filters []routeFilter) protocol.AsyncService {
 	return protocol.Async(s)
 }
 
-// route composes what answers the exchanges of one route.
+// route composes the service of one route.
 func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFilter) (protocol.Service, error) {
 	c := route.Config
 	if p.CallerFields.OverrideTimeouts {
@@ -196,7 +196,7 @@ func (b *builder) route(p *config.Proxy, route *router.Route, filters []routeFil
 	return s, nil
 }
 
-// upstream is the way into the clusters that a route may send to.
+// upstream composes the service that sends to the clusters of a route.
 func (b *builder) upstream(p *config.Proxy, route *router.Route) protocol.Service {
 	f := route.Config.Forward
 	var chosen func(*protocol.Exchange, *upstream.Host)

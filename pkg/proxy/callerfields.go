@@ -12,13 +12,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// callerFields removes the fields of requests that their callers may not send; see
-// config.CallerFields. The zero value removes overrides of timeouts. Immutable.
+// callerFields removes the header fields that clients may not send; see config.CallerFields. The
+// zero value removes timeout overrides. Immutable.
 type callerFields struct {
 	override bool
-	envoy    *config.EnvoyFields // nil: its fields pass
-	internal match.CIDRSet       // of envoy
-	hops     int                 // of envoy: trusted proxies before the caller, if that is one itself
+	envoy    *config.EnvoyFields // nil: the x-envoy fields pass
+	internal match.CIDRSet       // internal addresses of envoy
+	hops     int                 // trusted proxies in front of the direct peer, if the peer is itself a proxy
 }
 
 func newCallerFields(c config.CallerFields, o *config.HTTP1Options) callerFields {
@@ -29,18 +29,18 @@ func newCallerFields(c config.CallerFields, o *config.HTTP1Options) callerFields
 	return f
 }
 
-// trust is what a request's caller is believed to be.
+// trust is how far a request's direct peer is trusted.
 type trust uint8
 
 const (
 	trustInternal trust = iota
-	trustNetwork        // not internal, but the caller is a proxy that has removed what clients may not send
-	trustEdge           // a client
+	trustNetwork        // not internal, but the peer is a proxy that has removed what clients may not send
+	trustEdge           // the peer is an untrusted client
 )
 
-// apply removes what the caller of x may not send, and states what the proxy knows
-// itself. It is called before X-Forwarded-For is appended to: whether a request is
-// internal depends on what was received.
+// apply removes the fields that x's client may not send and adds those that the proxy knows. Call
+// it before appending to X-Forwarded-For: whether a request is internal depends on the received
+// value.
 func (f *callerFields) apply(x *protocol.Exchange) {
 	h := &x.Request.Header
 	if f.envoy == nil {
@@ -63,8 +63,8 @@ func (f *callerFields) apply(x *protocol.Exchange) {
 	}
 }
 
-// from says what the caller of x is believed to be. Without use_remote_address the only
-// address that counts is a single one that X-Forwarded-For holds.
+// from returns the trust in x's direct peer. Without use_remote_address it considers only a single
+// address in a single X-Forwarded-For field.
 func (f *callerFields) from(x *protocol.Exchange) trust {
 	fields, only := forwardedAddress(&x.Request.Header)
 	if f.envoy.Edge {
@@ -86,8 +86,8 @@ func (f *callerFields) isInternal(x *protocol.Exchange, peer netip.Addr) bool {
 	return f.internal.Has(peer)
 }
 
-// forwardedAddress returns how many fields X-Forwarded-For there are, and what the only
-// one holds.
+// forwardedAddress returns the number of X-Forwarded-For fields and, if there is exactly one, its
+// value.
 func forwardedAddress(h *protocol.Header) (fields int, only string) {
 	for i := range h.Len() {
 		if f := h.At(i); protocol.EqualFold(f.Name, forwardedFor) {
@@ -101,14 +101,14 @@ func forwardedAddress(h *protocol.Header) (fields int, only string) {
 	return fields, strings.Trim(only, " \t")
 }
 
-// The fields by which a proxy states what it knows of a request's origin.
+// Header fields in which a proxy states the origin of a request.
 const (
 	envoyInternal        = "x-envoy-internal"
 	envoyExternalAddress = "x-envoy-external-address"
 	requestID            = "x-request-id"
 )
 
-// removeOverrides removes the fields that override timeouts, unless callers may send them.
+// removeOverrides removes the fields that override timeouts, unless clients may send them.
 func (f *callerFields) removeOverrides(h *protocol.Header) {
 	if f.override {
 		return
@@ -128,8 +128,8 @@ func overridesTimeout(name string) bool {
 	return protocol.EqualFold(name, router.GlobalTimeoutField) || protocol.EqualFold(name, router.TryTimeoutField)
 }
 
-// removeEnvoy removes what a caller of that kind may not send, and what Envoy's router
-// does not pass on.
+// removeEnvoy removes the fields that a peer with that trust may not send, and those that Envoy's
+// router does not forward.
 func (f *callerFields) removeEnvoy(h *protocol.Header, from trust) {
 	for i := range h.Len() {
 		if forbidden(h.At(i).Name, from) {
@@ -139,9 +139,9 @@ func (f *callerFields) removeEnvoy(h *protocol.Header, from trust) {
 	}
 }
 
-// forbidden reports whether a field is removed from requests of such callers: the lists of
-// Envoy's ConnectionManagerUtility::cleanInternalHeaders and of its router, as version
-// 1.40 has them, and Weft's own fields that mean the same.
+// forbidden reports whether the field is removed from requests of peers with that trust. It follows
+// Envoy 1.40 (ConnectionManagerUtility::cleanInternalHeaders and the router) and adds Weft's fields
+// with the same meaning.
 func forbidden(name string, from trust) bool {
 	const shortest, longest = len("x-envoy-ip-tags"), len("x-envoy-upstream-rq-timeout-alt-response")
 	if len(name) < shortest || len(name) > longest || name[0]|0x20 != 'x' || name[1] != '-' {

@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// clusterClient is what filters call clusters by.
+// clusterClient lets filters call clusters.
 type clusterClient struct{ server *Server }
 
-// Call is filter.ClusterClient's.
+// Call implements filter.ClusterClient.
 func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
 	cluster := c.server.clusters.Find(to.Cluster)
 	if cluster == nil {
@@ -26,7 +26,7 @@ func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.E
 	return receive()
 }
 
-// Hosts is filter.ClusterClient's.
+// Hosts implements filter.ClusterClient.
 func (c clusterClient) Hosts(cluster string) (usable, all int) {
 	found := c.server.clusters.Find(cluster)
 	if found == nil {
@@ -36,8 +36,8 @@ func (c clusterClient) Hosts(cluster string) (usable, all int) {
 	return found.UsableHosts(), found.HostCount()
 }
 
-// Go is filter.ClusterClient's. Exchanges and other calls are waited for, so that there is
-// one task at least whenever it is called.
+// Go implements filter.ClusterClient. The server waits for exchanges and other calls, so at least
+// one task is running whenever Go is called.
 func (c clusterClient) Go(f func(ctx context.Context)) {
 	s := c.server
 	s.tasks.Go(func() {
@@ -49,7 +49,7 @@ func (c clusterClient) Go(f func(ctx context.Context)) {
 	})
 }
 
-// recoverPanic calls f, whose panic becomes an error.
+// recoverPanic calls f and returns a panic as an error.
 func recoverPanic(ctx context.Context, f func(ctx context.Context)) (err error) {
 	defer protocol.RecoverPanic(&err)
 	f(ctx)

@@ -13,21 +13,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// compiledChain is a filter chain of a listener, built but not yet in force.
+// compiledChain is a filter chain of a listener that is built but may not be active yet.
 type compiledChain struct {
 	config   *config.FilterChain
-	identity string // see entry.identity
+	identity string // see compiledListener.identity
 	handler  network.Handler
-	secured  *chainTLS          // its TLS; nil: plaintext
-	group    *network.ConnGroup // the connections that took it
+	secured  *chainTLS          // nil: plaintext
+	group    *network.ConnGroup // connections that use the chain
 
-	// Of one that serves exchanges; nil for one that carries bytes.
-	serving *livePipeline // the chain's, if it has one already
-	made    *pipeline     // what serving is to serve with
+	// For a chain that serves exchanges; nil for one that relays bytes.
+	serving *livePipeline // pipeline holder of the chain
+	made    *pipeline     // pipeline to activate
 }
 
-// enforce puts what the chain was made with in force, and returns what was before: nil
-// for nothing. Its record is to be closed once it has ended.
+// enforce activates the chain's new pipeline and returns the previous one, or nil. The caller
+// closes the previous record after that pipeline has ended.
 func (c *compiledChain) enforce() (before *pipeline) {
 	if c.serving == nil {
 		return nil
@@ -39,8 +39,8 @@ func (c *compiledChain) enforce() (before *pipeline) {
 	return before
 }
 
-// applyOver is enforce for a chain in the place of was, which may have served what c
-// carries as bytes from now on; nil: in nobody's place.
+// applyOver is enforce for a chain that replaces was, or nothing if was is nil. If was served
+// exchanges and c relays bytes, applyOver releases the pipeline of was.
 func (c *compiledChain) applyOver(was *compiledChain) (before *pipeline) {
 	if was != nil && c.serving == nil {
 		if before = was.active(); before != nil {
@@ -51,7 +51,7 @@ func (c *compiledChain) applyOver(was *compiledChain) (before *pipeline) {
 	return c.enforce()
 }
 
-// end gives up a chain that was in force when its last connection has ended.
+// end releases an active chain after its last connection has ended.
 func (c *compiledChain) end() {
 	if now := c.active(); now != nil {
 		now.release()
@@ -59,7 +59,7 @@ func (c *compiledChain) end() {
 	}
 }
 
-// active is what serves the chain's exchanges; nil if it carries bytes.
+// active returns the active pipeline of the chain, or nil if the chain relays bytes.
 func (c *compiledChain) active() *pipeline {
 	if c.serving == nil {
 		return nil
@@ -67,7 +67,7 @@ func (c *compiledChain) active() *pipeline {
 	return c.serving.now.Load()
 }
 
-// drop gives up a chain that did not come into force.
+// drop releases a chain that never became active.
 func (c *compiledChain) drop() {
 	if c.made != nil {
 		c.made.record.close()
@@ -75,8 +75,8 @@ func (c *compiledChain) drop() {
 	c.secured.close()
 }
 
-// chain builds what the connections of e meet that take c. old is what serves them
-// now, nil if nothing does. place tells c from all others.
+// chain builds the handlers of c. old is its current pipeline, or nil. place distinguishes c from
+// all other chains.
 func (b *builder) chain(e *compiledListener, c *compiledChain, old *livePipeline, place string) error {
 	fc := c.config
 	var carries network.Handler
@@ -109,8 +109,8 @@ func (b *builder) chain(e *compiledListener, c *compiledChain, old *livePipeline
 	return nil
 }
 
-// proxyChain makes c one that serves exchanges, and returns who serves what ALPN has a
-// name for. What is none goes to unknown, if the proxy filter says so.
+// proxyChain makes c serve exchanges and returns the handlers by ALPN name. If the proxy filter
+// says so, connections of no known protocol go to unknown.
 func (b *builder) proxyChain(l *config.Listener, c *compiledChain, s *livePipeline, unknown network.Handler, place string) (byALPN map[string]network.Handler, err error) {
 	p := c.config.Proxy
 	engines, err := b.engines(p)
@@ -142,8 +142,8 @@ func (b *builder) proxyChain(l *config.Listener, c *compiledChain, s *livePipeli
 	return byALPN, nil
 }
 
-// handler lets each engine serve the connections that speak its protocol: as they
-// begin, or as ALPN chose.
+// handler lets each engine serve the connections of its protocol, detected by first bytes or chosen
+// by ALPN.
 func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, engines []*stream.Protocol, unknown network.Handler) (h network.Handler, byALPN map[string]network.Handler) {
 	o := stream.ServerOptions{
 		Listener:         l.Name,
@@ -166,7 +166,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, 
 		return bolt(engines, o, p.DetectTimeout), byALPN
 	}
 	choices := make([]stream.Candidate, len(engines))
-	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after what its callers may upgrade to
+	for _, upgrades := range [...]bool{false, true} { // HTTP/1.1 after the protocols that its clients may upgrade to
 		for i, e := range engines {
 			if upgrades != (e.Name == config.HTTP1) {
 				continue
@@ -174,7 +174,7 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, 
 			choices[i] = stream.Candidate{Match: e.Match, Server: e.NewServer(o)}
 			byALPN[stream.ALPN(e.Name)] = choices[i].Server
 			if upgrades && unknown == nil && isHTTP(p) {
-				unknown = choices[i].Server // it answers other bytes with 400
+				unknown = choices[i].Server // it responds to other bytes with 400
 			}
 			if u, ok := choices[i].Server.(stream.Upgrader); ok {
 				o.H2C = u
@@ -188,8 +188,8 @@ func (b *builder) handler(l *config.Listener, p *config.Proxy, s *livePipeline, 
 
 func isBolt(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Bolt }
 
-// bolt serves the connections of a proxy that speaks nothing but Bolt, by the version of
-// their first byte. A connection that starts with neither version is answered in version 1.
+// bolt serves the connections of a proxy that speaks only Bolt, with the engine for the version in
+// their first byte. Connections that start with neither version get the version 1 engine.
 func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Duration) network.Handler {
 	v1, v2 := versions[0], versions[1]
 	first := func(b []byte) xprotocol.MatchResult {
@@ -206,14 +206,13 @@ func bolt(versions []*stream.Protocol, o stream.ServerOptions, timeout time.Dura
 
 func isAuto(p *config.Proxy) bool { return len(p.Downstream) == 1 && p.Downstream[0] == config.Auto }
 
-// isHTTP reports whether the proxy filter names versions of HTTP and nothing else.
+// isHTTP reports whether the proxy filter lists only versions of HTTP.
 func isHTTP(p *config.Proxy) bool {
 	return !slices.ContainsFunc(p.Downstream, func(d config.Protocol) bool { return d != config.HTTP1 && d != config.HTTP2 })
 }
 
-// engines finds the protocols that the proxy filter speaks to callers, in the
-// order in which it looks for them. Auto is all that there are and that its
-// upstreams can be sent; Bolt is both of its versions.
+// engines returns the downstream protocols of the proxy filter in detection order. Auto means all
+// protocols that the upstream protocol can carry; Bolt means both of its versions.
 func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 	var engines []*stream.Protocol
 	if isAuto(p) {

@@ -14,30 +14,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// chainSelector is the handler of a listener of which connections take different filter
-// chains. It outlives configurations: connections that have not begun by the time of a
-// change choose among what is new.
+// chainSelector is the handler of a listener with more than one possible filter chain. It outlives
+// configurations: connections that still wait at the time of a change choose among the new chains.
 type chainSelector struct{ now atomic.Pointer[chainSet] }
 
-// chainSet is what there is to choose among. Immutable.
+// chainSet holds the chains to choose among. Immutable.
 type chainSet struct {
-	matcher *chainmatch.Matcher // of all but the default chain
-	chains  []*compiledChain    // behind the matcher's may stand the default one
-	matches int                 // how many the matcher knows
+	matcher *chainmatch.Matcher // of all chains but the default one
+	chains  []*compiledChain    // those of matcher, then the default chain if there is one
+	matches int                 // number of chains in matcher
 	how     config.Inspection
-	timeout time.Duration      // until a connection has shown what the matcher asks for; 0: defaultInspectTimeout
-	shaken  *handshakeRecorder // nil: none of the chains speaks TLS
+	timeout time.Duration      // for the bytes that the matcher needs; 0: defaultInspectTimeout
+	shaken  *handshakeRecorder // nil: no chain uses TLS
 }
 
-// defaultInspectTimeout is how long connections may take to show what they are if the
-// configuration does not say.
+// defaultInspectTimeout is how long a connection may take to send the bytes that the matcher needs
+// if the configuration sets no timeout.
 const defaultInspectTimeout = 15 * time.Second
 
-// errNoChain: none of a listener's filter chains is for a connection.
+// errNoChain reports that no filter chain matches a connection.
 var errNoChain = errors.New("no filter chain is for the connection")
 
-// ServeConn is network.Handler's. If connections to this address are told apart by what
-// they begin with, it waits until that is there.
+// ServeConn implements network.Handler. If the choice depends on the first bytes of the connection,
+// it waits for them.
 func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	now, known := c.now.Load(), connection(conn)
 	if now.asks(&known) == 0 {
@@ -49,7 +48,7 @@ func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error
 			timeout = defaultInspectTimeout
 		}
 		conn.SetReadDeadline(time.Now().Add(timeout))
-		if now.how.GoOn { // a connection that is parked ends when its time is over
+		if now.how.GoOn { // a parked connection ends at its deadline
 			if err := awaitFirstBytes(conn); err != nil {
 				return err
 			}
@@ -60,8 +59,8 @@ func (c *chainSelector) ServeConn(ctx context.Context, conn *network.Conn) error
 	return network.ErrPark
 }
 
-// awaitFirstBytes waits until conn has begun, or its time is over. Until then it may end, with
-// an error.
+// awaitFirstBytes waits until conn has bytes to read or its deadline passes. It returns an error if
+// conn closes before that.
 func awaitFirstBytes(conn *network.Conn) error {
 	err := conn.SetIdle(true)
 	if err == nil {
@@ -75,8 +74,8 @@ func awaitFirstBytes(conn *network.Conn) error {
 	return nil
 }
 
-// asks returns what must be known of the first bytes of a connection, and makes known
-// what is taken for granted.
+// asks returns what the matcher must learn from the first bytes of a connection. It sets in known
+// what the configuration takes for granted.
 func (c *chainSet) asks(known *chainmatch.Connection) chainmatch.Needs {
 	asks := c.matcher.Asks(known)
 	if asks&chainmatch.AskTLS != 0 && within(c.how.NoTLS, known.Destination.Port()) {
@@ -93,23 +92,23 @@ func within(ranges []config.PortRange, port uint16) bool {
 	return slices.ContainsFunc(ranges, func(r config.PortRange) bool { return r.First <= port && port <= r.Last })
 }
 
-// inspector is the handler of the connections that the chooser waits for.
+// inspector is the handler of connections whose first bytes chainSelector waits for.
 type inspector chainSelector
 
-// ServeConn is network.Handler's: the connection has begun.
+// ServeConn implements network.Handler. The connection has bytes to read.
 func (i *inspector) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return (*chainSelector)(i).dispatch(ctx, conn, true)
 }
 
-// dispatch hands conn to the chain that is for it. begun says that its first bytes are there,
-// or that they need not be waited for; they are read as far as the choice asks for them,
-// and given back. A connection that no chain is for ends with CauseNoChain.
+// dispatch passes conn to its chain. begun says that the first bytes have arrived or need no wait.
+// dispatch reads as many as the choice needs and puts them back. It closes a connection without a
+// chain with ClosedNoFilterChain.
 func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun bool) error {
 	for {
 		now, known, speaks := c.now.Load(), connection(conn), begun
 		if asks := now.asks(&known); asks != 0 {
 			if !begun {
-				return c.ServeConn(ctx, conn) // the choice has changed just now
+				return c.ServeConn(ctx, conn) // the configuration has changed meanwhile
 			}
 			var err error
 			if speaks, err = now.inspect(conn, asks, &known); err != nil {
@@ -124,11 +123,11 @@ func (c *chainSelector) dispatch(ctx context.Context, conn *network.Conn, begun 
 		if conn.JoinGroup(chosen.group) {
 			return serve(ctx, conn, chosen.handler, speaks)
 		}
-		// It has been replaced meanwhile.
+		// Another configuration has replaced the chain meanwhile.
 	}
 }
 
-// choose returns the chain for what is known; nil: there is none.
+// choose returns the chain for known, or nil.
 func (c *chainSet) choose(known *chainmatch.Connection) *compiledChain {
 	if at := c.matcher.Match(known); at >= 0 {
 		return c.chains[at]
@@ -139,7 +138,7 @@ func (c *chainSet) choose(known *chainmatch.Connection) *compiledChain {
 	return nil
 }
 
-// serve lets h serve conn for good. begun says that there is something to read.
+// serve makes h the handler of conn. begun says that there are bytes to read.
 func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun bool) error {
 	conn.SetReadDeadline(time.Time{})
 	conn.Handler = h
@@ -153,7 +152,7 @@ func serve(ctx context.Context, conn *network.Conn, h network.Handler, begun boo
 	return network.ErrPark
 }
 
-// refusal says what was known of a connection that no chain is for.
+// refusal returns the error for a connection that no chain matches.
 func refusal(known *chainmatch.Connection) error {
 	text := fmt.Sprintf("from %s to %s", known.Source, known.Destination)
 	if known.Transport == config.TransportTLS {
@@ -165,7 +164,7 @@ func refusal(known *chainmatch.Connection) error {
 	return fmt.Errorf("%w: %s", errNoChain, text)
 }
 
-// connection returns what is known of conn before it has begun.
+// connection returns what is known of conn before its first bytes.
 func connection(conn *network.Conn) chainmatch.Connection {
 	peer, _ := conn.DirectRemoteAddr()
 	return chainmatch.Connection{

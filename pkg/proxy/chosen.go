@@ -6,28 +6,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Bounds of chosenClusters. Exchanges to more clusters are served, and allocate.
+// Bounds of chosenClusters. Exchanges to more clusters are served but allocate.
 const (
 	maxChosenClusters = 1024
-	minChosenClusters = 16 // are remembered before those that are gone are looked for
+	minChosenClusters = 16 // entries before get looks for removed clusters
 )
 
-// chosenClusters remembers the services of the clusters that the exchanges of a route chose.
-// It holds at most maxChosenClusters, and no more than twice as many as there are, or
-// minChosenClusters: others would keep clusters alive that have left the configuration. Safe
-// for concurrent use.
+// chosenClusters caches the pickers of the clusters that exchanges of a route chose. It holds at
+// most maxChosenClusters entries, and at most minChosenClusters or twice the number of existing
+// clusters: more would keep removed clusters alive. It is safe for concurrent use.
 type chosenClusters struct {
-	find func(name string) *upstream.Cluster // nil: there is no such cluster
+	find func(name string) *upstream.Cluster // returns nil for an unknown cluster
 	make func(c *upstream.Cluster) *upstream.ClusterPicker
 
 	vias sync.Map // *upstream.ClusterPicker by *upstream.Cluster
 
 	mu    sync.Mutex
 	count int // guarded by mu; entries of vias
-	limit int // guarded by mu; of count, until those that are gone are looked for
+	limit int // guarded by mu; of count, until the next cleanup
 }
 
-// get returns the service of a cluster, nil if there is no such cluster.
+// get returns the picker of a cluster, or nil if there is no such cluster.
 func (t *chosenClusters) get(name string) *upstream.ClusterPicker {
 	c := t.find(name)
 	if c == nil {
@@ -40,7 +39,7 @@ func (t *chosenClusters) get(name string) *upstream.ClusterPicker {
 	return v.(*upstream.ClusterPicker) //nolint:forcetypeassert // nothing else is in it
 }
 
-// add makes and remembers the service of a cluster.
+// add creates and caches the picker of a cluster.
 func (t *chosenClusters) add(c *upstream.Cluster) any {
 	t.mu.Lock()
 	defer t.mu.Unlock()

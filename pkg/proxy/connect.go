@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// connectors make upstream connections of each protocol that an engine speaks.
+// connectors returns a connector for each protocol whose engine has an upstream side.
 func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protocol]upstream.Connector {
 	all := make(map[config.Protocol]upstream.Connector, len(protocols))
 	for _, p := range protocols {
@@ -26,31 +26,31 @@ func connectors(protocols []stream.Protocol, tls *upstreamTLS) map[config.Protoc
 	return all
 }
 
-// connector dials a host and lets an engine speak over the connection.
+// connector dials a host and starts an engine on the connection.
 type connector struct {
 	client      func(*network.Conn, stream.UpstreamConnOptions) stream.UpstreamConn
 	multiplexed bool
-	alpn        string // how the protocol is called there
+	alpn        string // name of the protocol in ALPN
 	tls         *upstreamTLS
 	carried     connOrigin
 }
 
-// WithAddrs is upstream.Announcer's.
+// WithAddrs implements upstream.Announcer.
 func (c connector) WithAddrs(source, destination netip.AddrPort) upstream.Connector {
 	c.carried.source, c.carried.destination = source, destination
 	return c
 }
 
-// WithHostname is upstream.Asker's.
+// WithHostname implements upstream.Asker.
 func (c connector) WithHostname(by config.RequestName, name string) upstream.Connector {
 	c.carried.asked = credential.HostnameOverride{Name: name, SNI: by.SNI, Verify: by.Verify}
 	return c
 }
 
-// Multiplexed is upstream.Connector's.
+// Multiplexed implements upstream.Connector.
 func (c connector) Multiplexed() bool { return c.multiplexed }
 
-// Connect is upstream.Connector's.
+// Connect implements upstream.Connector.
 func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.Time, released func(bool)) (upstream.Connection, error) {
 	conn, err := c.tls.dial(ctx, h, c.alpn, c.carried, deadline)
 	if err != nil {
@@ -64,9 +64,9 @@ func (c connector) Connect(ctx context.Context, h *upstream.Host, deadline time.
 	}), nil
 }
 
-// http2Options are the habits of HTTP/2 connections to a cluster's hosts; nil for
-// one that has left the configuration. How long a stream may be silent is for its
-// caller's listener to say, and for the route: calls of gRPC may be so for hours.
+// http2Options returns the options of HTTP/2 connections to a cluster's hosts; c is nil if the
+// cluster was removed. The downstream listener and the route limit stream idle time, because gRPC
+// calls may be silent for hours.
 func http2Options(c *config.Cluster) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.StreamIdleTimeout = 0
@@ -76,8 +76,8 @@ func http2Options(c *config.Cluster) config.HTTP2Options {
 	return o
 }
 
-// rpcOptions are the limits and habits of connections to a cluster's hosts; nil
-// for one that has left the configuration.
+// rpcOptions returns the options of RPC connections to a cluster's hosts; c is nil if the cluster
+// was removed.
 func rpcOptions(c *config.Cluster) config.RPCOptions {
 	o := config.DefaultRPCOptions()
 	if c == nil {
@@ -94,20 +94,19 @@ func rpcOptions(c *config.Cluster) config.RPCOptions {
 	return o
 }
 
-// dial connects to h, for a connection that is carried on, over TLS if its cluster says
-// so: alpn is what is to be spoken. Its errors are Faults: ConnectTimeout or
-// ConnectFailure.
+// dial connects to h on behalf of the connection in on, with TLS if the cluster uses it. alpn is
+// the protocol to negotiate. Its errors are Faults: ConnectTimeout or ConnectFailure.
 func (c *upstreamTLS) dial(ctx context.Context, h *upstream.Host, alpn string, on connOrigin, deadline time.Time) (*network.Conn, error) {
 	conn, err := dial(ctx, h, deadline)
 	if err != nil {
 		return nil, err
 	}
 	if err := on.announce(conn, h, deadline); err != nil {
-		_ = conn.Close() // it is good for nothing
+		_ = conn.Close() // no longer usable
 		return nil, err
 	}
 	if err := c.secure(ctx, conn, h, alpn, on.asked, deadline); err != nil {
-		_ = conn.Close() // it is good for nothing
+		_ = conn.Close() // no longer usable
 		return nil, err
 	}
 	return conn, nil
@@ -131,15 +130,16 @@ func dial(ctx context.Context, h *upstream.Host, deadline time.Time) (*network.C
 	}
 }
 
-// TCPForwarder connects callers to clusters for network filters that carry bytes.
+// TCPForwarder connects downstream connections to clusters for network filters that relay bytes.
 type TCPForwarder struct {
 	clusters *upstream.Set
 	clients  *upstreamTLS
 	watchers []filter.SessionObserver
 }
 
-// Forward connects to a host of the cluster for a caller, trying so many at most, calls
-// use, which counts in traffic, and closes the connection. Errors of its own are Faults.
+// Forward connects to a host of the cluster on behalf of a client, with at most that many attempts.
+// It then calls use, which counts in traffic, and closes the connection. Forward's own errors are
+// Faults.
 func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(conn *network.Conn, traffic *network.RelayCounters) error) (err error) {
 	s := &session{cell: c.clusters.Find(cluster), caller: caller, watchers: c.watchers}
 	defer func() { s.end(err) }()
@@ -153,7 +153,7 @@ func (c *TCPForwarder) Forward(ctx context.Context, caller *network.Conn, cluste
 			return nil, err
 		}
 		if err := h.CheckLoop(at); err != nil {
-			_ = conn.Close() // it leads back to here
+			_ = conn.Close() // the connection leads back to Weft
 			return nil, err
 		}
 		return func() error {

@@ -16,38 +16,37 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// networkUDP is the network of listeners of datagrams.
+// networkUDP is the network of UDP listeners.
 const networkUDP = "udp"
 
-// datagramListeners are the listeners of datagrams of a Server. They are apart from
-// the others, which are about connections.
+// datagramListeners holds the UDP listeners of a Server. They are separate from the listeners of
+// connections.
 type datagramListeners struct {
 	mu   sync.Mutex
 	live map[string]*datagramListener // by address; guarded by mu
-	// Those that are gone and drain, by address. A configuration that binds the address
-	// anew cuts the drain short.
+	// Removed listeners that drain, by address. A configuration that binds the address again ends
+	// the drain early.
 	retiring map[string]*datagramListener // guarded by mu
 }
 
-// datagramListener is a listener of datagrams that is bound, and serves once it was
-// begun.
+// datagramListener is a bound UDP listener. It serves after swapDatagrams has started it.
 type datagramListener struct {
 	config *config.Listener // guarded by datagramListeners.mu
 	socket *network.PacketConn
 	proxy  filter.PacketServer
 	counts *filter.DatagramCounts
-	series []func()           // takes the metrics back
+	series []func()           // remove the metrics
 	cut    context.CancelFunc // ends a drain; set with retiring
 	ended  chan struct{}      // closed after the drain
 }
 
-// datagramPlan is what a configuration does to the listeners of datagrams.
+// datagramPlan is the change of the UDP listeners by a configuration.
 type datagramPlan struct {
 	config map[string]*config.Listener
-	bound  map[string]*datagramListener // those that are new; they do not serve yet
+	bound  map[string]*datagramListener // new listeners; they do not serve yet
 }
 
-// planDatagrams binds what is new in next, or nothing.
+// planDatagrams binds the new UDP listeners of next. On an error it binds none.
 func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*datagramPlan, error) {
 	listeners, err := s.datagramsOf(next)
 	if err != nil {
@@ -69,7 +68,7 @@ func (s *Server) planDatagrams(ctx context.Context, next *config.Snapshot) (*dat
 	return p, nil
 }
 
-// datagramsOf returns the listeners of datagrams of next, in its order, after checking them.
+// datagramsOf checks and returns the UDP listeners of next, in order.
 func (s *Server) datagramsOf(next *config.Snapshot) (all []*config.Listener, err error) {
 	taken := map[string]bool{}
 	for _, l := range next.Listeners {
@@ -87,8 +86,8 @@ func (s *Server) datagramsOf(next *config.Snapshot) (all []*config.Listener, err
 	return all, nil
 }
 
-// has reports whether an address is bound by a listener that serves. One that drains
-// there ends now.
+// has reports whether an active listener is bound to the address. It ends the drain of a removed
+// listener there.
 func (d *datagramListeners) has(address string) bool {
 	d.mu.Lock()
 	live, gone := d.live[address], d.retiring[address]
@@ -110,13 +109,13 @@ func (s *Server) bindDatagrams(ctx context.Context, l *config.Listener) (*datagr
 	live := &datagramListener{config: l, socket: socket, counts: new(filter.DatagramCounts), ended: make(chan struct{})}
 	live.proxy, err = s.o.UDPProxy(*l.FilterChains[0].UDPProxy, socket, datagramHosts{s.clusters}, live.counts, s.o.Log)
 	if err != nil {
-		_ = socket.Close() // nothing was received on it
+		_ = socket.Close() // it has received no datagram
 		return nil, fmt.Errorf("listener %q: %w", l.Name, err)
 	}
 	return live, nil
 }
 
-// undo gives up what is bound.
+// undo closes the listeners that the plan has bound.
 func (p *datagramPlan) undo() {
 	if p == nil {
 		return
@@ -128,11 +127,11 @@ func (p *datagramPlan) undo() {
 	}
 }
 
-// swapDatagrams lets the plan take over. Nothing in it can fail.
+// swapDatagrams activates the plan. It cannot fail.
 func (s *Server) swapDatagrams(p *datagramPlan) {
 	d := &s.datagrams
 	var news []listenerNews
-	defer func() { s.tell(news) }() // without the lock
+	defer func() { s.tell(news) }() // runs after the unlock
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for address, live := range d.live {
@@ -162,14 +161,14 @@ func (s *Server) swapDatagrams(p *datagramPlan) {
 			if err := live.proxy.Serve(); err != nil {
 				select {
 				case s.failed <- fmt.Errorf("listener %s: %w", live.config.Name, err):
-				default: // one is enough to end the process
+				default: // one error is enough to end the process
 				}
 			}
 		})
 	}
 }
 
-// retireDatagrams drains a listener that is no longer configured. d.mu is held.
+// retireDatagrams drains a removed listener. d.mu is held.
 func (s *Server) retireDatagrams(live *datagramListener) {
 	address, ctx := live.config.Address, context.Background()
 	ctx, live.cut = context.WithTimeout(ctx, s.grace())
@@ -191,7 +190,7 @@ func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
 	close(live.ended)
 }
 
-// drainAllDatagrams is Drain's part: it returns when no listener of datagrams is left.
+// drainAllDatagrams is the part of Drain for UDP listeners. It returns when all have ended.
 func (s *Server) drainAllDatagrams(ctx context.Context) {
 	d := &s.datagrams
 	var ends sync.WaitGroup
@@ -209,7 +208,7 @@ func (s *Server) drainAllDatagrams(ctx context.Context) {
 	ends.Wait()
 }
 
-// count exports what the listener counts, under a name.
+// count exports the listener's metrics under that name.
 func (l *datagramListener) count(r *metrics.Registry, name string) {
 	if r == nil {
 		return
@@ -239,7 +238,7 @@ func (l *datagramListener) uncount() {
 	l.series = nil
 }
 
-// describe appends the listeners that serve.
+// describe appends the status of the active listeners.
 func (d *datagramListeners) describe(all []ListenerStatus) []ListenerStatus {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -252,10 +251,10 @@ func (d *datagramListeners) describe(all []ListenerStatus) []ListenerStatus {
 	return all
 }
 
-// datagramHosts is filter.HostLeaser.
+// datagramHosts implements filter.HostLeaser.
 type datagramHosts struct{ clusters *upstream.Set }
 
-// Assign is filter.HostLeaser's.
+// Assign implements filter.HostLeaser.
 func (d datagramHosts) Assign(cluster string, hash uint64, now filter.HostLease) (filter.HostLease, error) {
 	cell := d.clusters.Find(cluster)
 	if cell == nil {
@@ -283,7 +282,7 @@ func (d datagramHosts) Assign(cluster string, hash uint64, now filter.HostLease)
 	return &datagramWay{HostLease: a, peer: peer}, nil
 }
 
-// errPath: there are no datagrams to a host of a unix socket.
+// errPath reports a host with a unix socket, which cannot receive datagrams.
 var errPath = errors.New("the host has no IP address")
 
 func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
@@ -293,14 +292,14 @@ func dialDatagrams(h *upstream.Host) (*network.ConnectedUDP, error) {
 	return dialer(h).DialPacket(h.ResolvedAddress())
 }
 
-// datagramWay is filter.HostLease.
+// datagramWay implements filter.HostLease.
 type datagramWay struct {
 	*upstream.HostLease
 	peer    *network.ConnectedUDP
-	refused atomic.Bool // nobody received at the host
+	refused atomic.Bool // the host reported that no process receives there
 }
 
-// Heard is filter.HostLease's.
+// Heard implements filter.HostLease.
 func (w *datagramWay) Heard(err error) {
 	if err != nil {
 		w.refused.Store(true)
@@ -308,10 +307,10 @@ func (w *datagramWay) Heard(err error) {
 	w.HostLease.Report(err)
 }
 
-// Peer is filter.HostLease's.
+// Peer implements filter.HostLease.
 func (w *datagramWay) Peer() *network.ConnectedUDP { return w.peer }
 
-// End is filter.HostLease's.
+// End implements filter.HostLease.
 func (w *datagramWay) End() {
 	w.peer.Close()
 	w.HostLease.Release()

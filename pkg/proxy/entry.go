@@ -11,27 +11,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// compiledListener is a listener's way in and its filter chains, built but not yet in force:
+// compiledListener is a listener's handler with its filter chains. It is built but may not be
+// active yet:
 //
 //	handler ── PROXY protocol ──┬── the only chain
-//	                            └── chooser ── what it begins with ──┬── chain
-//	                                                                 └── chain …
+//	                            └── chooser ── first bytes ──┬── chain
+//	                                                         └── chain …
 //
-// Where there is nothing to choose, connections pay nothing for the choice.
+// If there is nothing to choose, connections bypass the chooser.
 type compiledListener struct {
 	config  *config.Listener
 	handler network.Handler
 	count   *metrics.Listener
 	release func()                    // of count
-	shaken  *handshakeRecorder        // with the listener's callers; nil: no TLS
-	former  *handshakeRecorder        // of the entry before, to be shared; nil: there is none
-	chains  []*compiledChain          // in the order of the configuration, the default one last
-	known   map[string]*compiledChain // the chains by their identities
-	choice  *chainSet                 // what chooser is to choose among
+	shaken  *handshakeRecorder        // handshakes with clients; nil: no TLS
+	former  *handshakeRecorder        // recorder of the previous listener, to share; nil: none
+	chains  []*compiledChain          // in configuration order, the default chain last
+	known   map[string]*compiledChain // chains by identity
+	choice  *chainSet                 // chains to publish to chooser
 	chooser *chainSelector            // the listener's
 }
 
-// entry builds what l's connections meet. old is what they meet now, nil if l is new.
+// entry compiles l. old is its current state, or nil if l is new.
 func (b *builder) entry(l *config.Listener, old *compiledListener) (*compiledListener, error) {
 	e := &compiledListener{config: l, known: map[string]*compiledChain{}, choice: &chainSet{timeout: l.InspectTimeout, how: l.Inspection}}
 	if old != nil {
@@ -85,8 +86,8 @@ func (b *builder) chains(e, old *compiledListener) error {
 	return nil
 }
 
-// listenerHandler returns what connections of e meet first: the header of the PROXY protocol, if
-// the listener says so, and the choice, if there is one.
+// listenerHandler returns the first handler of e's connections: the PROXY protocol if configured,
+// then the chooser if there is a choice.
 func (s *Server) listenerHandler(e *compiledListener) network.Handler {
 	var h network.Handler = e.chooser
 	if !e.chooses() {
@@ -98,8 +99,7 @@ func (s *Server) listenerHandler(e *compiledListener) network.Handler {
 	return h
 }
 
-// initialGroup is the group that connections are in from the beginning; nil: they have to
-// choose first.
+// initialGroup returns the group of new connections, or nil if they must choose a chain first.
 func (e *compiledListener) initialGroup() *network.ConnGroup {
 	if e.chooses() {
 		return nil
@@ -115,15 +115,15 @@ func matches(l *config.Listener) []config.ChainMatch {
 	return out
 }
 
-// chooses reports whether connections may take different ways: there is more than one,
-// or one that is not for all.
+// chooses reports whether connections may use different chains: there is more than one, or one with
+// match criteria.
 func (e *compiledListener) chooses() bool {
 	l := e.config
 	return len(l.FilterChains) != 1 || l.DefaultChain != nil || l.FilterChains[0].Match.String() != ""
 }
 
-// identity is what tells fc from e's other filter chains, over changes of the
-// configuration: its name, if that is unique, or else what it is for.
+// identity distinguishes fc from e's other filter chains across configurations: its name if that is
+// unique, or its match criteria.
 func (e *compiledListener) identity(fc *config.FilterChain, unique bool) string {
 	what := fc.Match.String()
 	switch {
@@ -140,18 +140,18 @@ func (e *compiledListener) identity(fc *config.FilterChain, unique bool) string 
 	return strconv.Quote(fc.Name) + " " + what
 }
 
-// previousChain returns the chain that was what c is in next; nil: c is new. e may be nil.
+// previousChain returns the chain that c of next replaces, or nil if c is new. e may be nil.
 func (e *compiledListener) previousChain(next *compiledListener, c *compiledChain) *compiledChain {
 	switch {
 	case e == nil:
 		return nil
 	case !e.chooses() && !next.chooses():
-		return e.chains[0] // whatever it is called
+		return e.chains[0] // the only chain, whatever its name
 	}
 	return e.known[c.identity]
 }
 
-// enforce puts an entry in force that is the first of its listener.
+// enforce activates the first configuration of a listener.
 func (e *compiledListener) enforce() {
 	for _, c := range e.chains {
 		c.enforce()
@@ -159,7 +159,7 @@ func (e *compiledListener) enforce() {
 	e.publishChains()
 }
 
-// publishChains lets the listener's chooser choose among e's chains.
+// publishChains makes the chooser choose among e's chains.
 func (e *compiledListener) publishChains() {
 	choice := *e.choice
 	choice.chains, choice.matches = e.chains, len(e.config.FilterChains)
@@ -167,7 +167,7 @@ func (e *compiledListener) publishChains() {
 	e.chooser.now.Store(&choice)
 }
 
-// compositions are what serves the entry's exchanges.
+// compositions returns the active pipelines of e.
 func (e *compiledListener) compositions() []*pipeline {
 	var all []*pipeline
 	for _, c := range e.chains {
@@ -178,13 +178,13 @@ func (e *compiledListener) compositions() []*pipeline {
 	return all
 }
 
-// drop gives up an entry that did not come into force.
+// drop releases a listener that never became active.
 func (e *compiledListener) drop() {
 	e.undo()
 	e.release()
 }
 
-// undo gives up what was built.
+// undo releases the chains and the handshake recorder.
 func (e *compiledListener) undo() {
 	for _, c := range e.chains {
 		c.drop()
@@ -192,7 +192,7 @@ func (e *compiledListener) undo() {
 	e.shaken.give()
 }
 
-// free gives back what e holds beside its compositions.
+// free releases what e owns apart from its pipelines.
 func (e *compiledListener) free() {
 	for _, c := range e.chains {
 		c.secured.close()

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// of returns the filter as a route of p has it: with the listener's settings, with its own,
-// or one that does nothing.
+// of returns the filter for a route of p: with the listener's settings, with the route's own, or a
+// filter that does nothing.
 func (f *routeFilter) of(p *config.Proxy, route *config.Route) (filter.Filter, error) {
 	own, ok := route.Filters[f.name]
 	switch {
@@ -27,8 +27,8 @@ func (f *routeFilter) of(p *config.Proxy, route *config.Route) (filter.Filter, e
 	return f.kind.New(own, env)
 }
 
-// addMissingConfig adds what stands in the place of a filter whose settings nobody has told: in
-// every exchange's way, or, if the filter is off, in that of routes which ask for it.
+// addMissingConfig adds a placeholder for a filter whose settings are missing. It affects every
+// exchange or, if the filter is off, only routes that enable it.
 func addMissingConfig(f config.Filter, before []filter.Filter, after []routeFilter) ([]filter.Filter, []routeFilter) {
 	stand := func(protocol.Service) protocol.Service { return missingConfigFilter(f.Name) }
 	if f.Off {
@@ -37,15 +37,15 @@ func addMissingConfig(f config.Filter, before []filter.Filter, after []routeFilt
 	return append(before, stand), after
 }
 
-// missingConfigFilter is the name of a filter without settings.
+// missingConfigFilter fails every exchange; its value is the name of a filter without settings.
 type missingConfigFilter string
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (u missingConfigFilter) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.Internal, "nobody has told the settings of filter %q", string(u))
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (u missingConfigFilter) Start(ctx context.Context, x *protocol.Exchange) error {
 	return u.Serve(ctx, x)
 }

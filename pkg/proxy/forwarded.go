@@ -11,10 +11,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Forwarded does what an intermediary owes its neighbours: Via both ways (RFC
-// 9110 7.6.3), Max-Forwards (7.6.2) and the X-Forwarded fields, of which one tells of the
-// caller's certificate (forwarded_cert.go), each as o says. It finds who the client is.
-// RPC passes untouched. CONNECT is refused with 405 unless o allows it to be routed.
+// Forwarded does what an intermediary must do: it adds Via to requests and responses (RFC 9110
+// 7.6.3), handles Max-Forwards (7.6.2), and sets the X-Forwarded fields, including the one about
+// the client certificate (forwarded_cert.go), as o says. It also determines the client address. RPC
+// passes unchanged. It rejects CONNECT with 405 unless o allows it.
 func Forwarded(next protocol.Service, o config.HTTP1Options) protocol.AsyncService {
 	return newForwarded(next, o)
 }
@@ -36,26 +36,26 @@ func newForwarded(next protocol.Service, o config.HTTP1Options) *forwarded {
 
 type forwarded struct {
 	next    protocol.AsyncService
-	via     *via // nil: none is added
+	via     *via // nil: no Via is added
 	mode    config.ForwardedMode
 	host    bool // mode adds X-Forwarded-Host
 	proto   config.ProtoMode
-	client  *match.ClientAddr // nil: it is the connection's other end
+	client  *match.ClientAddr // nil: the client is the direct peer
 	cert    config.ClientCert
 	connect bool
 	fields  callerFields
 	scheme  bool // X-Forwarded-Proto is trusted to name the scheme
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *forwarded) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch x.Request.Method {
-	case "": // RPC has no such fields, but attachments that override timeouts
+	case "": // RPC has only attachments that override timeouts
 		f.fields.removeOverrides(&x.Request.Header)
 		return f.next.Start(ctx, x)
 	case "CONNECT":
@@ -85,7 +85,7 @@ func (f *forwarded) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil && x.Response.Source == protocol.UpstreamResponse && x.Response.Version != "" {
 		x.Response.Header.Add("Via", f.via.received(x.Response.Version))
@@ -93,17 +93,16 @@ func (f *forwarded) Finish(_ context.Context, x *protocol.Exchange, err error) e
 	return err
 }
 
-// allowed are the methods that Weft passes on without being asked.
+// allowed lists the methods that Weft forwards by default.
 const allowed = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS"
 
-// refuseMethod answers 405, which lists what would be accepted (RFC 9110
-// 15.5.6).
+// refuseMethod responds with 405 and the list of allowed methods (RFC 9110 15.5.6).
 func refuseMethod(x *protocol.Exchange, why string) {
 	x.LocalReply(405, "text/plain; charset=utf-8", why)
 	x.Response.Header.Add("Allow", allowed)
 }
 
-// lastHop counts Max-Forwards down, and answers in the origin's stead at 0.
+// lastHop decrements Max-Forwards. At 0 it responds in place of the origin server and returns true.
 func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	text, ok := x.Request.Header.Lookup("Max-Forwards")
 	if !ok {
@@ -111,11 +110,11 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	}
 	hops, err := strconv.ParseUint(text, 10, 32)
 	switch {
-	case errors.Is(err, strconv.ErrRange): // hops is the most that we can count
+	case errors.Is(err, strconv.ErrRange): // hops is the maximum of its type
 	case err != nil:
-		return false // a field that does not parse is not ours to judge
+		return false // forward a field that does not parse
 	case hops == 0 && x.Request.Method == "TRACE":
-		refuseMethod(x, "TRACE is not answered here\n") // it could show credentials
+		refuseMethod(x, "TRACE is not answered here\n") // the response could show credentials
 		return true
 	case hops == 0:
 		x.LocalReply(204, "", "")
@@ -126,21 +125,21 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	return false
 }
 
-// The fields that tell the upstream of the caller.
+// Header fields that tell the upstream about the client.
 const (
 	forwardedFor   = "X-Forwarded-For"
 	forwardedProto = "X-Forwarded-Proto"
 	forwardedHost  = "X-Forwarded-Host"
 )
 
-// find keeps the client that trusted proxies name. What is no address names none.
+// find sets the client that trusted proxies name. A value that is not an address is ignored.
 func (f *forwarded) find(x *protocol.Exchange) {
 	if addr, err := f.client.Address(x); err == nil && addr.Unmap() != match.Peer(x).Unmap() {
 		x.Meta.Client = addr
 	}
 }
 
-// addresses brings the X-Forwarded fields into the form that the mode asks for.
+// addresses sets the X-Forwarded fields as the modes require.
 func (f *forwarded) addresses(x *protocol.Exchange) {
 	h := &x.Request.Header
 	switch f.proto {
@@ -170,14 +169,14 @@ func stripCaller(h *protocol.Header) {
 	h.Del(forwardedHost)
 }
 
-// addCaller appends the caller's address to those that are there, and tells how it
-// came to us, and what it asked for, unless a proxy before us has. Whether it came over
-// TLS is seen, not taken from the scheme, which is what the caller says (:scheme, or an
-// absolute form).
+// addCaller appends the direct peer's address to X-Forwarded-For. It adds the scheme and the
+// authority of the request unless a previous proxy has added them. The scheme comes from the
+// connection, not from the request, because the client controls the latter (:scheme or an absolute
+// form).
 func (f *forwarded) addCaller(h *protocol.Header, x *protocol.Exchange) {
 	ip := x.Meta.Conn.RemoteIP
 	if ip == "" {
-		ip = "unknown" // a unix socket
+		ip = "unknown" // unix socket
 	}
 	if before := list(h, forwardedFor); before != "" {
 		ip = before + ", " + ip
@@ -200,8 +199,8 @@ func addProto(h *protocol.Header, x *protocol.Exchange) {
 	h.Add(forwardedProto, proto)
 }
 
-// forwardedScheme makes the scheme of an HTTP/1.1 request what X-Forwarded-Proto says, if
-// that is a scheme of HTTP. A request of HTTP/2 says its scheme itself.
+// forwardedScheme sets the scheme of an HTTP/1.1 request to X-Forwarded-Proto if that is http or
+// https. An HTTP/2 request carries its own scheme.
 func forwardedScheme(x *protocol.Exchange) {
 	if x.Meta.Protocol != string(config.HTTP1) {
 		return
@@ -215,7 +214,7 @@ func forwardedScheme(x *protocol.Exchange) {
 	}
 }
 
-// list returns the values of all fields called name as one (RFC 9110 5.3).
+// list joins the values of all fields with that name (RFC 9110 5.3).
 func list(h *protocol.Header, name string) string {
 	all := ""
 	for field, value := range h.All() {
@@ -230,10 +229,10 @@ func list(h *protocol.Header, name string) string {
 	return all
 }
 
-// via is the values of the Via field, made once.
+// via holds precomputed values of the Via field.
 type via struct{ name, v10, v11 string }
 
-// received returns the value that says in which version a message was received.
+// received returns the Via value for a message received with that version.
 func (v *via) received(version string) string {
 	switch version {
 	case "HTTP/1.1":

@@ -7,12 +7,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// forwardedClientCert is the field that tells the upstream of the certificates that
-// callers showed: an element for each proxy on the way, in the grammar of Envoy.
+// forwardedClientCert is the header about client certificates for the upstream. It has one element
+// for each proxy that the request passed, in Envoy's grammar.
 const forwardedClientCert = "X-Forwarded-Client-Cert"
 
-// certify brings the field into the form that c asks for. A caller that showed no
-// certificate which was verified is believed by ClientCertAlways alone.
+// certify sets the header as c requires. If the client sent no verified certificate, only
+// ClientCertAlways keeps the received header.
 func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) {
 	if c.Mode == config.ClientCertAlways {
 		return
@@ -25,7 +25,7 @@ func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) 
 	before := ""
 	if known && c.Mode == config.ClientCertAppend {
 		if before = list(h, forwardedClientCert); !quotesEnd(before) {
-			before = "" // else what is added would be a part of it
+			before = "" // otherwise the new element would become part of it
 		}
 	}
 	forgetSpellings(h, true)
@@ -39,7 +39,7 @@ func certify(h *protocol.Header, conn *protocol.ConnMeta, c *config.ClientCert) 
 	h.Add(forwardedClientCert, element)
 }
 
-// quotesEnd reports whether every quotation in elements has an end.
+// quotesEnd reports whether every quotation in elements is closed.
 func quotesEnd(elements string) bool {
 	quoted := false
 	for i := 0; i < len(elements); i++ {
@@ -53,7 +53,8 @@ func quotesEnd(elements string) bool {
 	return !quoted && !strings.HasSuffix(elements, `\`)
 }
 
-// forgetSpellings removes what applications may take for the field; all: also itself.
+// forgetSpellings removes headers that applications may confuse with this one; all: also the header
+// itself.
 func forgetSpellings(h *protocol.Header, all bool) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, forwardedClientCert) && (all || !protocol.EqualFold(name, forwardedClientCert)) {
@@ -62,7 +63,7 @@ func forgetSpellings(h *protocol.Header, all bool) {
 	}
 }
 
-// certElement returns the element about a caller's certificate.
+// certElement returns the element about the client certificate.
 func certElement(t *protocol.TLS, c *config.ClientCert) string {
 	var b strings.Builder
 	if len(t.LocalURISANs) > 0 {
@@ -89,8 +90,8 @@ func certElement(t *protocol.TLS, c *config.ClientCert) string {
 	return b.String()
 }
 
-// certValue returns the value of a pair: in quotes if it has what separates pairs. What
-// cannot stand in quotes is percent-encoded.
+// certValue returns the value of a pair. It quotes values that contain a separator and
+// percent-encodes characters that are not valid in quotes.
 func certValue(s string) string {
 	var b strings.Builder
 	for i := range len(s) {
@@ -110,9 +111,9 @@ func certValue(s string) string {
 
 const upperHex = "0123456789ABCDEF"
 
-// certSubject returns a distinguished name for quotes. It spells characters that could
-// end them, or the field, in hexadecimal (RFC 4514 2.4): that is the same name, and no
-// reader needs to know what a backslash before a quote means.
+// certSubject escapes a distinguished name for a quoted string. It writes characters that could end
+// the quotes or the field in hexadecimal (RFC 4514 2.4). The name stays the same, and parsers need
+// not support a backslash before a quote.
 func certSubject(name string) string {
 	var b strings.Builder
 	for i := 0; i < len(name); i++ {

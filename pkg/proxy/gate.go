@@ -10,17 +10,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// filteredHandler is a handler behind gates: a connection passes all of them before next has
-// anything of it. Immutable.
+// filteredHandler is a handler behind connection filters. next gets a connection only after all
+// filters have allowed it. Immutable.
 type filteredHandler struct {
 	gates    []filter.ConnectionFilter
 	listener string
 	next     network.Handler
 }
 
-// gate puts the gates of c before the handlers of its connections: byALPN for the
-// protocols that have a name there, c.handler for the rest. place tells c from all
-// other chains.
+// gate puts the connection filters of c in front of its handlers: byALPN for protocols with an ALPN
+// name and c.handler for the rest. place distinguishes c from all other chains.
 func (b *builder) gate(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler, place string) error {
 	gates, err := b.gates(c.config.Gates, place)
 	if err != nil || len(gates) == 0 {
@@ -36,7 +35,7 @@ func (b *builder) gate(e *compiledListener, c *compiledChain, byALPN map[string]
 func (b *builder) gates(list []config.Filter, place string) (gates []filter.ConnectionFilter, err error) {
 	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
 		if kind.New == nil {
-			return nil // it watches
+			return nil // an observer only
 		}
 		made, err := kind.New(cfg, env)
 		gates = append(gates, made)
@@ -45,11 +44,11 @@ func (b *builder) gates(list []config.Filter, place string) (gates []filter.Conn
 	return gates, err
 }
 
-// watchers builds those of a chain's network filters that watch what it carries.
+// watchers builds the network filters of a chain that observe its sessions.
 func (b *builder) watchers(list []config.Filter, place string) (watchers []filter.SessionObserver, err error) {
 	err = b.eachConnectionFilter(list, place, func(kind *filter.ConnectionFilterFactory, cfg any, env filter.Env) error {
 		if kind.NewObserver == nil {
-			return nil // it decides
+			return nil // a connection filter only
 		}
 		made, err := kind.NewObserver(cfg, env)
 		watchers = append(watchers, made)
@@ -86,7 +85,7 @@ func (b *builder) connectionKind(name string) *filter.ConnectionFilterFactory {
 	return nil
 }
 
-// ServeConn is network.Handler's. A connection that is refused ends with CauseDenied.
+// ServeConn implements network.Handler. It closes a denied connection with CauseDenied.
 func (g *filteredHandler) ServeConn(ctx context.Context, conn *network.Conn) error {
 	known := stream.NewConnMeta(g.listener, conn)
 	for _, admit := range g.gates {

@@ -12,22 +12,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Virtual listeners have no socket. A listener that is bound and says use_original_dst
-// hands them the connections that were made to their addresses, unless it keeps them:
+// Virtual listeners have no socket. A bound listener with use_original_dst passes them the
+// connections to their addresses, unless it keeps redirected connections:
 //
 //	accept ──▶ original destination ──▶ handoff.find ──▶ virtual listener
 //	                                         │ none
 //	                                         ▼
 //	                                    the listener itself
 //
-// From then on a connection is the virtual listener's: its limits, counts, log, drain.
+// From then on the limits, metrics, log and drain of the virtual listener apply to the connection.
 
-// virtualListeners knows the virtual listeners in force. Safe for concurrent use.
+// virtualListeners holds the active virtual listeners. It is safe for concurrent use.
 type virtualListeners struct {
 	table atomic.Pointer[map[netip.AddrPort]*network.Listener] // never nil after NewServer; what it points to is immutable
 }
 
-// publish makes the virtual ones of these the listeners in force.
+// publish activates the virtual listeners among these.
 func (h *virtualListeners) publish(listeners map[string]*liveListener) {
 	table := make(map[netip.AddrPort]*network.Listener)
 	for _, live := range listeners {
@@ -38,9 +38,8 @@ func (h *virtualListeners) publish(listeners map[string]*liveListener) {
 	h.table.Store(&table)
 }
 
-// find is a network.ListenerLookup: the listener of the very address, else that of all
-// addresses of its family, else that of all of the other, since a socket of all
-// addresses is of both families.
+// find is a network.ListenerLookup. It prefers the listener of the exact address, then the wildcard
+// of the address family, then that of the other family, since a wildcard socket accepts both.
 func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {
 	table := *h.table.Load()
 	if len(table) == 0 {
@@ -59,8 +58,8 @@ func (h *virtualListeners) find(to netip.AddrPort) *network.Listener {
 	return table[netip.AddrPortFrom(other, to.Port())]
 }
 
-// virtualAddress returns the address of a virtual listener; false: it is none, or one
-// that no connection can be meant for.
+// virtualAddress returns the address of a virtual listener. It returns false if l is not virtual or
+// no connection can reach it.
 func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	if l.Bind || l.Network != "tcp" {
 		return netip.AddrPort{}, false
@@ -73,8 +72,8 @@ func virtualAddress(l *config.Listener) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port()), err == nil && at.Port() != 0
 }
 
-// open makes the listener of e, which does not accept yet: bound, or virtual. It is nil
-// if nothing can ever reach it.
+// open creates the bound or virtual listener of e, which does not accept yet. It returns nil if no
+// connection can reach the listener.
 func (s *Server) open(ctx context.Context, e *compiledListener) (*liveListener, error) {
 	if !e.config.Bind {
 		return s.virtual(e), nil
@@ -106,8 +105,8 @@ func (s *Server) virtual(e *compiledListener) *liveListener {
 	return &liveListener{ln: ln, count: count, entry: e}
 }
 
-// redirect lets a bound listener look for the destinations of its connections, or not.
-// It can fail only if l says ByTProxy and prepareRedirect was not called.
+// redirect configures how a bound listener finds the original destinations of its connections. It
+// can fail only if l says ByTProxy and prepareRedirect was not called.
 func (s *Server) redirect(live *liveListener, l *config.Listener) error {
 	find := s.handoff.find
 	if l.KeepRedirected {
@@ -122,7 +121,7 @@ func (s *Server) redirect(live *liveListener, l *config.Listener) error {
 	return live.ln.UseOriginalDst(network.OriginalDstOff, nil)
 }
 
-// prepareRedirect does for a listener that goes on what redirect could fail in.
+// prepareRedirect does the part of redirect that can fail, for a listener that stays.
 func (live *liveListener) prepareRedirect(l *config.Listener) error {
 	if !l.Bind || l.OriginalDst != config.ByTProxy {
 		return nil
@@ -133,7 +132,7 @@ func (live *liveListener) prepareRedirect(l *config.Listener) error {
 	return nil
 }
 
-// arrivalOf is what a cluster needs to know of a connection that is carried on.
+// arrivalOf returns the addresses of a forwarded connection for the cluster.
 func arrivalOf(conn *network.Conn) upstream.ConnAddrs {
 	peer, _ := conn.DirectRemoteAddr()
 	at := upstream.ConnAddrs{From: unmapped(addrPort(peer)), To: unmapped(addrPort(conn.LocalAddr()))}
@@ -145,8 +144,8 @@ func unmapped(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().Unmap().WithZone(""), a.Port())
 }
 
-// causeOf is why a connection ends that could not be carried on, or CauseDone: its
-// handler says nothing more of that.
+// causeOf returns the close reason of a connection that could not be forwarded, or ClosedComplete
+// if its handler need not set one.
 func causeOf(err error) network.CloseReason {
 	reason := protocol.ReasonOf(err)
 	if reason == protocol.NoDestination {

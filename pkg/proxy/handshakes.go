@@ -7,25 +7,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/network/credential"
 )
 
-// handshakeRecorder counts what becomes of the TLS handshakes of a place. What has not
-// happened yet has no series. Safe for concurrent use.
+// handshakeRecorder counts the results of the TLS handshakes of a listener or cluster. A result
+// without handshakes has no series. It is safe for concurrent use.
 type handshakeRecorder struct {
 	registry *metrics.Registry
 	metric   metrics.Metric
 	place    string
 
 	mu     sync.Mutex
-	users  int              // guarded by mu; who is to give it back
+	users  int              // guarded by mu; references that give releases
 	counts map[string]int64 // guarded by mu; by result
 	remove []func()         // guarded by mu
-	closed bool             // guarded by mu; the place may be another's by now
+	closed bool             // guarded by mu; another recorder may use the scope now
 }
 
 func newHandshakes(r *metrics.Registry, m metrics.Metric, place string) *handshakeRecorder {
 	return &handshakeRecorder{registry: r, metric: m, place: place, users: 1, counts: map[string]int64{}}
 }
 
-// acquire returns h for one more to give back. h may be nil.
+// acquire adds a reference to h and returns h. h may be nil.
 func (h *handshakeRecorder) acquire() *handshakeRecorder {
 	if h == nil {
 		return nil
@@ -36,7 +36,7 @@ func (h *handshakeRecorder) acquire() *handshakeRecorder {
 	return h
 }
 
-// give gives h back: the last who does closes it. h may be nil.
+// give releases a reference. The last one closes h. h may be nil.
 func (h *handshakeRecorder) give() {
 	if h == nil {
 		return
@@ -50,7 +50,7 @@ func (h *handshakeRecorder) give() {
 	}
 }
 
-// count counts a handshake that ended with err.
+// count records a handshake that ended with err.
 func (h *handshakeRecorder) count(err error) {
 	result := metrics.ResultOK
 	if err != nil {
@@ -71,7 +71,7 @@ func (h *handshakeRecorder) read(result string) float64 {
 	return float64(h.counts[result])
 }
 
-// close takes the series back. Handshakes that are under way do no harm.
+// close removes the series. Handshakes in flight may still call count.
 func (h *handshakeRecorder) close() {
 	h.mu.Lock()
 	remove := h.remove

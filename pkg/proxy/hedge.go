@@ -13,22 +13,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Hedge is Retry for a route with a hedge_policy: requests that may be sent twice, and of
-// which all has come, are sent to several hosts at once, and the first good answer is
-// the caller's. Other requests are served as by Retry.
+// Hedge is Retry for a route with a hedge_policy. It sends requests that may be sent twice and are
+// complete to several hosts concurrently; the client gets the first good response. It serves other
+// requests like Retry.
 //
-// Each try is an exchange of its own (attempt), whose request is a copy, on a goroutine
-// that start runs and sees the end of. Who asked waits on its own stack (race) for what
-// the tries bring:
+// Each attempt is an exchange with a copy of the request, on a goroutine that start runs and waits
+// for. The hedgedRequest waits on its own goroutine for the results:
 //
-//	launch ──▶ running ── good answer ─────────────▶ taken: the caller's
+//	launch ──▶ running ── good response ───────────▶ taken: sent to the client
 //	              │  ├─── bad, others run ──────────▶ held until those have ended
-//	              │  ├─── bad, the last ────────────▶ another try, or the caller's
-//	              │  └─── its time is up ───────────▶ runs on, and another beside it
-//	              └────── another was taken ────────▶ left: its stream is reset
+//	              │  ├─── bad, the last ────────────▶ another attempt, or sent to the client
+//	              │  └─── per-try timeout ──────────▶ runs on, and another is launched
+//	              └────── another was taken ────────▶ abandoned: its stream is reset
 //
-// What is left is neither waited for nor a failure of its host. Tries beyond the first
-// begin within the budget, as retries do.
+// The hedge neither waits for abandoned attempts nor counts them as host failures. Attempts beyond
+// the first need the retry budget, like retries.
 func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget, start func(func(ctx context.Context))) protocol.AsyncService {
 	r, _ := Retry(next, route, budget).(*retry)
 	return &hedge{retry: r, policy: *route.Config.Forward.Hedge, start: start, roll: rand.Uint32N}
@@ -38,16 +37,16 @@ func Hedge(next protocol.Service, route *router.Route, budget func(x *protocol.E
 type hedge struct {
 	*retry
 	policy config.HedgePolicy
-	start  func(func(ctx context.Context)) // runs f beside the exchange; see filter.ClusterClient
-	roll   func(n uint32) uint32           // a number below n, each as likely
+	start  func(func(ctx context.Context)) // runs f concurrently; see filter.ClusterClient
+	roll   func(n uint32) uint32           // returns a uniform random number below n
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (h *hedge) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !hedgeable(x) {
 		return h.retry.Start(ctx, x)
@@ -55,37 +54,37 @@ func (h *hedge) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, &hedgedRequest{h: h})
 }
 
-// hedgedRequest is one exchange whose tries run beside one another. It belongs to the goroutine
-// that called Serve, but for what mu guards.
+// hedgedRequest is one exchange with concurrent attempts. The goroutine that called Serve owns it,
+// except for the fields guarded by mu.
 type hedgedRequest struct {
 	h       *hedge
 	x       *protocol.Exchange
 	request *requestCopy
 
-	atOnce  int           // tries that begin without a cause
-	retries int           // that have begun beyond those
-	tryTime time.Duration // of each; 0: none of its own
-	made    []*attempt    // in the order in which they began
-	running int           // of those
-	held    *attempt      // a bad answer that is the caller's if no better one comes
-	failed  *attempt      // the last that brought none
+	atOnce  int           // initial attempts
+	retries int           // attempts launched beyond those
+	tryTime time.Duration // timeout of each attempt; 0: none
+	made    []*attempt    // in launch order
+	running int           // number of attempts that have not ended
+	held    *attempt      // bad response, sent to the client if no better one arrives
+	failed  *attempt      // the last attempt without a response
 
-	ended  chan *attempt    // has room for all
-	moved  chan struct{}    // has room for one: a try has chosen a host
-	late   <-chan time.Time // the time of the try that began last is up; nil: it has none
-	paused <-chan time.Time // next is due; nil: there is none
+	ended  chan *attempt    // has capacity for all
+	moved  chan struct{}    // capacity 1: an attempt has chosen a host
+	late   <-chan time.Time // per-try timeout of the latest attempt; nil: none
+	paused <-chan time.Time // next is due; nil: no retry waits
 	next   permit
 
 	mu      sync.Mutex
-	hosts   []protocol.Attempt // guarded by mu; where tries went
-	cluster protocol.Named     // guarded by mu; theirs; nil: not known
+	hosts   []protocol.Attempt // guarded by mu; hosts of the attempts
+	cluster protocol.Named     // guarded by mu; their cluster; nil: not known
 }
 
-// watchAfter is how long answers may take before the caller is watched for having gone:
-// watching may cost a goroutine.
+// watchAfter is how long the response may take before the hedge watches for a client disconnect,
+// because watching may cost a goroutine.
 const watchAfter = 250 * time.Millisecond
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	r.x = x
@@ -104,7 +103,7 @@ func (r *hedgedRequest) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return r.run(ctx)
 }
 
-// run has tries begin and end until one of them is the caller's. Errors are Faults.
+// run launches and ends attempts until one gives the result. Errors are Faults.
 func (r *hedgedRequest) run(ctx context.Context) error {
 	slow, gone := time.After(watchAfter), make(chan struct{})
 	for {
@@ -144,16 +143,16 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 	}
 }
 
-// addInitial launches the next of the tries that begin without a cause, if there is one: a try
-// has chosen its host, so the next one can choose another.
+// addInitial launches the next initial attempt, if any. The previous attempt has chosen its host,
+// so the next can choose another.
 func (r *hedgedRequest) addInitial() {
 	if len(r.made) < r.atOnce {
 		r.beside()
 	}
 }
 
-// beside launches a try beside those that run, if there is a host that none was made at,
-// and the budget allows it.
+// beside launches an attempt next to the running ones if there is an untried host and the budget
+// allows it.
 func (r *hedgedRequest) beside() bool {
 	hosts, cluster := r.reached()
 	if c, ok := cluster.(interface{ EligibleHosts() int }); ok && c.EligibleHosts() <= hosts {
@@ -168,7 +167,7 @@ func (r *hedgedRequest) beside() bool {
 	return true
 }
 
-// reached returns how many hosts tries were made at, and whose; x knows their cluster, then.
+// reached returns the number of hosts tried and their cluster, which it also records in x.
 func (r *hedgedRequest) reached() (hosts int, cluster protocol.Named) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -183,7 +182,7 @@ func (r *hedgedRequest) reached() (hosts int, cluster protocol.Named) {
 	return hosts, r.cluster
 }
 
-// launch has a try begin, with what it is permitted by.
+// launch starts an attempt with the budget of p.
 func (r *hedgedRequest) launch(p permit) {
 	a := &attempt{race: r, budget: p.budget, beside: r.running > 0}
 	a.ctx, a.cancel = context.WithCancel(context.Background())
@@ -206,8 +205,8 @@ func (r *hedgedRequest) launch(p permit) {
 	r.h.start(a.run)
 }
 
-// finish takes what a try brought. over: the exchange has its answer, or the Fault that
-// is returned.
+// finish processes the result of an attempt. over: the exchange has its response or fails with the
+// returned Fault.
 func (r *hedgedRequest) finish(a *attempt) (over bool, err error) {
 	r.running--
 	a.ended = true
@@ -241,7 +240,7 @@ func (r *hedgedRequest) finish(a *attempt) (over bool, err error) {
 	return true, r.failed.err
 }
 
-// mayRetry reports whether another try may begin now that none is left, and sets next.
+// mayRetry reports whether another attempt may begin after all have ended, and sets next.
 func (r *hedgedRequest) mayRetry() bool {
 	policy := &r.h.retry.policy
 	if r.retries >= policy.NumRetries {
@@ -262,7 +261,7 @@ func (r *hedgedRequest) mayRetry() bool {
 	return r.next.budget == nil || r.next.budget.BeginRetry()
 }
 
-// take makes the answer of a try the caller's.
+// take makes the response of an attempt the response of the exchange.
 func (r *hedgedRequest) take(a *attempt) {
 	if r.held == a {
 		r.held = nil
@@ -278,7 +277,7 @@ func (r *hedgedRequest) take(a *attempt) {
 	a.accepted = true
 }
 
-// record has x's record tell of all tries, a's being the last, and of a if it has ended.
+// record copies the attempts into x's record, a's last, and the upstream data of a if it has ended.
 func (r *hedgedRequest) record(a *attempt) {
 	r.x.Record.Attempts = r.x.Record.Attempts[:0]
 	for _, other := range r.made {
@@ -294,7 +293,7 @@ func (r *hedgedRequest) record(a *attempt) {
 	r.x.Record.Cluster, r.x.Record.UpstreamStart, r.x.Record.UpstreamFirstByte = of.Cluster, of.UpstreamStart, of.UpstreamFirstByte
 }
 
-// drop gives up the answer that was held.
+// drop discards the held response.
 func (r *hedgedRequest) drop() {
 	if r.held != nil {
 		r.held.discard()
@@ -302,8 +301,7 @@ func (r *hedgedRequest) drop() {
 	}
 }
 
-// leave gives up every try that was not taken, and the retry that waits. None is waited
-// for.
+// leave abandons every attempt that was not taken, and the waiting retry, without waiting for them.
 func (r *hedgedRequest) leave() {
 	r.drop()
 	if r.paused != nil && r.next.budget != nil {
@@ -316,7 +314,7 @@ func (r *hedgedRequest) leave() {
 	}
 }
 
-// count counts what happened to an exchange in a cluster, nil for none.
+// count counts an event of a cluster; it ignores nil.
 func count(cluster protocol.Named, e upstream.Event) {
 	if c, ok := cluster.(*upstream.Cluster); ok {
 		c.Count(e)

@@ -10,14 +10,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// attempt is one try of a race: an exchange of its own, of which it is the Caller. It
-// belongs to the goroutine that run runs on, until the race receives it, but for what no
-// comment below says otherwise of.
+// attempt is one attempt of a hedge: an exchange with itself as Caller. The goroutine of run owns
+// it until the hedge receives it, except where a comment below says otherwise.
 type attempt struct {
 	race   *hedgedRequest  // immutable
-	budget RetryBudget     // immutable; to be given back; nil: none
-	beside bool            // immutable; it began while others ran
-	first  int             // immutable; where its own attempts begin in x.Record
+	budget RetryBudget     // immutable; nil: nothing to release
+	beside bool            // immutable; launched while others ran
+	first  int             // immutable; index of its first attempt in x.Record
 	ctx    context.Context //nolint:containedctx // immutable; of the exchange; it ends with it
 	cancel context.CancelFunc
 	watch  stream.DisconnectWatch[struct{}]
@@ -25,16 +24,16 @@ type attempt struct {
 	x   protocol.Exchange
 	err error // a Fault
 
-	ended    bool // the race has received it; owned by the race
-	accepted bool // its answer is the caller's; owned by the race
+	ended    bool // the hedge has received it; owned by the hedge
+	accepted bool // its response goes to the client; owned by the hedge
 
 	// Guarded by race.mu.
-	hosts    []protocol.Attempt // that it was sent to
-	canceled bool               // nobody wants it
-	done     bool               // it has ended, and the race has it, or soon will
+	hosts    []protocol.Attempt // hosts that it was sent to
+	canceled bool               // the hedge has abandoned it
+	done     bool               // it has ended and goes to the hedge
 }
 
-// run serves the try, until life ends at most.
+// run serves the attempt and cancels it when life ends.
 func (a *attempt) run(life context.Context) {
 	defer context.AfterFunc(life, a.cancel)()
 	a.err = attemptError(&a.x, a.serve())
@@ -60,7 +59,7 @@ func (a *attempt) serve() error {
 	return protocol.ServeRecovered(a.ctx, a.race.h.next, &a.x)
 }
 
-// chose notes where the try goes.
+// chose records the host of the attempt.
 func (a *attempt) chose(host, cluster protocol.Named) {
 	r := a.race
 	r.mu.Lock()
@@ -70,12 +69,12 @@ func (a *attempt) chose(host, cluster protocol.Named) {
 	r.mu.Unlock()
 	select {
 	case r.moved <- struct{}{}:
-	default: // it will look anyway
+	default: // the hedge has a notification pending
 	}
 }
 
-// attempts lists where the try went, for a record: of one that has not ended, no more
-// than that.
+// attempts returns the attempts for the record. If the attempt has not ended, they contain only
+// hosts.
 func (a *attempt) attempts() []protocol.Attempt {
 	if a.ended {
 		return a.x.Record.Attempts[a.first:]
@@ -85,7 +84,7 @@ func (a *attempt) attempts() []protocol.Attempt {
 	return a.hosts
 }
 
-// leave gives the try up: it ends soon, as that of a caller that is gone.
+// leave abandons the attempt; it ends soon, as after a client disconnect.
 func (a *attempt) leave() {
 	a.race.mu.Lock()
 	a.canceled = true
@@ -99,7 +98,7 @@ func (a *attempt) leave() {
 	a.cancel()
 }
 
-// discard drops what the try brought; its host is told of an answer.
+// discard drops the result and tells the host about a discarded response.
 func (a *attempt) discard() {
 	if h, ok := a.x.Record.Host().(dropped); ok && a.err == nil {
 		h.ResponseDiscarded(&a.x)
@@ -108,15 +107,15 @@ func (a *attempt) discard() {
 	a.cancel()
 }
 
-// inBackground runs f beside the exchange.
+// inBackground runs f on another goroutine.
 func (a *attempt) inBackground(f func()) { a.race.h.start(func(context.Context) { f() }) }
 
-// SendInterim is protocol.Downstream's: which try will be the caller's is not known yet, so that
-// none has its interim answers passed on.
+// SendInterim implements protocol.Downstream. It drops interim responses, because the hedge does
+// not yet know which attempt the client gets.
 func (a *attempt) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect is protocol.Downstream's. Of a try whose answer was taken the caller is the one that
-// asked.
+// OnDisconnect implements protocol.Downstream. For an accepted attempt it watches the client
+// itself.
 func (a *attempt) OnDisconnect(gone func()) (stop func()) {
 	if !a.accepted {
 		return a.watch.Start(a.inBackground, gone)
@@ -127,10 +126,10 @@ func (a *attempt) OnDisconnect(gone func()) (stop func()) {
 	return func() {}
 }
 
-// Canceled is protocol.Cancellable's.
+// Canceled implements protocol.Cancellable.
 func (a *attempt) Canceled() bool { return a.watch.Ended() || a.race.x.Canceled() }
 
-// acceptBody makes the content of the try's answer content of the caller's.
+// acceptBody makes the body of the attempt the body of the client's response.
 func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
 	if body == nil {
 		a.cancel()
@@ -146,18 +145,18 @@ func (a *attempt) acceptBody(body protocol.Body) protocol.Body {
 	return b
 }
 
-// wonBody is the content of an answer to a try. Closing it ends the try.
+// wonBody is the body of the accepted response. Closing it ends the attempt.
 type wonBody struct {
 	protocol.Body
 
 	from   *attempt
 	to     *protocol.Response
-	self   protocol.Body // what to.Body is
+	self   protocol.Body // the value of to.Body
 	whole  bool
 	closed bool
 }
 
-// Read is protocol.Body's.
+// Read implements protocol.Body.
 func (b *wonBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	if err == io.EOF && !b.whole {
@@ -169,7 +168,7 @@ func (b *wonBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Complete is protocol.CompleteBody's.
+// Complete implements protocol.CompleteBody.
 func (b *wonBody) Complete() (whole, empty bool) {
 	if w, ok := b.Body.(protocol.CompleteBody); ok {
 		return w.Complete()
@@ -177,8 +176,8 @@ func (b *wonBody) Complete() (whole, empty bool) {
 	return false, false
 }
 
-// Close is protocol.Body's. It takes itself out of the exchange, so that the engine does
-// not close it again.
+// Close implements protocol.Body. It removes the body from the exchange so that the engine does not
+// close it again.
 func (b *wonBody) Close() error {
 	if b.closed {
 		return nil
@@ -189,16 +188,16 @@ func (b *wonBody) Close() error {
 	return b.Body.Close()
 }
 
-// wonMessage is wonBody of RPC, whose frame engines look for.
+// wonMessage is wonBody for RPC, where engines look for the frame.
 type wonMessage struct {
 	*xprotocol.Message
 	body *wonBody
 }
 
-// Close is protocol.Body's.
+// Close implements protocol.Body.
 func (m *wonMessage) Close() error { return m.body.Close() }
 
-// noting has tries of a race note which host they chose.
+// noting wraps chosen so that hedged attempts record the host that they chose.
 func noting(chosen func(x *protocol.Exchange, h *upstream.Host)) func(x *protocol.Exchange, h *upstream.Host) {
 	return func(x *protocol.Exchange, h *upstream.Host) {
 		if a, ok := x.Caller.(*attempt); ok {

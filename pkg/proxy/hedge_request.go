@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// requestCopy is a request that can be sent several times at once: it refers to nothing of
-// the exchange that it was copied from. Immutable.
+// requestCopy is a request that can be sent several times concurrently. It refers to nothing of the
+// original exchange. Immutable.
 type requestCopy struct {
 	meta                            protocol.Meta
 	method, scheme, authority, path string
@@ -25,19 +25,18 @@ type requestCopy struct {
 	hash     uint64
 	metadata protocol.Metadata
 
-	// Of RPC.
+	// For RPC only.
 	codec   xprotocol.Codec
 	frame   []byte
-	changed bool // the fields are not those of the frame
+	changed bool // the header fields differ from those of the frame
 }
 
-// maxCopied is the largest declared content of a request that is waited for to be copied,
-// in bytes.
+// maxCopied is the largest declared body, in bytes, that the hedge reads before it sends the
+// request.
 const maxCopied = 64 << 10
 
-// hedgeable reports whether a request can be sent several times at once: it may be sent
-// twice, and all of it has come, or is known to come and not large. Tunnels and requests
-// without an answer cannot.
+// hedgeable reports whether a request can be sent several times concurrently: it may be sent twice,
+// and its body is complete or small. Tunnels and one-way requests are not hedgeable.
 func hedgeable(x *protocol.Exchange) bool {
 	r := &x.Request
 	if r.OneWay || r.Upgrade != "" || r.Method == "CONNECT" || !idempotent(x) {
@@ -57,7 +56,8 @@ func hedgeable(x *protocol.Exchange) bool {
 	return whole
 }
 
-// copyRequest reads x's request, which is hedgeable, to its end. Errors are contentOf's.
+// copyRequest reads x's request, which must be hedgeable, to its end. It returns the errors of
+// contentOf.
 func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	r := &x.Request
 	o := &requestCopy{
@@ -88,9 +88,9 @@ func copyRequest(x *protocol.Exchange) (*requestCopy, error) {
 	return o, nil
 }
 
-// contentOf reads the content of x's request to its end, until x.Deadline at most. Errors
-// are the content's, a panic of its Close, or a Fault of UpstreamTimeout: callers that are
-// slow get what they would get if the content were sent as it comes.
+// contentOf reads the body of x's request to its end, until x.Deadline. It returns an error of the
+// body, a panic of its Close, or an UpstreamTimeout Fault: slow clients get the same result as if
+// the body were streamed.
 func contentOf(x *protocol.Exchange) (text string, err error) {
 	body := x.Request.Body
 	var content strings.Builder
@@ -100,13 +100,13 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 		var panicked error // valid once late is closed
 		timer := time.AfterFunc(time.Until(x.Deadline), func() {
 			defer close(late)
-			panicked = x.CloseContent(body) // Read tells
+			panicked = x.CloseContent(body) // Read returns the error
 		})
 		defer func() {
 			if timer.Stop() {
 				return
 			}
-			if <-late; panicked != nil { // the body is soon another exchange's
+			if <-late; panicked != nil { // another exchange reuses the body soon
 				err = panicked
 			}
 		}()
@@ -118,7 +118,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 	return content.String(), err
 }
 
-// fill makes the request of x, which is new, one like it. Errors are Faults.
+// fill copies the request into x, which must be new. Errors are Faults.
 func (o *requestCopy) fill(x *protocol.Exchange) error {
 	r := &x.Request
 	x.Meta = o.meta

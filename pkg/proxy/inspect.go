@@ -13,22 +13,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// inspectBufferSize is the first buffer of a connection that is looked at, in bytes.
+// inspectBufferSize is the initial buffer size of an inspected connection, in bytes.
 const inspectBufferSize = 4 << 10
 
-// errOpening: a connection did not show in time what it is.
+// errOpening reports a connection that did not send in time what the choice of a filter chain
+// needs.
 var errOpening = errors.New("the connection did not show in time which filter chain is for it")
 
-// inspection is what has been seen of a connection's first bytes.
+// inspection is the state of the inspection of a connection's first bytes.
 type inspection struct {
 	asks  chainmatch.Needs
 	hello opening.HelloParser
 	known *chainmatch.Connection
 }
 
-// inspect reads conn until what is asked for is known, and gives the bytes back; begun:
-// there are some. An error ends the connection: with CauseHandshake if it begins with a handshake that
-// cannot be read, with CauseRequestTimeout if it is too slow.
+// inspect reads conn until everything in asks is known, and puts the bytes back; begun: there are
+// some. An error ends the connection: with CauseHandshake for a malformed TLS handshake, with
+// CauseRequestTimeout if the connection is too slow.
 func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *chainmatch.Connection) (begun bool, err error) {
 	l := inspection{asks: asks, known: known}
 	var b *buffer.IoBuffer
@@ -38,7 +39,7 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 		if err == nil {
 			sure, err = l.at(b.Bytes())
 		} else if err == io.EOF && known.Transport == config.RawBuffer {
-			sure, err = true, nil // it has said all that it will say
+			sure, err = true, nil // the client sends no more
 		} else if c.how.GoOn && errors.Is(err, os.ErrDeadlineExceeded) {
 			if known.Transport == config.AnyTransport {
 				known.Transport = config.RawBuffer
@@ -64,7 +65,7 @@ func (c *chainSet) inspect(conn *network.Conn, asks chainmatch.Needs, known *cha
 	}
 }
 
-// at looks at all that has come, and reports whether it is enough.
+// at inspects all bytes so far and reports whether they suffice.
 func (l *inspection) at(b []byte) (sure bool, err error) {
 	if l.known.Transport == config.AnyTransport {
 		hello, done, err := l.hello.Parse(b)
@@ -90,7 +91,7 @@ func (l *inspection) at(b []byte) (sure bool, err error) {
 	return sure, nil
 }
 
-// ended notes why a connection ends that was looked at.
+// ended sets the close reason of an inspected connection.
 func (c *chainSet) ended(conn *network.Conn, err error) error {
 	switch {
 	case errors.Is(err, opening.ErrMalformed), errors.Is(err, opening.ErrTooLarge):

@@ -12,12 +12,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// liveListener is a listener that is bound, or virtual, and accepts once Server.begin was
-// called.
+// liveListener is a bound or virtual listener. It accepts after Server.begin.
 type liveListener struct {
 	ln    *network.Listener
 	count *counter
-	entry *compiledListener  // guarded by Server.mu, until it is no longer among the listeners
+	entry *compiledListener  // guarded by Server.mu while it is in Server.listeners
 	end   context.CancelFunc // ends the handlers of its connections
 }
 
@@ -44,17 +43,16 @@ func (s *Server) bind(ctx context.Context, e *compiledListener) (*liveListener, 
 	return &liveListener{ln: ln, count: count, entry: e}, nil
 }
 
-// checkBound warns of what cannot be changed in a socket that is bound.
+// checkBound warns about changes that a bound socket cannot take.
 func (s *Server) checkBound(old, next *config.Listener) {
 	if next.ReusePort != old.ReusePort || next.Mark != old.Mark {
 		s.o.Log.Warn("the change of reuseport or mark of a bound listener takes effect after a restart", "listener", next.Name)
 	}
 }
 
-// change gives a listener that goes on its new entry, and returns what served
-// before. Connections that it has take part: only if an engine's own options changed
-// must they end, each after its next exchange, and they drain if their filter chain has
-// left.
+// change applies a new entry to a listener and returns the previous pipelines. Open connections use
+// the new configuration. If engine options changed, they end after their next exchange. If their
+// filter chain was removed, they drain.
 func (live *liveListener) change(s *Server, next *compiledListener) (before []*pipeline) {
 	old := live.entry
 	s.checkBound(old.config, next.config)
@@ -80,7 +78,7 @@ func (live *liveListener) change(s *Server, next *compiledListener) (before []*p
 			c.handler, c.group = was.handler, was.group
 			c.secured, was.secured = was.secured, c.secured
 		case covers && sameButRotated(old.config, next.config, was.config, c.config):
-			c.group, rotated = was.group, true // connections to come are shaken hands on otherwise
+			c.group, rotated = was.group, true // new connections use other certificates
 		default:
 			changed = append(changed, was)
 		}
@@ -96,8 +94,8 @@ func (live *liveListener) change(s *Server, next *compiledListener) (before []*p
 	return slices.DeleteFunc(before, func(c *pipeline) bool { return c == nil })
 }
 
-// setHandlers leads connections to next from now on, and asks those of the filter chains that
-// have changed for their end. same: all filter chains have the handlers of before.
+// setHandlers makes new connections use next and ends those of changed filter chains after their
+// next exchange. same: all chains keep their handlers.
 func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, changed []*compiledChain, same bool) {
 	chooses := next.chooses()
 	sameFront := chooses == old.chooses() && reflect.DeepEqual(old.config.ProxyProtocol, next.config.ProxyProtocol)
@@ -112,7 +110,7 @@ func (live *liveListener) setHandlers(s *Server, old, next *compiledListener, ch
 	}
 }
 
-// drainChain ends the connections of a filter chain that has left.
+// drainChain drains the connections of a removed filter chain.
 func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 	name, grace := live.entry.config.Name, s.grace()
 	s.tasks.Go(func() {
@@ -123,13 +121,13 @@ func (s *Server) drainChain(live *liveListener, c *compiledChain) {
 	})
 }
 
-// listenerNews is a change of a listener for the log.
+// listenerNews is a listener change to log.
 type listenerNews struct {
-	active            bool // it accepts connections; false: no more
+	active            bool // true: it accepts connections; false: it was removed
 	listener, address string
 }
 
-// tell logs which listeners have begun to accept and which accept no more.
+// tell logs which listeners began or stopped accepting.
 func (s *Server) tell(news []listenerNews) {
 	for _, n := range news {
 		if n.active {
@@ -140,8 +138,8 @@ func (s *Server) tell(news []listenerNews) {
 	}
 }
 
-// logForceClosed warns of connections, or what else of a listener, that were closed with work under
-// way. Those that were idle are closed without a word.
+// logForceClosed logs how many connections or sessions were closed with requests in flight. It does
+// not count idle ones.
 func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut int) {
 	switch {
 	case cut == 0:
@@ -152,15 +150,15 @@ func (s *Server) logForceClosed(ctx context.Context, what, listener string, cut 
 	}
 }
 
-// counter counts the connections of a listener for the account of its name, which
-// may change while they are open. It is a network.ListenerCounter.
+// counter counts the connections of a listener under its current name, which may change while they
+// are open. It implements network.ListenerCounter.
 type counter struct {
 	mu      sync.Mutex
 	account *metrics.Listener // guarded by mu
 	open    int               // guarded by mu
 }
 
-// Accepted is network.ListenerCounter's.
+// Accepted implements network.ListenerCounter.
 func (c *counter) Accepted() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -168,7 +166,7 @@ func (c *counter) Accepted() {
 	c.account.Accepted()
 }
 
-// Closed is network.ListenerCounter's.
+// Closed implements network.ListenerCounter.
 func (c *counter) Closed(cause network.CloseReason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,10 +174,10 @@ func (c *counter) Closed(cause network.CloseReason) {
 	c.account.Closed(uint8(cause))
 }
 
-// Refused is network.ListenerCounter's.
+// Refused implements network.ListenerCounter.
 func (c *counter) Refused() { c.now().Refused() }
 
-// AcceptError is network.ListenerCounter's.
+// AcceptError implements network.ListenerCounter.
 func (c *counter) AcceptError() { c.now().AcceptError() }
 
 func (c *counter) now() *metrics.Listener {
@@ -188,8 +186,7 @@ func (c *counter) now() *metrics.Listener {
 	return c.account
 }
 
-// moveTo makes another account that of the connections that are open and of those
-// to come.
+// moveTo moves the open connections to another account and counts new ones there.
 func (c *counter) moveTo(account *metrics.Listener) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -203,8 +200,8 @@ func (c *counter) moveTo(account *metrics.Listener) {
 	c.account = account
 }
 
-// sameEngine reports whether connections that were accepted by a, and took the filter
-// chain ca, go on as they are in cb of b.
+// sameEngine reports whether connections that a accepted in chain ca can stay unchanged in chain cb
+// of b.
 func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	if a.IdleTimeout != b.IdleTimeout || a.Name != b.Name || !reflect.DeepEqual(a.ProxyProtocol, b.ProxyProtocol) {
 		return false
@@ -222,16 +219,15 @@ func sameEngine(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	return pa.HTTP1 == pb.HTTP1 && pa.HTTP2 == pb.HTTP2 && pa.RPC == pb.RPC && sameChoice(pa, pb)
 }
 
-// sameButRotated is sameEngine of chains whose certificates may differ as sameRules has it.
+// sameButRotated is sameEngine for chains whose TLS contexts only need to satisfy sameRules.
 func sameButRotated(a, b *config.Listener, ca, cb *config.FilterChain) bool {
 	chain := *cb
 	chain.TLS = ca.TLS
 	return slices.EqualFunc(ca.TLS, cb.TLS, sameRules) && sameEngine(a, b, ca, &chain)
 }
 
-// sameRules reports whether a and b differ in nothing but certificates, keys and
-// authorities that they hold themselves: these rotate, as files do, and connections of
-// before were shaken hands on.
+// sameRules reports whether a and b differ only in inline certificates, keys and authorities. These
+// rotate like files, and connections from before keep their handshake.
 func sameRules(a, b *config.TLS) bool {
 	one, other := *a, *b
 	for _, p := range []struct{ of, and *config.PEM }{
@@ -244,7 +240,7 @@ func sameRules(a, b *config.TLS) bool {
 	return reflect.DeepEqual(one, other)
 }
 
-// sameChoice reports whether a's connections are taken for the same as b's.
+// sameChoice reports whether a and b detect the same protocols in the same way.
 func sameChoice(a, b *config.Proxy) bool {
 	return slices.Equal(a.Downstream, b.Downstream) && a.Fallback == b.Fallback && a.DetectTimeout == b.DetectTimeout &&
 		(!isAuto(a) || a.Upstream == b.Upstream)

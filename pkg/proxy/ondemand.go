@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Route tables may be on demand (config.OnDemand), as hosts of clusters may: a listener
-// whose table is asleep accepts connections, and its first exchange asks for the table and
-// waits for the configuration that has it. Exchanges of other listeners pay nothing, and
-// those of one whose table is awake a load.
+// Route tables may be on demand (config.OnDemand), like hosts of clusters: a listener whose table
+// is not subscribed accepts connections. Its first exchange requests the table and waits for the
+// configuration that contains it. Exchanges of other listeners have no extra cost; with a
+// subscribed on-demand table they cost one load.
 
-// tablesOnDemand are the route tables on demand of a server, by newTablesOnDemand.
+// tablesOnDemand holds the on-demand route tables of a server.
 type tablesOnDemand struct {
 	desk *demand.Desk
 
@@ -27,7 +27,7 @@ func newTablesOnDemand() *tablesOnDemand {
 	return &tablesOnDemand{desk: demand.NewDesk(), items: make(map[string]*demand.Item)}
 }
 
-// item returns the one of a name.
+// item returns the item of that name and creates it if needed.
 func (t *tablesOnDemand) item(name string) *demand.Item {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,8 +39,8 @@ func (t *tablesOnDemand) item(name string) *demand.Item {
 	return i
 }
 
-// notifyWaiters has those go on who wait for a table that is there, now that all is in force. So
-// do those whose table there is not any more: they look for the one in its place.
+// notifyWaiters wakes exchanges that wait for a table that is now active. It also wakes those whose
+// table was removed; they use the table that replaced it.
 func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,21 +61,22 @@ func (t *tablesOnDemand) notifyWaiters(all []*config.RouteTable) {
 	}
 }
 
-// OnDemandRoutes is how whoever keeps route tables on demand learns of which are needed. It
-// is a view of its server. Safe for concurrent use.
+// OnDemandRoutes tells the owner of on-demand route tables which ones are needed. It is a view of
+// its server. It is safe for concurrent use.
 type OnDemandRoutes struct{ tables *tablesOnDemand }
 
 // OnDemandRoutes returns the demand for the server's route tables.
 func (s *Server) OnDemandRoutes() OnDemandRoutes { return OnDemandRoutes{s.onDemand} }
 
-// Requested receives when Take may have something. It is one receiver's.
+// Requested returns a channel that signals when TakeRequested may return names. It has one
+// receiver.
 func (d OnDemandRoutes) Requested() <-chan struct{} { return d.tables.desk.Asked() }
 
-// TakeRequested returns the names of the tables that were asked for since it was called last, in
-// order. Some may be there by now, or not be referred to any more.
+// TakeRequested returns the names requested since its last call, in order. Some tables may be
+// present already or no longer in use.
 func (d OnDemandRoutes) TakeRequested() []string { return d.tables.desk.Take() }
 
-// Used reports whether an exchange has come for a table since it was called last.
+// Used reports whether an exchange has used the table since the last call.
 func (d OnDemandRoutes) Used(name string) bool {
 	d.tables.mu.Lock()
 	i := d.tables.items[name]
@@ -83,7 +84,7 @@ func (d OnDemandRoutes) Used(name string) bool {
 	return i != nil && i.Used()
 }
 
-// onDemandTable is a table on demand as a composition knows it. Immutable.
+// onDemandTable is an on-demand table for a pipeline. Immutable.
 type onDemandTable struct {
 	config.OnDemand
 	name string
@@ -91,7 +92,7 @@ type onDemandTable struct {
 	desk *demand.Desk
 }
 
-// demanded returns what a composition is to know of a table; nil: it is not on demand.
+// demanded returns the on-demand state of a table, or nil if it is not on demand.
 func (b *builder) demanded(table string) *onDemandTable {
 	source := b.source[table]
 	if source == nil || !source.OnDemand.Applies() {
@@ -101,7 +102,7 @@ func (b *builder) demanded(table string) *onDemandTable {
 	return &onDemandTable{source.OnDemand, table, t.item(table), t.desk}
 }
 
-// absent notes that an exchange has come, and reports whether it has to wait. d may be nil.
+// absent records that an exchange arrived and reports whether it must wait. d may be nil.
 func (d *onDemandTable) absent() bool {
 	if d == nil {
 		return false
@@ -110,30 +111,30 @@ func (d *onDemandTable) absent() bool {
 	return d.Asleep
 }
 
-// Serve is protocol.Service's: what a listener answers whose table has not come in time.
+// Serve implements protocol.Service. It fails exchanges of a table that did not arrive in time.
 func (d *onDemandTable) Serve(context.Context, *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s: it was asked for, and has not come", d.name)
 }
 
-// waitForTable is an exchange that has come to a listener whose table is asleep.
+// waitForTable serves an exchange of a listener whose table is not subscribed yet.
 type waitForTable struct {
 	serving *livePipeline
 	table   *onDemandTable
 }
 
-// Serve is protocol.Service's. It serves x by whatever is in force once the table is
-// there, or has been waited for long enough.
+// Serve implements protocol.Service. It serves x with the active pipeline once the table has
+// arrived or the wait has timed out.
 func (e waitForTable) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	e.await(ctx, x)
 	return protocol.ServeSync(ctx, serveNow{e.serving}, x)
 }
 
-// await asks for the table and waits for it, as long as the caller does.
+// await requests the table and waits for it while the client stays connected.
 func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
 	come := e.table.item.Wait()
 	if now := e.serving.now.Load().table; now == nil || !now.Asleep {
-		return // it has come just now
+		return // it has just arrived
 	}
 	e.table.desk.Ask(e.table.name)
 	limit := e.table.Wait
@@ -155,10 +156,10 @@ func (e waitForTable) await(ctx context.Context, x *protocol.Exchange) {
 	}
 }
 
-// serveNow serves by what is in force, whether its table is asleep or not.
+// serveNow serves with the active pipeline, even if its table has not arrived.
 type serveNow struct{ *livePipeline }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (p serveNow) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.begin(ctx, x, p.take())
 }

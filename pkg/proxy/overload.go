@@ -17,50 +17,50 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
 )
 
-// overloadManager watches what the process may run short of, and has done about it what the
-// configuration says. Without a configuration it does nothing, and has no goroutine.
+// overloadManager monitors the resources of the process and takes the configured actions. Without a
+// configuration it does nothing and has no goroutine.
 //
-//	monitor      what is short          overload_monitor.go
-//	Judge        what is to be done     package overload
-//	act          doing it               here
-//	orders       on the way of requests shed.go
-//	Gate         where connections come in, in package network
+//	monitor          reads pressures             overload_monitor.go
+//	Evaluator        decides                     package overload
+//	act              acts                        here
+//	overloadPolicy   applies to each request     shed.go
+//	ConnLimiter      limits new connections      package network
 type overloadManager struct {
 	server *Server             // immutable
-	orders overloadPolicy      // what exchanges obey
-	gate   network.ConnLimiter // what listeners obey
+	orders overloadPolicy      // applied to exchanges
+	gate   network.ConnLimiter // applied to listeners
 
-	watch  *monitorLoop // guarded by Server.applying; nil: nothing is watched
+	watch  *monitorLoop // guarded by Server.applying; nil: none
 	status atomic.Pointer[OverloadStatus]
 }
 
-// monitorLoop is one configuration in force.
+// monitorLoop runs one configuration.
 type monitorLoop struct {
 	overseer *overloadManager
 	config   *config.Overload
 	end      context.CancelFunc
 	ended    sync.WaitGroup
 
-	remove []func() // take the metrics back
+	remove []func() // remove the metrics
 
 	// Owned by run.
 	monitors  []*monitor
 	judge     *overload.Evaluator
-	since     []time.Time // when each action turned
-	done      []doneCount // what each action has done
-	collected time.Time   // when garbage was last collected because memory is short
-	returned  time.Time   // when memory was last given back to the system
+	since     []time.Time // when the state of each action changed
+	done      []doneCount // counters of each action
+	collected time.Time   // last garbage collection because of memory pressure
+	returned  time.Time   // last time that memory was returned to the system
 }
 
 // doneCount counts what an action has done.
 type doneCount struct {
 	count *metrics.Counter
-	from  func() uint64 // counts it elsewhere; nil: nobody does
-	known uint64        // of from, what count has already
+	from  func() uint64 // a counter elsewhere; nil: none
+	known uint64        // value of from that count already includes
 }
 
-// prepare makes the monitors of a configuration: what cannot be read is an error. It
-// starts nothing. nil: there is nothing to watch.
+// prepare creates the monitors of a configuration and starts nothing. A monitor that cannot be read
+// is an error. It returns nil for a nil configuration.
 func (o *overloadManager) prepare(c *config.Overload) (*monitorLoop, error) {
 	if c == nil {
 		return nil, nil //nolint:nilnil // as said
@@ -76,7 +76,7 @@ func (o *overloadManager) prepare(c *config.Overload) (*monitorLoop, error) {
 	return w, nil
 }
 
-// system is where /proc and /sys are.
+// system returns the file system that contains /proc and /sys.
 func (o *overloadManager) system() fs.FS {
 	if s := o.server.o.System; s != nil {
 		return s
@@ -84,8 +84,8 @@ func (o *overloadManager) system() fs.FS {
 	return os.DirFS("/")
 }
 
-// enforce has w watch in the place of what did. If both are configured alike, what did
-// goes on, and what it has begun with it. s.applying is held.
+// enforce makes w the active loop. If both configurations are equal, the old loop and its actions
+// continue. s.applying is held.
 func (o *overloadManager) enforce(w *monitorLoop) {
 	old := o.watch
 	if old != nil && w != nil && reflect.DeepEqual(old.config, w.config) {
@@ -106,8 +106,8 @@ func (o *overloadManager) enforce(w *monitorLoop) {
 	w.begin()
 }
 
-// stop ends what watches. What it has begun goes on until release, or until the next
-// has looked.
+// stop ends the loop. Its actions stay in effect until release or until the next loop has evaluated
+// them.
 func (o *overloadManager) stop() {
 	if w := o.watch; w != nil {
 		w.end()
@@ -117,7 +117,7 @@ func (o *overloadManager) stop() {
 	}
 }
 
-// release ends everything that actions have begun.
+// release ends the effects of all actions.
 func (o *overloadManager) release() {
 	o.orders.give(0, 0)
 	o.gate.SetRejectFraction(0)
@@ -126,8 +126,8 @@ func (o *overloadManager) release() {
 	o.status.Store(nil)
 }
 
-// begin looks for the first time, so that what the last one has begun is not ended and
-// begun again, and then goes on by itself.
+// begin evaluates once, so that actions of the previous loop continue without a gap, and then
+// starts run.
 func (w *monitorLoop) begin() {
 	w.export()
 	w.look(time.Now())
@@ -136,7 +136,7 @@ func (w *monitorLoop) begin() {
 	w.ended.Go(func() { w.run(ctx) })
 }
 
-// run looks again and again until ctx ends.
+// run evaluates periodically until ctx ends.
 func (w *monitorLoop) run(ctx context.Context) {
 	tick := time.NewTicker(w.config.Interval)
 	defer tick.Stop()
@@ -154,7 +154,7 @@ func (w *monitorLoop) run(ctx context.Context) {
 func (w *monitorLoop) look(now time.Time) {
 	pressures := w.read(now)
 	if w.memoryIsShort(pressures) && now.Sub(w.collected) >= collectEvery {
-		// What is garbage is not needed, and what pools hold may not be either.
+		// Garbage collection and emptying the pools may relieve the pressure.
 		w.collected = now
 		debug.FreeOSMemory()
 		pressures = w.read(now)
@@ -164,10 +164,10 @@ func (w *monitorLoop) look(now time.Time) {
 	w.tell(now, verdicts)
 }
 
-// collectEvery is how often garbage is collected at most while memory is short.
+// collectEvery is the minimum interval between garbage collections under memory pressure.
 const collectEvery = 2 * time.Second
 
-// read returns the pressures of the monitors. One that cannot be read stays as it was.
+// read returns the pressures of the monitors. A monitor that cannot be read keeps its value.
 func (w *monitorLoop) read(now time.Time) []float64 {
 	pressures := make([]float64, len(w.monitors))
 	for i, m := range w.monitors {
@@ -186,8 +186,8 @@ func (w *monitorLoop) read(now time.Time) []float64 {
 	return pressures
 }
 
-// memoryIsShort reports whether a monitor of memory is where an action begins, or
-// where it lets go.
+// memoryIsShort reports whether the pressure of a memory monitor is above the release threshold of
+// an action.
 func (w *monitorLoop) memoryIsShort(pressures []float64) bool {
 	for i, m := range w.config.Monitors {
 		if m.Name != config.MonitorHeap && m.Name != config.MonitorMemory && m.Name != config.MonitorCgroup {
@@ -204,16 +204,16 @@ func (w *monitorLoop) memoryIsShort(pressures []float64) bool {
 	return false
 }
 
-// How the actions act.
+// Parameters of the actions.
 const (
-	// idleFor is how long a connection must have carried nothing for shrink_idle to end
-	// it. Callers and hosts that are in the middle of something come back sooner.
+	// idleFor is how long a connection must be idle before shrink_idle closes it. Clients and hosts
+	// in the middle of an operation use it sooner.
 	idleFor = time.Second
-	// returnEvery is how often shrink_heap gives memory back.
+	// returnEvery is the minimum interval at which shrink_heap returns memory to the system.
 	returnEvery = 10 * time.Second
 )
 
-// act does what the verdicts say. Actions that are not configured are not done.
+// act carries out the decisions. It resets actions that are not configured.
 func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
 	o := w.overseer
 	var refuse, end, reject float64
@@ -266,7 +266,7 @@ func (w *monitorLoop) act(now time.Time, verdicts []overload.Decision) {
 	}
 }
 
-// update counts what was done elsewhere since the last time.
+// update adds what from has counted since the last call.
 func (d *doneCount) update() {
 	if d.from != nil {
 		n := d.from()
@@ -278,7 +278,7 @@ func (d *doneCount) update() {
 // never is an idle timeout that no connection reaches.
 const never = math.MaxInt64
 
-// reduced is what is left of an idle timeout, 0 for none, at a value of a reduce_timeouts.
+// reduced returns the idle timeout that reduce_timeouts sets at that value. Timeout 0 means none.
 func reduced(timeout time.Duration, a config.OverloadAction, value float64) time.Duration {
 	if timeout <= 0 {
 		return never
@@ -293,8 +293,8 @@ func reduced(timeout time.Duration, a config.OverloadAction, value float64) time
 	return timeout - time.Duration(value*float64(timeout-least))
 }
 
-// endIdle ends the callers' connections that carry nothing for as long as after says,
-// given the idle timeout of their listener, 0 for none.
+// endIdle closes downstream connections that have been idle for the time that after returns for
+// their listener's idle timeout (0: none).
 func (o *overloadManager) endIdle(now time.Time, after func(idle time.Duration) time.Duration) (ended int) {
 	o.server.eachListener(func(l *liveListener) {
 		ended += l.ln.CloseIdle(now, after(l.entry.config.IdleTimeout))
@@ -302,7 +302,7 @@ func (o *overloadManager) endIdle(now time.Time, after func(idle time.Duration) 
 	return ended
 }
 
-// eachListener calls f with every listener that accepts. f must not wait.
+// eachListener calls f with every active listener. f must not block.
 func (s *Server) eachListener(f func(*liveListener)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

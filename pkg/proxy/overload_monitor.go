@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// monitor is a resource monitor as it runs. It belongs to one goroutine.
+// monitor is a running resource monitor. One goroutine owns it.
 type monitor struct {
 	config config.Monitor
-	// read returns what is used and what there is. of 0: what is used is a share.
+	// read returns the usage and the limit. of 0: there is no limit.
 	read func(now time.Time) (used, of float64, err error)
 
 	pressure float64 // from 0 to 1, or more
@@ -23,8 +23,8 @@ type monitor struct {
 	failing  bool // the last read failed
 }
 
-// newMonitor returns the monitor that m describes. connections counts those of callers
-// that are open. An error: it can never be read here.
+// newMonitor returns the monitor that m describes. connections returns the number of open
+// downstream connections. An error means that the monitor can never be read here.
 func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*monitor, error) {
 	made := &monitor{config: m}
 	var err error
@@ -56,7 +56,7 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 	return made, nil
 }
 
-// readCPU is the read of a monitor of processors.
+// readCPU returns the read function of a CPU monitor.
 func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float64, error), error) {
 	var c *resource.CPU
 	var err error
@@ -77,8 +77,8 @@ func readCPU(mode config.CPUMode, system fs.FS) (func(time.Time) (float64, float
 	}, nil
 }
 
-// memoryLimit is what the process's memory may be: what its control group may use, else
-// what the machine has.
+// memoryLimit returns the memory limit of the control group or, without one, the memory of the
+// machine.
 func memoryLimit(system fs.FS) (int64, error) {
 	if g, err := resource.MemoryGroup(system); err == nil {
 		if limit, err := g.MemoryLimit(); !errors.Is(err, resource.ErrNoLimit) {
@@ -90,23 +90,21 @@ func memoryLimit(system fs.FS) (int64, error) {
 
 func constant(n int64) func() (int64, error) { return func() (int64, error) { return n, nil } }
 
-// bounded is the lesser of what is configured, unless that is 0, and what the system
-// says.
+// bounded returns the lesser of the configured limit, unless that is 0, and the system's limit.
 func bounded(configured int64, system func() (int64, error)) func() (int64, error) {
 	return func() (int64, error) {
 		limit, err := system()
 		switch {
 		case configured == 0:
 			return limit, err
-		case err != nil: // what is configured is a limit anyhow
+		case err != nil: // the configured limit applies anyway
 			return configured, nil //nolint:nilerr // as said
 		}
 		return min(limit, configured), nil
 	}
 }
 
-// against reads what is used, and what there is. Where there is no limit nothing is
-// short.
+// against returns a read function for used and limit. Without a limit the pressure is 0.
 func against(used, limit func() (int64, error)) func(time.Time) (float64, float64, error) {
 	return func(time.Time) (float64, float64, error) {
 		n, err := used()
@@ -121,10 +119,10 @@ func against(used, limit func() (int64, error)) func(time.Time) (float64, float6
 	}
 }
 
-// orNoneLeft is read, of descriptors, where reading takes one itself: if there is none
-// left, all that there were are used.
+// orNoneLeft wraps a read of descriptors, which itself needs one. If none is left, it reports that
+// all are in use.
 func orNoneLeft(read func(time.Time) (used, of float64, err error)) func(time.Time) (float64, float64, error) {
-	last := 1.0 // limit; as long as none is known any will do
+	last := 1.0 // last known limit; any value will do until then
 	return func(now time.Time) (float64, float64, error) {
 		used, of, err := read(now)
 		switch {
@@ -137,7 +135,7 @@ func orNoneLeft(read func(time.Time) (used, of float64, err error)) func(time.Ti
 	}
 }
 
-// update reads the monitor. On an error it stays as it was.
+// update reads the monitor. On an error the previous values stay.
 func (m *monitor) update(now time.Time) error {
 	used, of, err := m.read(now)
 	if err != nil {

@@ -8,36 +8,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/overload"
 )
 
-// OverloadStatus is the overload manager as it is at a moment, for people.
+// OverloadStatus is the current state of the overload manager, for the admin API.
 type OverloadStatus struct {
 	Interval string          `json:"refresh_interval"`
 	Monitors []MonitorStatus `json:"resource_monitors"`
 	Actions  []ActionStatus  `json:"actions"`
 }
 
-// MonitorStatus is what a monitor has read.
+// MonitorStatus is the last reading of a monitor.
 type MonitorStatus struct {
 	Name     string  `json:"name"`
-	Pressure float64 `json:"pressure"`          // used as a share of limit
-	Used     float64 `json:"used"`              // bytes, descriptors, connections, or a share of processors
-	Limit    float64 `json:"limit,omitempty"`   // in the same unit; absent: there is none
-	Failing  bool    `json:"failing,omitempty"` // it cannot be read
+	Pressure float64 `json:"pressure"`          // used as a fraction of limit
+	Used     float64 `json:"used"`              // bytes, descriptors, connections, or a fraction of the processors
+	Limit    float64 `json:"limit,omitempty"`   // in the same unit; absent: none
+	Failing  bool    `json:"failing,omitempty"` // the last read failed
 }
 
-// ActionStatus is what is done.
+// ActionStatus is the state of an action.
 type ActionStatus struct {
 	Name    string     `json:"name"`
 	State   string     `json:"state"` // "inactive", "scaling" or "saturated"
 	Value   float64    `json:"value"`
-	Monitor string     `json:"because,omitempty"` // the monitor
-	Since   *time.Time `json:"since,omitempty"`   // when the state became this; absent: it was never another
+	Monitor string     `json:"because,omitempty"` // the monitor with the highest value
+	Since   *time.Time `json:"since,omitempty"`   // time of the last state change; absent: never changed
 	Done    uint64     `json:"done_total"`
 }
 
-// Overload returns what is watched and done; nil: nothing is configured.
+// Overload returns the state of the overload manager, or nil if none is configured.
 func (s *Server) Overload() *OverloadStatus { return s.overseer.status.Load() }
 
-// tell makes known what was decided: log, metrics and status.
+// tell publishes the decisions in the log and the status, from which metrics are read.
 func (w *monitorLoop) tell(now time.Time, verdicts []overload.Decision) {
 	s := &OverloadStatus{Interval: w.config.Interval.String()}
 	for _, m := range w.monitors {
@@ -63,7 +63,7 @@ func (w *monitorLoop) tell(now time.Time, verdicts []overload.Decision) {
 	w.overseer.status.Store(s)
 }
 
-// log says that an action has turned.
+// log logs a state change of an action.
 func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
 	log := w.overseer.server.o.Log
 	if v.State == overload.Inactive {
@@ -80,7 +80,7 @@ func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
 		"monitor", string(v.Monitor), "pressure", pressure)
 }
 
-// export opens the metrics of w: gauges are read out of the status.
+// export registers the metrics of w. Gauges read the status.
 func (w *monitorLoop) export() {
 	o := w.overseer
 	registry := o.server.o.Metrics
@@ -113,7 +113,7 @@ func (w *monitorLoop) export() {
 	}
 }
 
-// forget ends what export began, but for counters.
+// forget removes the gauges that export registered.
 func (w *monitorLoop) forget() {
 	for _, remove := range w.remove {
 		remove()

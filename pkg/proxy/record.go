@@ -9,15 +9,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// recorder accounts for the exchanges of one listener: metrics of every place
-// that they passed, of the RPC methods that they call, and access logs.
+// recorder accounts for the exchanges of one listener: it updates the metrics of every scope and
+// RPC method, and writes access logs.
 type recorder struct {
 	listener *metrics.Listener
 	rpc      *metrics.RPC
 	release  func()
 	logs     []*AccessLog
 
-	observers []observer // filters
+	observers []observer // of filters
 }
 
 func (b *builder) record(l *config.Listener) (*recorder, error) {
@@ -34,7 +34,7 @@ func (b *builder) record(l *config.Listener) (*recorder, error) {
 	return r, nil
 }
 
-// observe accounts for x after the last byte of its answer.
+// observe accounts for x after the last byte of its response.
 func (r *recorder) observe(x *protocol.Exchange) {
 	w := r.way(x)
 	s := metrics.Sum{Outcome: w.outcome}
@@ -43,7 +43,7 @@ func (r *recorder) observe(x *protocol.Exchange) {
 	r.write(x)
 }
 
-// add accounts for exchanges that have gone w.
+// add accounts for exchanges with the key w.
 func (r *recorder) add(w *recordKey, s metrics.Sum) {
 	r.listener.Add(s)
 	for _, p := range &w.places {
@@ -53,7 +53,7 @@ func (r *recorder) add(w *recordKey, s metrics.Sum) {
 	}
 }
 
-// write writes x to the access logs, and tells filters of it.
+// write writes x to the access logs and calls the observers of filters.
 func (r *recorder) write(x *protocol.Exchange) {
 	for _, log := range r.logs {
 		log.Observe(x)
@@ -74,8 +74,8 @@ func (r *recorder) closeLogs() {
 	}
 }
 
-// recordKey is which places an exchange has passed beside its listener, and how it ended. equal
-// compares all fields.
+// recordKey is the scopes of an exchange apart from its listener, and its outcome. equal compares
+// all fields.
 type recordKey struct {
 	places  [4]protocol.Named // method, route, cluster and host of the last attempt; nil: not known
 	outcome metrics.Outcome
@@ -92,7 +92,7 @@ func (w *recordKey) equal(o *recordKey) bool {
 	return w.outcome == o.outcome
 }
 
-// way returns x's.
+// way returns the key of x.
 func (r *recorder) way(x *protocol.Exchange) recordKey {
 	rec := &x.Record
 	if rec.Method == nil {
@@ -114,7 +114,7 @@ func (r *recorder) way(x *protocol.Exchange) recordKey {
 	}
 }
 
-// request is what metrics keep of x beside its outcome.
+// request returns the metrics of x apart from its outcome.
 func request(x *protocol.Exchange) metrics.Request {
 	return metrics.Request{
 		Duration: x.Record.End.Sub(x.Meta.Start),
@@ -124,12 +124,11 @@ func request(x *protocol.Exchange) metrics.Request {
 	}
 }
 
-// name notes which method an RPC request calls that has not been routed yet: while
-// it is what its caller says, and has been read just now. gRPC is RPC, too; of all
-// other HTTP hardly anything is looked at.
+// name sets the method scope of an RPC request before routing, while the method is still the one
+// that the client sent. gRPC counts as RPC; for other HTTP the check is cheap.
 func (r *recorder) name(x *protocol.Exchange) {
 	switch {
-	case x.Request.Path == "": // a head that could not be read
+	case x.Request.Path == "": // malformed head
 	case x.Request.Method == "":
 		h := &x.Request.Header
 		x.Record.Method = (*methodScope)(r.rpc.Method(h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)))
@@ -138,49 +137,49 @@ func (r *recorder) name(x *protocol.Exchange) {
 	}
 }
 
-// isGRPC reports whether x is a call of gRPC, which is carried by POST over HTTP/2.
-// That costs other requests next to nothing.
+// isGRPC reports whether x is a gRPC call: a POST over HTTP/2. The check is cheap for other
+// requests.
 func isGRPC(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// methodScope is an RPC method as the record knows it.
+// methodScope is the scope of an RPC method.
 type methodScope metrics.Method
 
-// Name is protocol.Named's.
+// Name implements protocol.Named.
 func (p *methodScope) Name() string { return (*metrics.Method)(p).Name() }
 
-// Add is metrics.Account's.
+// Add implements metrics.Account.
 func (p *methodScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
-// grpcScope is a method of gRPC, whose answers say their status in fields.
+// grpcScope is the scope of a gRPC method, whose responses carry their status in header fields.
 type grpcScope metrics.Method
 
-// Name is protocol.Named's.
+// Name implements protocol.Named.
 func (p *grpcScope) Name() string { return (*metrics.Method)(p).Name() }
 
-// Add is metrics.Account's.
+// Add implements metrics.Account.
 func (p *grpcScope) Add(s metrics.Sum) { (*metrics.Method)(p).Add(s) }
 
-// routeScope is a route as the record knows it.
+// routeScope is the scope of a route.
 type routeScope struct {
 	route   *router.Route
 	account metrics.Route
 }
 
-// Name is protocol.Named's.
+// Name implements protocol.Named.
 func (p *routeScope) Name() string { return p.route.Config.Name }
 
-// Add is metrics.Account's.
+// Add implements metrics.Account.
 func (p *routeScope) Add(s metrics.Sum) {
 	p.account.Add(p.route.VirtualHost, p.route.Config.Name, s)
 }
 
-// Meter opens the accounts of clusters and hosts in a metrics registry. It is
-// an upstream.Meter.
+// Meter creates recorders of clusters and hosts in a metrics registry. It implements
+// upstream.Meter.
 type Meter struct{ Registry *metrics.Registry }
 
-// Cluster is upstream.Meter's.
+// Cluster implements upstream.Meter.
 func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterRecorder {
 	c, release := m.Registry.Cluster(name)
 	c.Active.Follow(levels.InFlight)
@@ -190,7 +189,7 @@ func (m Meter) Cluster(name string, levels upstream.Gauges) upstream.ClusterReco
 	return clusterAccount{c, release}
 }
 
-// Host is upstream.Meter's.
+// Host implements upstream.Meter.
 func (m Meter) Host(cluster, address string) upstream.Recorder {
 	h, release := m.Registry.Host(cluster, address)
 	return hostAccount{h, release}
@@ -210,7 +209,7 @@ type clusterAccount struct {
 
 func (a clusterAccount) Close() { a.release() }
 
-// Add is metrics.Account's.
+// Add implements metrics.Account.
 func (a clusterAccount) Add(s metrics.Sum) {
 	a.cluster.Add(s)
 	if n := s.Retries(); n > 0 {
@@ -218,7 +217,7 @@ func (a clusterAccount) Add(s metrics.Sum) {
 	}
 }
 
-// Count is upstream.ClusterRecorder's.
+// Count implements upstream.ClusterRecorder.
 func (a clusterAccount) Count(e upstream.Event) {
 	c := a.cluster
 	switch e {
@@ -248,11 +247,11 @@ func (a clusterAccount) Count(e upstream.Event) {
 		c.HedgesWon.Add(1)
 	case upstream.AttemptCancelled:
 		c.Cancelled.Add(1)
-	default: // an overflow: Reached counts it
+	default: // an overflow, which LimitReached counts
 	}
 }
 
-// LimitReached is upstream.ClusterRecorder's.
+// LimitReached implements upstream.ClusterRecorder.
 func (a clusterAccount) LimitReached(p config.Priority, e upstream.Event) {
 	of := &a.cluster.Overflow[p]
 	switch e {

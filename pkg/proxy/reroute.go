@@ -13,16 +13,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// liveTable is a route table that filter chains use. It belongs to the plan of a
-// configuration, and once that is in force to the server.
+// liveTable is a route table in use. The plan of a configuration owns it, and the server after the
+// plan is applied.
 type liveTable struct {
 	table   *router.Table
-	numbers *metrics.Routes // accounts of its routes
-	routers []*Router       // that find their routes by it
+	numbers *metrics.Routes // metrics of its routes
+	routers []*Router       // routers that use it
 }
 
-// table compiles a route table once, however many listeners use it, and at the cost of
-// what has changed if there is one of its name in force.
+// table compiles a route table once for all its listeners. It recompiles only the changes if a
+// table of that name is active.
 func (b *builder) table(name string) (*liveTable, error) {
 	if t := b.tables[name]; t != nil {
 		return t, nil
@@ -40,7 +40,7 @@ func (b *builder) table(name string) (*liveTable, error) {
 	return t, nil
 }
 
-// compileTable compiles source in the place of what is in force, nil if nothing is.
+// compileTable compiles source as the successor of now, which may be nil.
 func compileTable(now *liveTable, source *config.RouteTable) (table *router.Table, err error) {
 	switch {
 	case now == nil:
@@ -65,8 +65,8 @@ func releaseAll(tables map[string]*liveTable) {
 	}
 }
 
-// routing composes what serves the routes of a table for r: what r has of them already,
-// and what is made for the others. Nothing is in force yet.
+// routing composes the services of a table's routes for r. It reuses those that r already has. The
+// result is not active yet.
 func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Routes) (*routeUpdate, error) {
 	routes := table.Routes()
 	c := &routeUpdate{router: r, next: &routing{table: table, routes: make([]routed, len(routes))}}
@@ -84,7 +84,7 @@ func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Route
 			fresh++
 		}
 	}
-	made := make([]routeScope, fresh) // one object, for large tables
+	made := make([]routeScope, fresh) // one allocation, for large tables
 	for i, at := range places {
 		if at >= 0 {
 			continue
@@ -104,23 +104,23 @@ func (b *builder) routing(r *Router, table *router.Table, numbers *metrics.Route
 	return c, nil
 }
 
-// routeUpdate is a change of what a Router routes by.
+// routeUpdate is a change of a Router's routes.
 type routeUpdate struct {
 	router *Router
-	before *routing // nil: nothing yet
+	before *routing // nil: none
 	next   *routing
-	kept   []bool        // of the routes of before
-	made   []*routeScope // of next, that before has not
+	kept   []bool        // by index in before: the route stays
+	made   []*routeScope // routes of next that before does not have
 }
 
-// undo gives up a change that did not come into force.
+// undo releases a change that was not applied.
 func (c *routeUpdate) undo() {
 	for _, p := range c.made {
 		p.account.Close()
 	}
 }
 
-// enforce puts the change in force: requests from now on go by it.
+// enforce activates the change for new requests.
 func (c *routeUpdate) enforce() {
 	c.router.now.Store(c.next)
 	for at, kept := range c.kept {
@@ -130,10 +130,9 @@ func (c *routeUpdate) enforce() {
 	}
 }
 
-// ApplyRoutes is Apply where nothing but some route tables has changed. Where it can be,
-// its cost is that of their routes that have changed, by their addresses, and little for
-// each of the others; else whole is asked for the configuration with all of them, and
-// that is applied.
+// ApplyRoutes is Apply for a change of some route tables. If possible, its cost depends on the
+// routes that changed, compared by address, plus little for each other route of those tables.
+// Otherwise it calls whole for the complete configuration and applies that.
 func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, whole func() *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -178,8 +177,7 @@ func (s *Server) ApplyRoutes(ctx context.Context, changed []*config.RouteTable, 
 	return nil
 }
 
-// withTables returns a configuration with some route tables in the places of those of
-// their names.
+// withTables returns c with the changed route tables in place of those with the same names.
 func withTables(c *config.Snapshot, changed []*config.RouteTable) *config.Snapshot {
 	next := *c
 	next.Routes = slices.Clone(c.Routes)

@@ -1,6 +1,6 @@
-// Package proxy owns the way of an exchange between the engines: answering what
-// fails, routing, timeouts, retries, access logs; and Server, which applies one
-// configuration after the other to the running process.
+// Package proxy implements the path of an exchange between the engines: local replies for errors,
+// routing, timeouts, retries and access logs. Its Server applies successive configurations to the
+// running process.
 package proxy
 
 import (
@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Respond turns errors and panics of next into replies. It is the outermost
-// service of every chain and never returns an error.
+// Respond turns errors and panics of next into local replies. It is the outermost service of every
+// chain and never returns an error.
 func Respond(next protocol.Service, panics *metrics.Counter, log *slog.Logger) protocol.AsyncService {
 	return &respond{protocol.Async(next), panics, log}
 }
@@ -23,18 +23,18 @@ type respond struct {
 	log    *slog.Logger
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (r *respond) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (r *respond) Start(ctx context.Context, x *protocol.Exchange) error {
 	x.PushFinisher(r)
 	return r.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (r *respond) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil {
 		return nil

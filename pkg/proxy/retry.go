@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Timeout bounds the exchange as a whole, as its route and its request say. A
-// deadline that is nearer already stays.
+// Timeout limits the duration of the exchange as its route and its request say. An earlier deadline
+// stays.
 func Timeout(next protocol.Service, route *router.Route) protocol.AsyncService {
 	return &timeout{protocol.Async(next), route}
 }
@@ -21,12 +21,12 @@ type timeout struct {
 	route *router.Route
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (t *timeout) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, t, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	d, _ := t.route.Timeouts(x)
 	if g := &t.route.Config.Forward.GRPCTimeout; *g != (config.GRPCTimeout{}) && isGRPC(x) {
@@ -40,8 +40,8 @@ func (t *timeout) Start(ctx context.Context, x *protocol.Exchange) error {
 	return t.next.Start(ctx, x)
 }
 
-// grpcTimeout makes the deadline of a call, which its grpc-timeout has set, what g says, and
-// returns what is left of the route's timeout d.
+// grpcTimeout adjusts the deadline that grpc-timeout has set as g says. It returns the route
+// timeout that still applies.
 func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) time.Duration {
 	if g.Ignore {
 		x.Deadline = time.Time{}
@@ -57,25 +57,24 @@ func grpcTimeout(x *protocol.Exchange, g *config.GRPCTimeout, d time.Duration) t
 	return d
 }
 
-// RetryBudget bounds the retries in flight, those that wait included; a cluster's
-// circuit breaker is one.
+// RetryBudget limits the retries in flight, including waiting ones. The circuit breaker of a
+// cluster implements it.
 type RetryBudget interface {
 	BeginRetry() bool
 	EndRetry()
 }
 
-// Retry tries again what failed, on another host if there is one, as often as the
-// route's policy says and as far as that is safe: a request that cannot have
-// reached an application, or one that may be sent twice, whose content is still at
-// hand. HTTP says by the method which those are (RFC 9110 9.2.2); of RPC, gRPC
-// included, whoever gave the route its policy. A route without a policy gets one
-// try: a host that refuses the connection is replaced by the cluster.
+// Retry retries failed requests, on another host if there is one, as often as the route's policy
+// says and only if that is safe: the request cannot have reached an application, or it may be sent
+// twice and its body can be rewound. For HTTP the method says whether it may be sent twice (RFC
+// 9110 9.2.2); for RPC, including gRPC, the policy does. A route without a policy gets one attempt;
+// the cluster still replaces a host that refuses the connection.
 //
-// A retry waits before it begins, as the policy's back-off says. If the exchange has
-// less time left than that, what the last try brought stays.
+// A retry waits for the backoff of the policy. If the exchange has less time left, the result of
+// the last attempt stays.
 //
-// Each try has the time that the policy, or the request, gives it, until the head
-// of its answer; what took longer failed with TryTimeout.
+// The per-try timeout of the policy or the request limits each attempt until the response head; an
+// attempt that takes longer fails with ReasonPerTryTimeout.
 func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.Exchange) RetryBudget) protocol.AsyncService {
 	r := &retry{next: protocol.Async(next), route: route, budget: budget, jitter: rand.N[time.Duration]}
 	if p := route.Config.Forward.Retry; p != nil && p.On != 0 {
@@ -88,23 +87,23 @@ func Retry(next protocol.Service, route *router.Route, budget func(x *protocol.E
 type retry struct {
 	next   protocol.AsyncService
 	route  *router.Route
-	policy config.RetryPolicy                     // the zero value: nothing is tried again
-	budget func(x *protocol.Exchange) RetryBudget // may return nil: no bound
+	policy config.RetryPolicy                     // the zero value: no retries
+	budget func(x *protocol.Exchange) RetryBudget // may return nil: no limit
 	jitter func(bound time.Duration) time.Duration
 }
 
-// permit is what a retry begins with.
+// permit is what a retry needs to begin.
 type permit struct {
-	budget RetryBudget   // to be given back; nil: no bound
+	budget RetryBudget   // the retry releases it; nil: no limit
 	wait   time.Duration // before it is sent
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (r *retry) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.AsyncService's: the first try.
+// Start implements protocol.AsyncService. It makes the first attempt.
 func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 	if limited := r.limit(x); limited || r.policy.NumRetries > 0 {
 		x.PushFinisher(r)
@@ -112,7 +111,7 @@ func (r *retry) Start(ctx context.Context, x *protocol.Exchange) error {
 	return r.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	err = attemptError(x, err)
 	if second, ok := r.again(x, err, 0); ok {
@@ -121,13 +120,13 @@ func (r *retry) Finish(ctx context.Context, x *protocol.Exchange, err error) err
 	return err
 }
 
-// retries are the tries after the first.
+// retries makes the attempts after the first.
 type retries struct {
 	*retry
 	second permit
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
 	next := r.second
 	for n := 1; ; n++ {
@@ -139,7 +138,7 @@ func (r *retries) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 }
 
-// try serves once more, within a budget that it gives back.
+// try makes one more attempt and releases its budget.
 func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error {
 	if p.budget != nil {
 		defer p.budget.EndRetry()
@@ -153,7 +152,7 @@ func (r *retries) try(ctx context.Context, x *protocol.Exchange, p permit) error
 	return attemptError(x, r.next.Serve(ctx, x))
 }
 
-// limit sets the time for a try, and reports whether there is one.
+// limit sets the deadline of an attempt and reports whether there is one.
 func (r *retry) limit(x *protocol.Exchange) bool {
 	_, d := r.route.Timeouts(x)
 	if d > 0 {
@@ -162,8 +161,7 @@ func (r *retry) limit(x *protocol.Exchange) bool {
 	return d > 0
 }
 
-// attemptError says what err is after a try: that it took too long is no fault of the
-// exchange's as a whole.
+// attemptError converts err after an attempt: a per-try timeout is not a timeout of the exchange.
 func attemptError(x *protocol.Exchange, err error) error {
 	if err != nil && protocol.ReasonOf(err) == protocol.UpstreamTimeout && x.EffectiveDeadline() != x.Deadline {
 		err = protocol.NewFault(protocol.ReasonPerTryTimeout, err)
@@ -172,8 +170,8 @@ func attemptError(x *protocol.Exchange, err error) error {
 	return err
 }
 
-// again decides, after so many retries, whether one more is wanted, safe and
-// possible. If so, the answer is dropped, and the retry is within a budget.
+// again decides whether another retry is wanted, safe and possible after that many. If so, it drops
+// the response and acquires the budget.
 func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit, ok bool) {
 	reason := protocol.ReasonOf(err)
 	switch {
@@ -201,12 +199,11 @@ func (r *retry) again(x *protocol.Exchange, err error, retries int) (next permit
 	return next, true
 }
 
-// dropped is a host that is told of its answers that callers do not get.
+// dropped is a host that is told about responses that clients do not get.
 type dropped interface{ ResponseDiscarded(x *protocol.Exchange) }
 
-// idempotent reports whether a request may be sent twice: of HTTP by its method
-// (RFC 9110 9.2.2); RPC has no such methods, and a route's policy for some of its
-// own is its author's word for them.
+// idempotent reports whether a request may be sent twice. HTTP methods say so (RFC 9110 9.2.2). RPC
+// has no such methods, so a retry policy on the route is the operator's permission.
 func idempotent(x *protocol.Exchange) bool {
 	switch x.Request.Method {
 	case "", "GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELETE":

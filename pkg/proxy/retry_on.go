@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// policyCovers reports whether a policy covers what a try failed with, or its answer.
+// policyCovers reports whether a policy covers the reason or the response of an attempt.
 func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exchange) bool {
 	if reason != protocol.ReasonNone {
 		return p.On&retryOnNoResponse(reason) != 0
@@ -18,8 +18,8 @@ func policyCovers(p *config.RetryPolicy, reason protocol.Reason, x *protocol.Exc
 		p.On&ofGRPC != 0 && isGRPC(x) && p.On&ofGRPCStatus(protocol.GRPCStatus(&x.Response)) != 0
 }
 
-// retryOnNoResponse is what a try meets that brought no answer. It is what an answer of 502
-// meets, because that is what its caller would get.
+// retryOnNoResponse returns the conditions that an attempt without a response meets: those of a
+// 502, which the client would get.
 func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	const silent = config.Retry5xx | config.RetryGatewayError | config.RetryReset
 	switch reason {
@@ -32,7 +32,7 @@ func retryOnNoResponse(reason protocol.Reason) config.RetryOn {
 	}
 }
 
-// ofStatus is what an answer meets by its status.
+// ofStatus returns the conditions that a response status meets.
 func ofStatus(status int) config.RetryOn {
 	switch {
 	case status >= 502 && status <= 504:
@@ -45,13 +45,13 @@ func ofStatus(status int) config.RetryOn {
 	return 0
 }
 
-// hasRetriableStatus reports whether the policy lists the status of an answer.
+// hasRetriableStatus reports whether the policy lists the status of a response.
 func hasRetriableStatus(p *config.RetryPolicy, r *protocol.Response) bool {
 	return slices.Contains(p.StatusCodes, r.Status) || slices.Contains(p.RPCCodes, r.Code)
 }
 
-// hasRetriableHeader reports whether an answer has one of the fields. Each value of a repeated field
-// is looked at by itself.
+// hasRetriableHeader reports whether a response has one of the fields. It compares each value of a
+// repeated field separately.
 func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
 	for i := range fields {
 		want := &fields[i]
@@ -64,12 +64,12 @@ func hasRetriableHeader(fields []config.RetryHeader, h *protocol.Header) bool {
 	return false
 }
 
-// ofGRPC is everything that an answer can meet by its grpc-status.
+// ofGRPC contains all conditions that a grpc-status can meet.
 const ofGRPC = config.RetryCancelled | config.RetryDeadlineExceeded | config.RetryResourceExhausted |
 	config.RetryInternal | config.RetryUnavailable
 
-// ofGRPCStatus is what an answer meets by a grpc-status, which is known by now only if
-// there is nothing else in it.
+// ofGRPCStatus returns the conditions that a grpc-status meets. At this point the status is known
+// only for a trailers-only response.
 func ofGRPCStatus(code int) config.RetryOn {
 	switch code {
 	case 1:

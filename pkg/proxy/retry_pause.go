@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pause returns after d, or with a Fault of DownstreamGone once the caller has gone
-// or ctx has ended: see filter.Wait.
+// pause returns after d, or with a ReasonDownstreamDisconnect Fault if the client disconnects or
+// ctx ends first; see filter.Wait.
 func pause(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	err := filter.Wait(ctx, x, d)
 	switch {

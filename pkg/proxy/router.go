@@ -11,24 +11,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Router finds an exchange's route and lets that route's service answer it. A new
-// configuration makes a new one, but where only routes have changed: these the Router
-// takes. What an exchange has found it keeps to its end.
+// Router finds the route of an exchange and passes the exchange to that route's service. A new
+// configuration creates a new Router, unless only routes have changed, which the Router adopts. An
+// exchange keeps its route to its end.
 type Router struct {
 	now atomic.Pointer[routing]
 
-	// What routes are composed with. Immutable.
+	// Inputs for composing routes. Immutable.
 	proxy   *config.Proxy
 	filters []routeFilter
-	// unrouted serves exchanges that no route matches: the filters with the listener's
-	// settings, and behind them the fault.
+	// unrouted serves exchanges that no route matches: the filters with the listener's settings,
+	// then the fault.
 	unrouted protocol.AsyncService
 }
 
-// routing is a table and what its routes are served by. Immutable.
+// routing is a table and the services of its routes. Immutable.
 type routing struct {
 	table  *router.Table
-	routes []routed // by their places in the table
+	routes []routed // by index in the table
 }
 
 // routed serves the exchanges of one route.
@@ -37,12 +37,12 @@ type routed struct {
 	place   *routeScope
 }
 
-// Serve answers x by the first route that matches.
+// Serve serves x with the first route that matches.
 func (r *Router) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, r, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	now := r.now.Load()
 	at := now.table.Find(x)
@@ -54,31 +54,30 @@ func (r *Router) Start(ctx context.Context, x *protocol.Exchange) error {
 	return to.service.Start(ctx, x)
 }
 
-// noRoute is the end of the way of an exchange that no route of a table matches.
+// noRoute returns the Fault for exchanges that no route matches.
 type noRoute struct{ table string }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (n noRoute) Serve(_ context.Context, x *protocol.Exchange) error {
 	return protocol.Faultf(protocol.ReasonNoRoute, "nothing in route table %q matches %s %s%s",
 		n.table, x.Request.Method, x.Request.Authority, x.Request.Path)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (n noRoute) Start(ctx context.Context, x *protocol.Exchange) error { return n.Serve(ctx, x) }
 
-// forward makes the request what the upstream is to see, and the answer what
-// the caller is to see.
+// forward rewrites the request for the upstream and the response for the client.
 type forward struct {
 	route *router.Route
 	next  protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *forward) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	if f.route.Hashes() {
 		var made bool
@@ -98,7 +97,7 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		return f.answerNoCluster(x, err)
@@ -107,8 +106,8 @@ func (f *forward) Finish(_ context.Context, x *protocol.Exchange, err error) err
 	return nil
 }
 
-// answerNoCluster answers with the route's NoClusterStatus if err says that there is no
-// cluster. Other errors it returns.
+// answerNoCluster responds with the route's NoClusterStatus if err says that there is no cluster.
+// It returns other errors.
 func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
 	status := f.route.Config.Forward.NoClusterStatus
 	if status == 0 || protocol.ReasonOf(err) != protocol.NoCluster {
@@ -119,11 +118,10 @@ func (f *forward) answerNoCluster(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// cookie gives the caller the cookie that it will be known by, if the cluster that has
-// answered goes by it.
+// cookie sends the client the hash cookie if the cluster that responded uses hashing.
 type cookie struct{ route *router.Route }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (c cookie) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if to, ok := x.Record.Cluster.(*upstream.Cluster); ok && err == nil && to.Hashes() {
 		c.route.SetCookie(x)
@@ -131,27 +129,27 @@ func (c cookie) Finish(_ context.Context, x *protocol.Exchange, err error) error
 	return err
 }
 
-// reply answers by itself, as a redirect or direct_response says.
+// reply sends the local reply of a redirect or direct_response.
 type reply struct{ route *router.Route }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (r reply) Serve(_ context.Context, x *protocol.Exchange) error {
 	r.route.Reply(x)
 	return nil
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (r reply) Start(ctx context.Context, x *protocol.Exchange) error { return r.Serve(ctx, x) }
 
-// dynamicCluster goes into the cluster that the route chose for the exchange.
+// dynamicCluster sends to the cluster that the route chose for the exchange.
 type dynamicCluster func(name string) *upstream.ClusterPicker
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (find dynamicCluster) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, find, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) error {
 	way := find(x.Record.TargetCluster)
 	if way == nil {
@@ -160,15 +158,15 @@ func (find dynamicCluster) Start(ctx context.Context, x *protocol.Exchange) erro
 	return way.Start(ctx, x)
 }
 
-// weightedClusters goes into the weighted cluster that the route chose for the exchange.
+// weightedClusters sends to the weighted cluster that the route chose for the exchange.
 type weightedClusters []*upstream.ClusterPicker
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (ways weightedClusters) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, ways, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (ways weightedClusters) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Record.TargetCluster == "" {
 		return protocol.Faultf(protocol.NoCluster, "the weights of all clusters of the route are 0")
@@ -176,8 +174,8 @@ func (ways weightedClusters) Start(ctx context.Context, x *protocol.Exchange) er
 	return ways[x.Record.WeightedIndex].Start(ctx, x)
 }
 
-// retryBudget returns what bounds the retries of exchanges of a priority: the circuit
-// breaker of the cluster that they went to.
+// retryBudget returns a function for the retry budget of a priority: the circuit breaker of the
+// exchange's cluster.
 func retryBudget(p config.Priority) func(x *protocol.Exchange) RetryBudget {
 	return func(x *protocol.Exchange) RetryBudget {
 		c, _ := x.Record.Cluster.(*upstream.Cluster)

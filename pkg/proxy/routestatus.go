@@ -7,9 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// RouteTableStatus is a route table in force, for people: what a request has to
-// meet, in the order in which it is tried, and what becomes of it. What a route
-// does not have is left out.
+// RouteTableStatus describes an active route table for the admin API: conditions in evaluation
+// order, and actions. Absent properties are omitted.
 type RouteTableStatus struct {
 	Name         string              `json:"name"`
 	Listeners    []string            `json:"listeners"` // that use it
@@ -37,24 +36,24 @@ type RouteStatus struct {
 	RegexRewrite     string            `json:"regex_rewrite,omitempty"` // "pattern -> substitution"
 	HostRewrite      string            `json:"host_rewrite,omitempty"`
 	Timeout          string            `json:"timeout,omitempty"`     // as "1m0s"; "none"
-	TryTimeout       string            `json:"try_timeout,omitempty"` // of each try
-	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: it is not tried again
+	TryTimeout       string            `json:"try_timeout,omitempty"` // of each attempt
+	Retry            *RetryStatus      `json:"retry,omitempty"`       // nil: no retries
 
 	Status   int    `json:"status,omitempty"`   // of ActionRedirect and ActionRespond
-	Location string `json:"location,omitempty"` // of ActionRedirect: what is replaced of the request's
+	Location string `json:"location,omitempty"` // of ActionRedirect; * for unchanged parts
 
-	Filters []string `json:"filters,omitempty"` // with settings of this route's own
+	Filters []string `json:"filters,omitempty"` // with settings of this route
 }
 
-// The values of RouteStatus.Action.
+// Values of RouteStatus.Action.
 const (
 	ActionForward  = "forward"
 	ActionRedirect = "redirect"
 	ActionRespond  = "respond"
 )
 
-// MatchStatus is a route's condition; all of it must hold. At most one of the
-// first three is there.
+// MatchStatus is the condition of a route; all parts must match. At most one of the first four is
+// set.
 type MatchStatus struct {
 	Prefix    string        `json:"prefix,omitempty"`
 	Path      string        `json:"path,omitempty"`
@@ -68,14 +67,14 @@ type MatchStatus struct {
 	Percent    *float64 `json:"percent,omitempty"`     // of the requests, chosen at random
 }
 
-// ValueStatus is a condition on a field or variable.
+// ValueStatus is a condition on a header field, variable or query parameter.
 type ValueStatus struct {
 	Name  string `json:"name"`
 	Value string `json:"value,omitempty"`
 	Regex string `json:"regex,omitempty"` // in place of Value
 	Or    bool   `json:"or,omitempty"`    // the next condition is an alternative
 
-	// In place of Value, too.
+	// Alternatives to Value.
 	Prefix   string `json:"prefix,omitempty"`
 	Suffix   string `json:"suffix,omitempty"`
 	Contains string `json:"contains,omitempty"`
@@ -83,21 +82,20 @@ type ValueStatus struct {
 	From     *int64 `json:"from,omitempty"`
 	Below    *int64 `json:"below,omitempty"`
 
-	Not        bool `json:"not,omitempty"` // it must not be that
+	Not        bool `json:"not,omitempty"` // the condition is inverted
 	IgnoreCase bool `json:"ignore_case,omitempty"`
 }
 
-// RetryStatus is what is tried again.
+// RetryStatus is the retry policy of a route.
 type RetryStatus struct {
-	On          string `json:"retry_on"` // the words of docs/configuration.md, separated by commas
+	On          string `json:"retry_on"` // conditions of docs/configuration.md, separated by commas
 	NumRetries  int    `json:"num_retries"`
 	StatusCodes []int  `json:"status_codes,omitempty"`     // of retriable-status-codes
-	RPCCodes    []int  `json:"rpc_status_codes,omitempty"` // the same, in an RPC protocol's own numbers
+	RPCCodes    []int  `json:"rpc_status_codes,omitempty"` // the same, as codes of the RPC protocol
 }
 
-// DescribeRoutes returns the route table called name that is in force, or all of
-// them if name is "", in the order of the configuration. It takes time and memory
-// for what it returns only.
+// DescribeRoutes returns the active route table with that name, or all if name is "", in
+// configuration order. Its cost depends only on what it returns.
 func (s *Server) DescribeRoutes(name string) []RouteTableStatus {
 	all := []RouteTableStatus{}
 	c := s.running.Load()
@@ -148,7 +146,7 @@ func describeRoute(r *config.Route) RouteStatus {
 	return d
 }
 
-// forward describes where f sends requests, and how.
+// forward describes the forwarding action f.
 func (d *RouteStatus) forward(f *config.Forward) {
 	d.Cluster, d.ClusterVariable = f.Cluster, f.ClusterVariable
 	if len(f.Weighted) > 0 {
@@ -185,8 +183,7 @@ func (d *RouteStatus) forward(f *config.Forward) {
 	}
 }
 
-// location returns a redirect's target with stars for what stays as it was asked
-// for.
+// location returns a redirect's target with stars for the parts that stay as in the request.
 func location(r *config.Redirect) string {
 	star := func(s string) string {
 		if s == "" {

@@ -19,33 +19,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Options are what a Server needs of the rest of the process. Immutable.
+// Options are what a Server needs from the rest of the process. Immutable.
 type Options struct {
 	Protocols         []stream.Protocol
 	StreamFilters     []filter.StreamFilterFactory
 	ConnectionFilters []filter.ConnectionFilterFactory
 	// TCPProxy makes the handler of a tcp_proxy filter.
 	TCPProxy func(cfg config.TCPProxy, carrier *TCPForwarder, log *slog.Logger) network.Handler
-	// UDPProxy makes what serves the socket of a listener with a udp_proxy filter; nil:
-	// there is none.
+	// UDPProxy makes the server of a socket for a udp_proxy filter; nil: not supported.
 	UDPProxy func(cfg config.UDPProxy, socket *network.PacketConn, hosts filter.HostLeaser, counts *filter.DatagramCounts, log *slog.Logger) (filter.PacketServer, error)
-	// Upstream completes what Server knows itself: policies and discoveries.
+	// Upstream contains the options that Server does not set itself: policies and discoveries.
 	Upstream upstream.Options
 	Logs     *logfile.Set
 	Metrics  *metrics.Registry
 	Log      *slog.Logger
-	// System is where proc and sys are; nil: the system's own root. For tests.
+	// System contains proc and sys; nil: the system's root. For tests.
 	System fs.FS
 }
 
-// Server runs one configuration after the other. What a request has loaded it
-// keeps to its end; the next one sees the new.
+// Server runs successive configurations. A request keeps the configuration that it has loaded to
+// its end; the next request uses the new one.
 type Server struct {
 	o        Options // immutable
 	clusters *upstream.Set
 	onDemand *tablesOnDemand
 	handoff  virtualListeners
-	// Of TLS: where certificates come from, and what clusters use of them.
+	// TLS: certificates, and the clients of clusters.
 	credentials *credential.Reloader
 	clients     *upstreamTLS
 	overseer    overloadManager
@@ -53,7 +52,7 @@ type Server struct {
 
 	running  atomic.Pointer[config.Snapshot]
 	draining atomic.Bool
-	tasks    sync.WaitGroup     // drains of listeners that are gone, accept loops, what filters do beside
+	tasks    sync.WaitGroup     // drains of removed listeners, accept loops, background work of filters
 	life     context.Context    //nolint:containedctx // of what filters do beside: the server's own, which Drain ends
 	end      context.CancelFunc // of life
 	failed   chan error         // an accept loop ended
@@ -62,16 +61,16 @@ type Server struct {
 	hurryNow context.CancelFunc
 
 	applying sync.Mutex            // serializes Apply and Drain
-	routing  map[string]*liveTable // the tables in force; guarded by applying
+	routing  map[string]*liveTable // the active tables; guarded by applying
 	ended    chan struct{}         // closed when the exchanges of earlier configurations have ended; guarded by applying
 
 	mu        sync.Mutex
 	listeners map[string]*liveListener             // by network and address; guarded by mu, changed under applying
-	retiring  map[*liveListener]context.CancelFunc // drain; guarded by mu
-	leaving   map[*liveListener]struct{}           // those that Drain waits for; guarded by mu
+	retiring  map[*liveListener]context.CancelFunc // draining; guarded by mu
+	leaving   map[*liveListener]struct{}           // listeners that Drain waits for; guarded by mu
 }
 
-// NewServer returns a server that runs nothing yet.
+// NewServer returns a server without a configuration.
 func NewServer(o Options) *Server {
 	s := &Server{
 		o:         o,
@@ -83,7 +82,7 @@ func NewServer(o Options) *Server {
 	}
 	s.onDemand = newTablesOnDemand()
 	s.overseer.server = s
-	close(s.ended) // there is none
+	close(s.ended) // there are no earlier configurations
 	s.handoff.publish(nil)
 	s.life, s.end = context.WithCancel(context.Background())
 	s.hurry, s.hurryNow = context.WithCancel(context.Background())
@@ -98,9 +97,9 @@ func NewServer(o Options) *Server {
 	return s
 }
 
-// Running returns the configuration in force, nil before the first Apply.
+// Running returns the active configuration, or nil before the first Apply.
 //
-// Clusters are as they were then: Clusters has what ApplyClusters made of them.
+// Its clusters are those of the last Apply; Clusters includes the changes of ApplyClusters.
 func (s *Server) Running() *config.Snapshot { return s.running.Load() }
 
 // Clusters returns the upstream side.
@@ -109,10 +108,10 @@ func (s *Server) Clusters() *upstream.Set { return s.clusters }
 // Failed delivers the error of a listener that stopped accepting for good.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// Apply makes next the configuration in force: everything new is made and bound
-// first; on any error that is undone and what ran goes on; then the new takes
-// over; then what is gone is drained. ctx is the lifetime of the listeners that
-// are new. Apply may be called from any goroutine; one waits for the other.
+// Apply makes next the active configuration. It first creates and binds everything new; on an error
+// it undoes that and the previous configuration stays. Then the new one takes over, and removed
+// parts drain. ctx is the lifetime of new listeners. Apply is safe for concurrent use; calls are
+// serialized.
 func (s *Server) Apply(ctx context.Context, next *config.Snapshot) error {
 	s.applying.Lock()
 	defer s.applying.Unlock()
@@ -162,9 +161,9 @@ func (s *Server) apply(ctx context.Context, next *config.Snapshot) error {
 	return nil
 }
 
-// retireClusters takes what the change removed out of service when no exchange
-// can reach it any more: neither of the configuration just replaced, before, nor
-// of one before that, which may have known the same clusters. s.applying is held.
+// retireClusters retires the removed clusters once no exchange can reach them: neither of the
+// configuration just replaced, before, nor of an earlier one that may have known the same clusters.
+// s.applying is held.
 func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTable, before []*pipeline) {
 	earlier, ended, grace := s.ended, make(chan struct{}), s.grace()
 	s.ended = ended
@@ -177,11 +176,11 @@ func (s *Server) retireClusters(change *upstream.Change, clients *upstreamTLSTab
 	})
 }
 
-// warmTime bounds how long a new configuration waits for names to be resolved.
+// warmTime limits how long a new configuration waits for hosts to be resolved.
 const warmTime = 5 * time.Second
 
-// warm waits until the hosts of new clusters are known, if that is soon. The error is that
-// the server ends meanwhile: the change is to be undone.
+// warm waits up to warmTime until the hosts of new clusters are known. It returns an error if the
+// server drains or ctx ends meanwhile; then the caller undoes the change.
 func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	waiting, cancel := context.WithTimeout(ctx, warmTime)
 	defer cancel()
@@ -199,12 +198,10 @@ func (s *Server) warm(ctx context.Context, clusters *upstream.Change) error {
 	return nil
 }
 
-// Hurry makes an Apply that waits for hosts of new clusters give up, and every later one
-// that would have to wait. It is for a server that is about to drain.
+// Hurry makes a waiting Apply give up, and every later one that would wait. Call it before a drain.
 func (s *Server) Hurry() { s.hurryNow() }
 
-// awaitEnd returns when no exchange is served by what was in force before: what
-// those refer to must be there as long as they are.
+// awaitEnd returns when no exchange uses the previous pipelines, or after grace.
 func awaitEnd(before []*pipeline, grace time.Duration) {
 	late := time.NewTimer(grace)
 	defer late.Stop()
@@ -220,15 +217,15 @@ func awaitEnd(before []*pipeline, grace time.Duration) {
 // plan is a configuration that is ready to take over.
 type plan struct {
 	entries map[string]*compiledListener // by listener key
-	bound   map[string]*liveListener     // those that are new; they do not accept yet
+	bound   map[string]*liveListener     // new listeners; they do not accept yet
 	config  map[string]*config.Listener
 	tables  map[string]*liveTable
 
 	datagrams *datagramPlan
 }
 
-// listenerKey tells listeners apart: one that is virtual may stand for an address that
-// another is bound to.
+// listenerKey returns the key of a listener. A virtual listener may have an address that another
+// one is bound to.
 func listenerKey(l *config.Listener) string {
 	if !l.Bind {
 		return "virtual|" + l.Network + "|" + l.Address
@@ -236,7 +233,7 @@ func listenerKey(l *config.Listener) string {
 	return l.Network + "|" + l.Address
 }
 
-// plan builds every entry and binds every new address, or neither.
+// plan builds every entry and binds every new address, or does neither.
 func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error) {
 	p := &plan{
 		entries: make(map[string]*compiledListener),
@@ -259,13 +256,13 @@ func (s *Server) plan(ctx context.Context, next *config.Snapshot) (*plan, error)
 	return p, nil
 }
 
-// compose builds every entry. After an error the caller undoes p.
+// compose builds every entry. On an error the caller undoes p.
 func (s *Server) compose(p *plan, next *config.Snapshot) error {
 	b := newBuilder(s, next)
 	p.tables = b.tables
 	for _, l := range next.Listeners {
 		if l.Network == networkUDP {
-			continue // planDatagrams's
+			continue // planDatagrams handles it
 		}
 		key := listenerKey(l)
 		if _, twice := p.config[key]; twice {
@@ -284,7 +281,7 @@ func (s *Server) compose(p *plan, next *config.Snapshot) error {
 	return nil
 }
 
-// bindNew binds the addresses that are new. After an error the caller undoes p.
+// bindNew binds the new addresses. On an error the caller undoes p.
 func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	for key, l := range p.config {
 		if live := s.listeners[key]; live != nil {
@@ -304,7 +301,7 @@ func (s *Server) bindNew(ctx context.Context, p *plan) error {
 	return nil
 }
 
-// drop undoes a plan that was complete.
+// drop undoes a complete plan.
 func (p *plan) drop() {
 	p.undo()
 	p.datagrams.undo()
@@ -320,12 +317,11 @@ func (p *plan) undo() {
 	releaseAll(p.tables)
 }
 
-// swap lets the plan take over and returns what served before. Nothing in it can
-// fail.
+// swap activates the plan and returns the previous pipelines. It cannot fail.
 func (s *Server) swap(ctx context.Context, p *plan) (before []*pipeline) {
 	var gone []*liveListener
 	var news []listenerNews
-	defer func() { s.tell(news) }() // without the lock
+	defer func() { s.tell(news) }() // runs after the unlock
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for key, live := range s.listeners {
@@ -341,18 +337,18 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*pipeline) {
 		switch {
 		case live != nil:
 			before = append(before, live.change(s, e)...)
-			_ = s.redirect(live, e.config) // what could fail is done
+			_ = s.redirect(live, e.config) // prepareRedirect has done what can fail
 		case made != nil:
 			e.enforce()
 			s.listeners[key] = made
 			s.begin(ctx, made)
 			news = append(news, listenerNews{true, e.config.Name, made.ln.Addr().String()})
-		default: // nothing can reach it
+		default: // no connection can reach it
 			e.drop()
 		}
 	}
 	s.handoff.publish(s.listeners)
-	for _, live := range gone { // nobody hands them anything any more
+	for _, live := range gone { // no listener passes connections to them now
 		s.retire(live)
 	}
 	releaseAll(s.routing)
@@ -360,7 +356,7 @@ func (s *Server) swap(ctx context.Context, p *plan) (before []*pipeline) {
 	return before
 }
 
-// begin lets a listener accept.
+// begin makes a listener accept.
 func (s *Server) begin(ctx context.Context, live *liveListener) {
 	ctx, live.end = context.WithCancel(ctx)
 	live.ln.SetHandler(live.entry.handler, live.entry.initialGroup())
@@ -368,14 +364,13 @@ func (s *Server) begin(ctx context.Context, live *liveListener) {
 		if err := live.ln.Serve(ctx); err != nil {
 			select {
 			case s.failed <- err:
-			default: // one is enough to end the process
+			default: // one error is enough to end the process
 			}
 		}
 	})
 }
 
-// closeRecord closes the record of what was in force once nothing is written to
-// it any more.
+// closeRecord closes the record of a previous pipeline after its last exchange.
 func (s *Server) closeRecord(before *pipeline) {
 	if before == nil {
 		return
@@ -386,8 +381,7 @@ func (s *Server) closeRecord(before *pipeline) {
 	})
 }
 
-// retire drains a listener that is no longer configured. Its address is free
-// when retire returns. s.mu is held.
+// retire drains a removed listener. Its address is free when retire returns. s.mu is held.
 func (s *Server) retire(live *liveListener) {
 	live.ln.StopReplaced()
 	ctx, cancel := context.WithTimeout(context.Background(), s.grace())
@@ -401,7 +395,7 @@ func (s *Server) retire(live *liveListener) {
 	})
 }
 
-// forceCloseRetiring ends at once what drains.
+// forceCloseRetiring ends all drains of removed listeners immediately.
 func (s *Server) forceCloseRetiring() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -412,7 +406,7 @@ func (s *Server) forceCloseRetiring() {
 
 func (s *Server) drainOne(ctx context.Context, live *liveListener) {
 	defer live.end()
-	// Handlers that wait for something else than their connection.
+	// End handlers that wait for something other than their connection.
 	defer context.AfterFunc(ctx, live.end)()
 	s.logForceClosed(ctx, "connections", live.entry.config.Name, live.ln.Drain(ctx))
 	for _, c := range live.entry.chains {
@@ -428,8 +422,8 @@ func (s *Server) grace() time.Duration {
 	return 0
 }
 
-// Drain stops accepting, lets what is under way end until ctx does, and returns
-// when everything has ended. No Apply follows it; another Drain does nothing.
+// Drain stops accepting, lets active work finish until ctx ends, and returns when everything has
+// ended. After it Apply fails and another Drain does nothing.
 func (s *Server) Drain(ctx context.Context) {
 	s.draining.Store(true)
 	s.Hurry()

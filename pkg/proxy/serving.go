@@ -8,22 +8,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// livePipeline is the part of a listener that a new configuration replaces under the
-// connections that are open, whatever engine options they were accepted with.
+// livePipeline is the part of a filter chain that a new configuration replaces while connections
+// stay open.
 type livePipeline struct {
 	now atomic.Pointer[pipeline]
 }
 
-// pipeline is what serves and records the exchanges of a listener. It knows
-// how many it serves, so that what it refers to can be retired when it is no
-// longer in force and the last of them has ended.
+// pipeline serves and records the exchanges of a filter chain. It counts its exchanges so that its
+// dependencies can be retired after it is replaced and the last exchange has ended.
 type pipeline struct {
-	listener string // its name
+	listener string // name of the listener
 	service  protocol.AsyncService
 	record   *recorder
-	table    *onDemandTable // nil: its route table is not on demand
+	table    *onDemandTable // nil: the route table is not on demand
 
-	held  atomic.Int64 // exchanges, and one while it is in force
+	held  atomic.Int64 // exchanges, plus one while it is active
 	ended chan struct{}
 	once  sync.Once // closes ended
 }
@@ -36,14 +35,14 @@ func newComposition(listener string, s protocol.AsyncService, r *recorder) *pipe
 
 func (c *pipeline) release() { c.releaseAll(1) }
 
-// releaseAll is release for n exchanges.
+// releaseAll releases n references.
 func (c *pipeline) releaseAll(n int) {
 	if c.held.Add(-int64(n)) == 0 {
 		c.once.Do(func() { close(c.ended) })
 	}
 }
 
-// take returns the composition in force, held.
+// take returns the active pipeline with a reference.
 func (s *livePipeline) take() *pipeline {
 	for {
 		c := s.now.Load()
@@ -51,16 +50,16 @@ func (s *livePipeline) take() *pipeline {
 		if s.now.Load() == c {
 			return c
 		}
-		c.release() // it was replaced before we held it: its end may have been seen
+		c.release() // it was replaced before Add: ended may be closed already
 	}
 }
 
-// Serve lets the composition in force answer x.
+// Serve serves x with the active pipeline.
 func (s *livePipeline) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, s, x)
 }
 
-// Start is protocol.AsyncService's. The composition is held until Observe.
+// Start implements protocol.AsyncService. Observe releases the pipeline.
 func (s *livePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := s.take()
 	if c.table.absent() {
@@ -70,7 +69,7 @@ func (s *livePipeline) Start(ctx context.Context, x *protocol.Exchange) error {
 	return s.begin(ctx, x, c)
 }
 
-// begin starts x by c, which is held.
+// begin starts x with c, on which the caller has a reference.
 func (s *livePipeline) begin(ctx context.Context, x *protocol.Exchange, c *pipeline) error {
 	c.record.listener.Active.Add(1)
 	x.Record.Listener = c
@@ -78,8 +77,8 @@ func (s *livePipeline) begin(ctx context.Context, x *protocol.Exchange, c *pipel
 	return c.service.Start(ctx, x)
 }
 
-// Observe lets the composition that served x record it, or the one in force if none
-// did: x was no request.
+// Observe records x with the pipeline that served it. If x was not a request, it uses the active
+// pipeline.
 func (s *livePipeline) Observe(x *protocol.Exchange) {
 	if c, ok := x.Record.Listener.(*pipeline); ok {
 		c.Observe(x)
@@ -90,10 +89,10 @@ func (s *livePipeline) Observe(x *protocol.Exchange) {
 	c.record.observe(x)
 }
 
-// Name is protocol.Named's.
+// Name implements protocol.Named.
 func (c *pipeline) Name() string { return c.listener }
 
-// Observe ends what Start began.
+// Observe records x and releases the reference of Start.
 func (c *pipeline) Observe(x *protocol.Exchange) {
 	defer c.release()
 	c.record.listener.Active.Add(-1)

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// session is what the watchers of a filter chain see of a connection that is carried.
-// Owned by the goroutine that carries it.
+// session is what the observers of a filter chain see of a forwarded connection. The goroutine that
+// relays it owns it.
 type session struct {
 	filter.Session
 	cell     *upstream.Cluster // nil: there is none
@@ -19,7 +19,7 @@ type session struct {
 	ended    []func() // notify those watchers of the end
 }
 
-// begin tells of a session whose host is connected to.
+// begin notifies the observers of a session that has a connected host.
 func (s *session) begin(h *upstream.Host, conn *network.Conn) {
 	if len(s.watchers) == 0 {
 		return

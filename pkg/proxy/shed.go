@@ -9,11 +9,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// overloadPolicy are what every exchange of a process that is short of something obeys: which
-// share of them is refused, and which share of the answers ends its connection. The
-// zero value asks for nothing. One goroutine gives them.
+// overloadPolicy is applied to every exchange of an overloaded process: the fraction to reject, and
+// the fraction whose connection ends after the response. The zero value does nothing. One goroutine
+// updates it.
 type overloadPolicy struct {
-	// packedState is both shares, of wholeShare: refused above, ending below.
+	// packedState holds both fractions of wholeShare: reject in the high bits, end in the low bits.
 	packedState atomic.Uint64
 
 	refused, ended atomic.Uint64 // exchanges
@@ -24,13 +24,13 @@ const (
 	shareBits  = 32
 )
 
-// give replaces the shares, each from 0 to 1.
+// give replaces the fractions, each from 0 to 1.
 func (o *overloadPolicy) give(refuse, end float64) {
 	o.packedState.Store(uint64(refuse*wholeShare)<<shareBits | uint64(end*wholeShare))
 }
 
-// shed is a service whose exchanges obey orders. It stands inside Respond and outside
-// everything that costs something.
+// shed returns a service that applies the policy. It is inside Respond and outside everything
+// expensive.
 func shed(next protocol.Service, o *overloadPolicy) protocol.AsyncService {
 	return &shedService{protocol.Async(next), o}
 }
@@ -40,16 +40,16 @@ type shedService struct {
 	orders *overloadPolicy
 }
 
-// retryAfter is when a caller that was refused may come back, in seconds (RFC 9110
-// 10.2.3): actions last that long at least.
+// retryAfter is the Retry-After of rejected requests in seconds (RFC 9110 10.2.3). Actions last at
+// least that long.
 const retryAfter = "1"
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (s *shedService) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, s, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	if word := s.orders.packedState.Load(); word != 0 && s.orders.obey(word, x) {
 		return nil
@@ -57,7 +57,7 @@ func (s *shedService) Start(ctx context.Context, x *protocol.Exchange) error {
 	return s.next.Start(ctx, x)
 }
 
-// obey does with x what word says, and reports whether x was refused.
+// obey applies word to x and reports whether x was rejected.
 func (o *overloadPolicy) obey(word uint64, x *protocol.Exchange) (refused bool) {
 	if chosen(word&(1<<shareBits-1)) && endsConnection(x) {
 		o.ended.Add(1)
@@ -66,24 +66,23 @@ func (o *overloadPolicy) obey(word uint64, x *protocol.Exchange) (refused bool) 
 		return false
 	}
 	o.refused.Add(1)
-	// As Exchange.Fail, without what that allocates.
+	// This does what Exchange.LocalReplyError does, without its allocations.
 	x.Record.Reason, x.Record.Detail = protocol.Overloaded, string(config.ActStopRequests)
 	x.LocalReply(protocol.Overloaded.Traits().HTTP, "text/plain; charset=utf-8", "overloaded\n")
 	x.Response.Header.Add("Retry-After", retryAfter)
 	return true
 }
 
-// chosen reports whether an exchange belongs to a share of wholeShare.
+// chosen samples whether an exchange belongs to a fraction of wholeShare.
 func chosen(share uint64) bool {
 	return share >= wholeShare || share > 0 && rand.Uint64N(wholeShare) < share
 }
 
-// shedder is a connection that can be asked to end behind its exchange, as
-// network.Conn can.
+// shedder is a connection that can end after its exchange, like network.Conn.
 type shedder interface{ Shed() }
 
-// endsConnection asks for the end of x's connection, and reports whether there is one
-// that it can be asked of: the frames of RPC have no such word that callers know.
+// endsConnection asks x's connection to end and reports whether that is possible. RPC frames have
+// no notice that clients understand.
 func endsConnection(x *protocol.Exchange) bool {
 	if p := config.Protocol(x.Meta.Protocol); p != config.HTTP1 && p != config.HTTP2 || x.Meta.Conn == nil {
 		return false
@@ -95,7 +94,7 @@ func endsConnection(x *protocol.Exchange) bool {
 	return ok
 }
 
-// counter returns the counter of an action that orders are for; nil for others.
+// counter returns the counter of an action that the policy carries out, or nil for other actions.
 func (o *overloadPolicy) counter(name config.ActionName) *atomic.Uint64 {
 	switch name {
 	case config.ActStopRequests:

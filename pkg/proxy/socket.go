@@ -8,13 +8,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// dialer is how connections to h are made.
+// dialer returns the dialer for connections to h.
 func dialer(h *upstream.Host) network.Dialer {
 	s := h.Socket()
 	return network.Dialer{Mark: h.Mark(), KeepAlive: keepAlive(s.KeepAlive), Source4: sourceAddr(s.Source4), Source6: sourceAddr(s.Source6), Port4: s.Port4, Port6: s.Port6}
 }
 
-// sourceAddr is an address of config.Socket, which was checked; "" is the zero Addr.
+// sourceAddr parses a checked address of config.Socket. It returns the zero Addr for "".
 func sourceAddr(text string) netip.Addr {
 	ip, err := netip.ParseAddr(text)
 	if err != nil {

@@ -7,23 +7,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ListenerStatus is a listener as it runs, for people.
+// ListenerStatus is the current state of a listener, for the admin API.
 type ListenerStatus struct {
 	Name        string `json:"name"`
 	Network     string `json:"network"`
 	Address     string `json:"address"` // as bound
 	Connections int    `json:"connections"`
-	Requests    int64  `json:"requests"`           // under way
-	Draining    bool   `json:"draining,omitempty"` // it accepts no more, and ends with its connections
+	Requests    int64  `json:"requests"`           // in flight
+	Draining    bool   `json:"draining,omitempty"` // it no longer accepts and ends with its connections
 	Sessions    int    `json:"sessions,omitempty"` // of udp_proxy
-	// Where there is nothing to choose, what the only filter chain does; else the chains.
+	// ChainStatus describes the only filter chain; otherwise Chains lists them.
 	ChainStatus
 	Chains []ChainStatus `json:"filter_chains,omitempty"`
 }
 
-// ChainStatus is what a filter chain does.
+// ChainStatus describes a filter chain.
 type ChainStatus struct {
-	Chain      string   `json:"filter_chain,omitempty"` // its name, quoted, or what it is for
+	Chain      string   `json:"filter_chain,omitempty"` // identity: quoted name or match criteria
 	Protocols  []string `json:"protocols,omitempty"`
 	RouteTable string   `json:"route_table,omitempty"`
 	Cluster    string   `json:"cluster,omitempty"` // of tcp_proxy and udp_proxy
@@ -64,8 +64,8 @@ func (live *liveListener) describe() ListenerStatus {
 	return status
 }
 
-// Remaining returns how many connections are open and how many requests are under way, of
-// all listeners that Describe returns.
+// Remaining returns the number of open connections and sessions and of requests in flight, over all
+// listeners that Describe returns.
 func (s *Server) Remaining() (connections int, requests int64) {
 	for _, l := range s.Describe() {
 		connections += l.Connections + l.Sessions

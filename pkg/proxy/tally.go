@@ -5,24 +5,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// batchObserver accounts for the exchanges of one listener that one goroutine ends, as
-// serving.Observe does: of those in a row that went one way and ended alike it keeps
-// the sum. Where many end at once that is most of what counting costs. It is a
-// stream.BatchObserver.
+// batchObserver accounts for the exchanges of one listener that one goroutine ends, like
+// livePipeline.Observe. It sums consecutive exchanges with equal keys, which avoids most of the
+// cost when many end together. It implements stream.BatchObserver.
 type batchObserver struct {
 	serving *livePipeline
 
-	by  *pipeline // what served those in sum; nil if it is empty
+	by  *pipeline // pipeline of the sum; nil: the sum is empty
 	way recordKey
 	sum metrics.Sum
 }
 
-// maxBatch is how many exchanges a sum holds: nobody who looks at the metrics of a
-// busy listener should find them far behind.
+// maxBatch is the maximum number of exchanges in a sum. It limits how far metrics of a busy
+// listener lag.
 const maxBatch = 1024
 
-// Enter is stream.BatchObserver's. Metrics count the exchange by its listener only, so that they do
-// not need its request.
+// Enter implements stream.BatchObserver. Metrics count the exchange only for its listener, so they
+// do not need its request.
 func (t *batchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
 	c := t.serving.take()
 	c.record.listener.Active.Add(1)
@@ -30,13 +29,13 @@ func (t *batchObserver) Enter(x *protocol.Exchange) (readsRequest bool) {
 	return len(c.record.logs) > 0 || len(c.record.observers) > 0
 }
 
-// noMethod stands for the RPC method of an exchange that metrics count by no method.
+// noMethod is the method of an exchange that metrics count for no RPC method.
 type noMethod struct{}
 
-// Name is protocol.Named's.
+// Name implements protocol.Named.
 func (noMethod) Name() string { return "" }
 
-// Observe is stream.BatchObserver's.
+// Observe implements stream.BatchObserver.
 func (t *batchObserver) Observe(x *protocol.Exchange) {
 	c, ok := x.Record.Listener.(*pipeline)
 	if !ok {
@@ -45,7 +44,7 @@ func (t *batchObserver) Observe(x *protocol.Exchange) {
 	}
 	counted := false
 	defer func() {
-		if !counted { // a panic is on its way
+		if !counted { // a panic is in progress
 			c.record.listener.Active.Add(-1)
 			c.release()
 		}
@@ -60,7 +59,7 @@ func (t *batchObserver) Observe(x *protocol.Exchange) {
 	c.record.write(x)
 }
 
-// Flush is stream.BatchObserver's.
+// Flush implements stream.BatchObserver.
 func (t *batchObserver) Flush() {
 	c := t.by
 	if c == nil {
@@ -68,7 +67,7 @@ func (t *batchObserver) Flush() {
 	}
 	n := t.sum.Len()
 	defer c.releaseAll(n)
-	defer t.clear() // also if an account panics: nothing is released twice
+	defer t.clear() // deferred in case a recorder panics: nothing is released twice
 	c.record.listener.Active.Add(-int64(n))
 	c.record.add(&t.way, t.sum)
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/urlpath"
 )
 
-// normalizeTargets returns a service that writes the targets of HTTP requests as rules
-// say, before next or anything that next judges by sees them. RPC passes untouched.
+// normalizeTargets returns a service that rewrites the targets of HTTP requests as rules say before
+// next sees them. RPC passes unchanged.
 func normalizeTargets(next protocol.Service, rules config.TargetRules) protocol.AsyncService {
 	return &targetNormalizer{protocol.Async(next), rules}
 }
@@ -21,12 +21,12 @@ type targetNormalizer struct {
 	rules config.TargetRules
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (t *targetNormalizer) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, t, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Method == "" || x.Request.Method == "CONNECT" {
 		return t.next.Start(ctx, x)
@@ -45,7 +45,7 @@ func (t *targetNormalizer) Start(ctx context.Context, x *protocol.Exchange) erro
 	return t.next.Start(ctx, x)
 }
 
-// rewritePath reports whether it has answered x. An error is a Fault.
+// rewritePath rewrites the path and reports whether it has responded to x. An error is a Fault.
 func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err error) {
 	path, redirects := x.Request.Path, false
 	if t.rules.EscapedSlashes != config.KeepEscapedSlashes {
@@ -74,7 +74,7 @@ func (t *targetNormalizer) rewritePath(x *protocol.Exchange) (done bool, err err
 	return false, nil
 }
 
-// stripDot takes one trailing dot off the host.
+// stripDot removes one trailing dot from the host.
 func stripDot(x *protocol.Exchange) {
 	host, port := x.Request.Authority, ""
 	if dot := strings.LastIndexByte(host, '.'); dot >= 0 && strings.HasPrefix(host[dot+1:], ":") {
@@ -85,7 +85,7 @@ func stripDot(x *protocol.Exchange) {
 	}
 }
 
-// stripPort takes the port out of the host.
+// stripPort removes the port from the host.
 func (t *targetNormalizer) stripPort(x *protocol.Exchange) {
 	host := x.Request.Authority
 	colon := strings.LastIndexByte(host, ':')
@@ -103,7 +103,7 @@ func (t *targetNormalizer) stripPort(x *protocol.Exchange) {
 	x.Request.Authority = host[:colon]
 }
 
-// portNumber reads a port; ok is false if text is none.
+// portNumber parses a port; ok is false if text is not a port.
 func portNumber(text string) (number uint16, ok bool) {
 	n := 0
 	for _, c := range []byte(text) {

@@ -19,11 +19,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// WatchCertificates reads certificates again when their files change, and changes the
-// keys of session tickets, until ctx ends.
+// WatchCertificates reloads certificates when their files change, and rotates the session ticket
+// keys, until ctx ends.
 func (s *Server) WatchCertificates(ctx context.Context) { s.credentials.Run(ctx) }
 
-// newCredentials returns where all certificates come from.
+// newCredentials returns the source of all certificates.
 func newCredentials(o *Options) *credential.Reloader {
 	return credential.NewStore(o.Log, func(err error) {
 		result := metrics.ResultApplied
@@ -37,10 +37,10 @@ func newCredentials(o *Options) *credential.Reloader {
 // chainTLS is the TLS of a listener's filter chain.
 type chainTLS struct {
 	server *credential.Server
-	usable []int // the contexts that have what they need, by their places in the chain
+	usable []int // indexes of the usable TLS contexts in the chain
 }
 
-// covers reports whether s can do whatever other can; either may be nil.
+// covers reports whether s supports everything that other does; either may be nil.
 func (s *chainTLS) covers(other *chainTLS) bool {
 	switch {
 	case other == nil:
@@ -57,13 +57,13 @@ func (s *chainTLS) close() {
 	}
 }
 
-// secure puts TLS before the handlers of a filter chain of e, if it has any: byALPN for
-// the protocols that have a name there, c.handler for the rest.
+// secure puts TLS in front of the handlers of a filter chain of e if it is configured: byALPN for
+// protocols with an ALPN name and c.handler for the rest.
 func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[string]network.Handler) error {
 	var contexts []*credential.Context
 	var usable []int
 	timeout := time.Duration(0)
-	delete(byALPN, "") // of protocols without a name
+	delete(byALPN, "") // protocols without an ALPN name
 	for i, t := range c.config.TLS {
 		var offer []string
 		for _, name := range []string{"h2", "http/1.1"} {
@@ -108,21 +108,20 @@ func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[strin
 	return nil
 }
 
-// upstreamTLS are the TLS clients of the clusters in force. Clusters that say the same
-// share one. Safe for concurrent use, but for changes.
+// upstreamTLS holds the TLS clients of the active clusters. Clusters with equal settings share a
+// client. It is safe for concurrent use, except for changes.
 type upstreamTLS struct {
 	store   *credential.Reloader
 	metrics *metrics.Registry
 	now     atomic.Pointer[upstreamTLSTable]
 }
 
-// upstreamTLSTable is what one configuration needs. It is immutable, but for before.
+// upstreamTLSTable holds the clients of one configuration. It is immutable, except for before.
 type upstreamTLSTable struct {
-	byCluster map[string][]*credential.Client // as Cluster.TLS, which may be nil, and MoreTLS say
+	byCluster map[string][]*credential.Client // by index: Cluster.TLS (may be nil), then MoreTLS
 	byContent map[string]*credential.Client
 	counts    map[string]*handshakeRecorder // by cluster
-	// before is what was in force until this was, as long as exchanges may need it; then
-	// nil.
+	// before is the previous table while exchanges may need it, then nil.
 	before atomic.Pointer[upstreamTLSTable]
 }
 
@@ -132,7 +131,7 @@ func newClients(store *credential.Reloader, registry *metrics.Registry) *upstrea
 	return c
 }
 
-// prepare makes the table for these clusters. It is dropped or committed.
+// prepare makes the table for these clusters. The caller drops or commits it.
 func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, error) {
 	old := c.now.Load()
 	t := &upstreamTLSTable{
@@ -157,8 +156,8 @@ func (c *upstreamTLS) prepare(clusters []*config.Cluster) (*upstreamTLSTable, er
 	return t, nil
 }
 
-// clientsOf returns the clients of a cluster, those of t or of old where they have them.
-// All of them are in t then, even with an error.
+// clientsOf returns the clients of a cluster and reuses those of t and old. It adds all of them to
+// t, even on an error.
 func (c *upstreamTLS) clientsOf(cluster *config.Cluster, t, old *upstreamTLSTable) ([]*credential.Client, error) {
 	all := make([]*credential.Client, 1+len(cluster.MoreTLS))
 	for i := range all {
@@ -193,10 +192,10 @@ func (c *upstreamTLS) client(t *config.TLS) (*credential.Client, error) {
 	return c.store.Client(context)
 }
 
-// drop gives up a table that did not come into force.
+// drop releases a table that was not committed.
 func (c *upstreamTLS) drop(t *upstreamTLSTable) { t.without(t.before.Load()) }
 
-// without closes the clients of t that other has not.
+// without closes the clients of t that other does not have.
 func (t *upstreamTLSTable) without(other *upstreamTLSTable) {
 	for content, client := range t.byContent {
 		if other.byContent[content] != client {
@@ -205,7 +204,7 @@ func (t *upstreamTLSTable) without(other *upstreamTLSTable) {
 	}
 }
 
-// commit puts t in force. What was before is to be retired.
+// commit activates t. The caller retires the previous table.
 func (c *upstreamTLS) commit(t *upstreamTLSTable) {
 	old := c.now.Swap(t)
 	for name, count := range old.counts {
@@ -215,17 +214,17 @@ func (c *upstreamTLS) commit(t *upstreamTLSTable) {
 	}
 }
 
-// retire closes what the change to t removed, once the exchanges of before it have
-// ended. Each table is retired once.
+// retire closes what t removed, after the exchanges of the previous table have ended. Each table is
+// retired once.
 func (c *upstreamTLS) retire(t *upstreamTLSTable) {
 	if before := t.before.Swap(nil); before != nil {
 		before.without(t)
 	}
 }
 
-// find returns the client of a cluster for hosts that say so by config.Host.TLS, nil if
-// that is long gone. It goes by the name: a cluster that does not change keeps the
-// settings of a configuration that is gone.
+// find returns the TLS client for hosts with that index (config.Host.TLS), or nil if the cluster
+// was removed. It searches by name, because an unchanged cluster keeps the settings of an earlier
+// configuration.
 func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
 	for table := c.now.Load(); table != nil; table = table.before.Load() {
 		if all := table.byCluster[cluster]; which < len(all) && all[which] != nil {
@@ -235,11 +234,11 @@ func (c *upstreamTLS) find(cluster string, which int) *credential.Client {
 	return nil
 }
 
-// slowHandshake is how long a handshake may take if nothing else bounds it.
+// slowHandshake limits a handshake without a deadline.
 const slowHandshake = 10 * time.Second
 
-// secure performs the handshake with h on a fresh connection. alpn is what the
-// connection is to carry, "" for anything. asked is the name that it is for. Its errors are Faults.
+// secure performs the TLS handshake with h on a new connection. alpn is the protocol to negotiate,
+// "" for any. asked overrides the hostname. Its errors are Faults.
 func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstream.Host, alpn string, asked credential.HostnameOverride, deadline time.Time) error {
 	settings := h.TLS()
 	if settings == nil {
@@ -274,11 +273,10 @@ func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstrea
 	return protocol.Faultf(protocol.ConnectFailure, "TLS handshake with %s: %s: %w", h.Name(), credential.HandshakeFailureOf(err).Text(), err)
 }
 
-// errALPN: HTTP/2 over TLS is what ALPN chose or nothing (RFC 9113 3.2).
+// errALPN reports that ALPN did not choose HTTP/2, which TLS requires (RFC 9113 3.2).
 var errALPN = errors.New("ALPN")
 
-// peerName is who h is, unless the cluster's settings say: its name, else its
-// address.
+// peerName returns the default name of h for TLS: its hostname, else its address.
 func peerName(h *upstream.Host) string {
 	if name := h.Config().Hostname; name != "" {
 		return name
@@ -287,6 +285,6 @@ func peerName(h *upstream.Host) string {
 	if err != nil {
 		return ""
 	}
-	host, _, _ = strings.Cut(host, "%") // a zone means something to us only
+	host, _, _ = strings.Cut(host, "%") // a zone has only local meaning
 	return host
 }

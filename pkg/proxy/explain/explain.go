@@ -1,7 +1,7 @@
-// Package explain owns the answer to where a request would go, and why not elsewhere. It
-// is pure: it reads a configuration, sends nothing and runs no filter.
+// Package explain determines where a request would go, and why not elsewhere. It is pure: it reads
+// a configuration, sends nothing and runs no filter.
 //
-//	Question   a request that nobody has made        question.go
+//	Query      a hypothetical request                question.go
 //	  │
 //	listener · filter chain                          listener.go
 //	  │
@@ -9,12 +9,12 @@
 //	  │
 //	cluster · hosts                                  upstream.go
 //	  ▼
-//	Answer     each step with what was not taken     explain.go
+//	Answer     each step with what was not chosen    explain.go
 package explain
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// Answer says where a request would go. What was not reached is left out.
+// Answer says where a request would go. Steps that were not reached are empty.
 type Answer struct {
 	Request string `json:"request"`
 
@@ -22,73 +22,72 @@ type Answer struct {
 	OtherListeners []Other   `json:"other_listeners,omitempty"`
 	Chain          *Selected `json:"filter_chain,omitempty"`
 	OtherChains    []Other   `json:"other_filter_chains,omitempty"`
-	// Unasked are the filters on the way, in order: they can refuse or change a request,
-	// and were not run.
+	// Unasked lists the filters in order that could reject or change the request. Explain does not
+	// run them.
 	Unasked []string `json:"filters_not_run,omitempty"`
 
 	RouteTable        string    `json:"route_table,omitempty"`
 	VirtualHost       *Selected `json:"virtual_host,omitempty"`
 	OtherVirtualHosts []Other   `json:"other_virtual_hosts,omitempty"`
-	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, as configured
-	// Carried is where a chain that carries bytes sends the connection.
+	Routes            []Route   `json:"routes,omitempty"` // of VirtualHost, in configuration order
+	// Carried lists the clusters to which a chain that relays bytes sends the connection.
 	Carried []Cluster `json:"carried_to,omitempty"`
 
-	// End is why the request goes no further; "": it does.
+	// End says why the request goes no further; empty if it does.
 	End string `json:"end,omitempty"`
 }
 
-// Selected is what is taken of several.
+// Selected is the chosen one of several candidates.
 type Selected struct {
 	Name string `json:"name"`
 	Why  string `json:"why"`
 }
 
-// Other is what is not taken, and why.
+// Other is a candidate that was not chosen, with the reasons.
 type Other struct {
 	Name string   `json:"name"`
 	Why  []string `json:"why"`
 }
 
-// Route is a route and what comes of it.
+// Route is a route with its outcome.
 type Route struct {
 	Name    string   `json:"name"`
 	Outcome Outcome  `json:"outcome"`
-	Why     []string `json:"why,omitempty"`     // of Rejected: each condition that does not hold
-	Percent float64  `json:"percent,omitempty"` // of ByChance: how many of the requests
+	Why     []string `json:"why,omitempty"`     // of Rejected: each condition that does not match
+	Percent float64  `json:"percent,omitempty"` // of ByChance: percentage of the requests
 	Action  *Action  `json:"action,omitempty"`  // of Taken and ByChance
 }
 
-// Outcome is what comes of a route.
+// Outcome says whether a request takes a route.
 type Outcome string
 
-// The outcomes.
+// Outcome values.
 const (
 	Rejected Outcome = "rejected"
 	Taken    Outcome = "taken"
 	ByChance Outcome = "taken by chance"
-	Later    Outcome = "comes too late" // it would do, but one before it is taken
+	Later    Outcome = "comes too late" // it matches, but an earlier route is taken
 )
 
-// Action is what a route does. Status is that of an answer of Weft's own, 0 of a request
-// that is forwarded.
+// Action is what a route does. Status is that of a local reply, or 0 if the route forwards.
 type Action struct {
 	Status   int    `json:"status,omitempty"`
 	Location string `json:"location,omitempty"` // of a redirect
 
-	Authority string    `json:"authority,omitempty"` // as the host sees it
-	Path      string    `json:"path,omitempty"`      // as the host sees it
+	Authority string    `json:"authority,omitempty"` // as sent to the host
+	Path      string    `json:"path,omitempty"`      // as sent to the host
 	Timeout   string    `json:"timeout,omitempty"`   // as "1m0s"; "none"
 	Clusters  []Cluster `json:"clusters,omitempty"`
-	// Missing is why there is no cluster, "" if there is one.
+	// Missing says why there is no cluster; empty if there is one.
 	Missing string `json:"missing,omitempty"`
 }
 
-// Cluster is a cluster that a request may go to.
+// Cluster is a cluster to which a request may go.
 type Cluster struct {
 	Name    string            `json:"name"`
-	Percent float64           `json:"percent"`           // how many of the requests of the route
-	Labels  map[string]string `json:"labels,omitempty"`  // of the hosts that are asked for
-	Policy  string            `json:"policy,omitempty"`  // that chooses among the candidates
+	Percent float64           `json:"percent"`           // of the route's requests
+	Labels  map[string]string `json:"labels,omitempty"`  // required of the hosts
+	Policy  string            `json:"policy,omitempty"`  // load balancing policy among the candidates
 	Missing bool              `json:"missing,omitempty"` // there is no such cluster
 	Hosts   []Host            `json:"hosts,omitempty"`
 }
@@ -97,16 +96,16 @@ type Cluster struct {
 type Host struct {
 	Address   string   `json:"address"`
 	Candidate bool     `json:"candidate"`     // the request may go there now
-	Why       []string `json:"why,omitempty"` // it is none
+	Why       []string `json:"why,omitempty"` // why it is no candidate
 	Weight    uint32   `json:"weight"`
 	Priority  uint32   `json:"priority,omitempty"`
 	Locality  string   `json:"locality,omitempty"`
 }
 
-// Upstreams finds a cluster as it is now, nil: there is none of that name.
+// Upstreams returns the current state of a cluster, or nil if it does not exist.
 type Upstreams func(name string) *Upstream
 
-// Explain answers q by a configuration.
+// Explain answers q for the configuration c.
 func Explain(c *config.Snapshot, up Upstreams, q *Query) *Answer {
 	a := &Answer{Request: q.String()}
 	l := a.listener(c, q)

@@ -16,16 +16,16 @@ import (
 
 type exchange = protocol.Exchange
 
-// How well a listener suits a question, the best last.
+// How well a listener matches a query, the best last.
 const (
 	unsuited   = iota
-	catchesAll // it is handed whatever is redirected
-	bound      // it is bound to the port, at every address, or nobody knows the address
-	virtual    // the same of a virtual one, which others hand connections to
-	exactly    // it is for the very address
+	catchesAll // it accepts all redirected connections
+	bound      // bound to the port at every address, or the query has no address
+	virtual    // like bound, for a virtual listener that gets connections from others
+	exactly    // it has exactly the address
 )
 
-// listener finds the listener of a question; nil: there is none, and End says why.
+// listener finds the listener for q. If there is none, it returns nil and sets End.
 func (a *Answer) listener(c *config.Snapshot, q *Query) *config.Listener {
 	chosen, why := choose(c.Listeners, q)
 	for _, l := range c.Listeners {
@@ -43,7 +43,7 @@ func (a *Answer) listener(c *config.Snapshot, q *Query) *config.Listener {
 	return chosen
 }
 
-// noListener says that no listener has a name, and which name is nearest.
+// noListener returns an error text for an unknown name, with the nearest known name.
 func noListener(all []*config.Listener, name string) string {
 	names := make([]string, len(all))
 	for i, l := range all {
@@ -56,7 +56,7 @@ func noListener(all []*config.Listener, name string) string {
 	return text
 }
 
-// choose returns the listener and why it is; nil, and why there is none.
+// choose returns the listener and the reason, or nil and why there is none.
 func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
 		for _, l := range all {
@@ -91,7 +91,7 @@ func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	return nil, fmt.Sprintf("%d listeners speak %s and none is for %s: say which one is meant", len(speaking), q.Protocol, destination(q))
 }
 
-// suits says how well l suits the destination of q, and why it does.
+// suits returns how well l matches the destination of q, and why.
 func suits(l *config.Listener, q *Query) (rank int, why string) {
 	at, to := addressOf(l), q.Destination
 	switch {
@@ -111,7 +111,7 @@ func suits(l *config.Listener, q *Query) (rank int, why string) {
 	return unsuited, ""
 }
 
-// against says why l is not taken.
+// against says why l is not chosen.
 func against(l *config.Listener, q *Query) string {
 	switch rank, why := suits(l, q); {
 	case q.Listener != "":
@@ -129,7 +129,7 @@ func against(l *config.Listener, q *Query) string {
 	}
 }
 
-// destination is where the connection goes, as far as that is known.
+// destination describes the destination of the connection, as far as it is known.
 func destination(q *Query) string {
 	switch to := q.Destination; {
 	case to.Port() == 0:
@@ -141,17 +141,17 @@ func destination(q *Query) string {
 	}
 }
 
-// addressOf is the address of a listener; not valid if it has none of IP.
+// addressOf returns the address of a listener; it is not valid if l has no IP address.
 func addressOf(l *config.Listener) netip.AddrPort {
 	text := l.Address
 	if strings.HasPrefix(text, ":") {
 		text = "0.0.0.0" + text
 	}
-	at, _ := netip.ParseAddrPort(text) // a path, or a name
+	at, _ := netip.ParseAddrPort(text) // fails for a path or a name
 	return netip.AddrPortFrom(at.Addr().Unmap(), at.Port())
 }
 
-// speaks reports whether a chain of l takes requests of protocol p.
+// speaks reports whether a chain of l accepts requests of protocol p.
 func speaks(l *config.Listener, p config.Protocol) bool {
 	for fc := range l.Chains() {
 		if fc.Proxy != nil && spokenBy(fc.Proxy, p) != "" {
@@ -161,7 +161,7 @@ func speaks(l *config.Listener, p config.Protocol) bool {
 	return false
 }
 
-// spokenBy returns the protocol that requests like those of p come in; "": none does.
+// spokenBy returns the protocol in which the proxy receives requests like those of p, or "".
 func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	for _, d := range proxy.Downstream {
 		switch {
@@ -174,7 +174,7 @@ func spokenBy(proxy *config.Proxy, p config.Protocol) config.Protocol {
 	return ""
 }
 
-// chain finds the filter chain of a question; nil: there is none, and End says why.
+// chain finds the filter chain for q. If there is none, it returns nil and sets End.
 func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	c := connection(l, q)
 	matches := make([]config.ChainMatch, len(l.FilterChains))
@@ -183,7 +183,7 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	}
 	m, err := chainmatch.Compile(matches)
 	if err != nil {
-		a.End = err.Error() // a configuration that was checked has none
+		a.End = err.Error() // cannot happen with a valid configuration
 		return nil
 	}
 	var chosen *config.FilterChain
@@ -216,7 +216,7 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 	return chosen
 }
 
-// connection is what is known of the connection of q once it is l's.
+// connection returns what l would know of the connection of q.
 func connection(l *config.Listener, q *Query) chainmatch.Connection {
 	at, to := addressOf(l), q.Destination
 	if ip := at.Addr(); !to.Addr().IsValid() && ip.IsValid() && !ip.IsUnspecified() {
@@ -232,7 +232,7 @@ func connection(l *config.Listener, q *Query) chainmatch.Connection {
 	return c
 }
 
-// nameOf tells fc from the other chains of l.
+// nameOf returns a name that distinguishes fc from the other chains of l.
 func nameOf(l *config.Listener, fc *config.FilterChain) string {
 	if fc == l.DefaultChain {
 		return cmp.Or(fc.Name, "(default)")
@@ -240,8 +240,8 @@ func nameOf(l *config.Listener, fc *config.FilterChain) string {
 	return cmp.Or(fc.Name, fc.Match.String(), "(all)")
 }
 
-// spoken returns the protocol that the chain takes the request for, "" if it carries
-// bytes; false: it takes it for none, and End says so.
+// spoken returns the protocol with which the chain serves the request, or "" if the chain relays
+// bytes. If it can do neither, ok is false and End is set.
 func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok bool) {
 	if fc.Proxy != nil {
 		p = spokenBy(fc.Proxy, q.Protocol)
@@ -259,7 +259,7 @@ func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok
 	return "", false
 }
 
-// carry says where a chain that carries bytes sends the connection.
+// carry sets where a chain that relays bytes sends the connection.
 func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
 	name := t.Cluster
 	for i := range t.Routes {
@@ -276,8 +276,8 @@ func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
 	a.Carried = []Cluster{cluster(up, name, 100, nil, nil)}
 }
 
-// within reports whether a is in one of the ranges and one of the port ranges, of which
-// an empty list holds everything.
+// within reports whether a is in one of the address ranges and in one of the port ranges. An empty
+// list contains everything.
 func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))

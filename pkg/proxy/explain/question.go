@@ -14,16 +14,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Query is a request that nobody has made.
+// Query is a hypothetical request.
 type Query struct {
-	Listener    string         // its name; "": the one that Destination leads to
-	Destination netip.AddrPort // of the connection; an address that is not valid, or port 0: not known
-	Source      netip.AddrPort // of the connection; not valid: not known
-	TLS         bool           // the connection begins with a handshake
+	Listener    string         // name; "": the one for Destination
+	Destination netip.AddrPort // of the connection; invalid address or port 0: not known
+	Source      netip.AddrPort // of the connection; invalid: not known
+	TLS         bool           // the connection begins with a TLS handshake
 	ServerName  string         // of the handshake
-	ALPN        []string       // what the caller offers, or speaks in plaintext
+	ALPN        []string       // what the client offers, or speaks in plaintext
 
-	Protocol  config.Protocol // HTTP1 and HTTP2 are one another's equals here
+	Protocol  config.Protocol // HTTP1 and HTTP2 are equivalent here
 	Method    string
 	Scheme    string
 	Authority string
@@ -31,7 +31,7 @@ type Query struct {
 	Fields    []protocol.Field
 }
 
-// Keys of a question as a query of a URL.
+// Query parameters of a Query in a URL.
 const (
 	KeyURL        = "url"      // of an HTTP request; or
 	KeyCall       = "call"     // "service/method" of an RPC request
@@ -48,7 +48,7 @@ const (
 	KeyALPN       = "alpn" // separated by commas
 )
 
-// keys lists what Parse knows.
+// keys lists the parameters that Parse accepts.
 func keys() []string {
 	return []string{
 		KeyURL, KeyCall, KeyMethod, KeyField, KeyProtocol, KeyGroup, KeyVersion, KeyAttachment,
@@ -56,7 +56,7 @@ func keys() []string {
 	}
 }
 
-// Parse reads a question. An error names the key.
+// Parse parses a Query. Its errors name the parameter.
 func Parse(v url.Values) (*Query, error) {
 	for key := range v {
 		if !slices.Contains(keys(), key) {
@@ -84,7 +84,7 @@ func Parse(v url.Values) (*Query, error) {
 	return q, q.addresses(v)
 }
 
-// http reads the question about an HTTP request.
+// http parses a query about an HTTP request.
 func (q *Query) http(v url.Values) error {
 	u, err := url.Parse(v.Get(KeyURL))
 	if err != nil {
@@ -108,7 +108,7 @@ func (q *Query) http(v url.Values) error {
 		}
 		port = at.Port()
 	}
-	ip, _ := netip.ParseAddr(u.Hostname()) // a name is none
+	ip, _ := netip.ParseAddr(u.Hostname()) // fails for a name
 	q.Destination = netip.AddrPortFrom(ip, port)
 	if len(q.ALPN) == 0 {
 		q.ALPN = []string{config.PlainHTTP11}
@@ -131,7 +131,7 @@ func (q *Query) http(v url.Values) error {
 	return nil
 }
 
-// call reads the question about an RPC request, in the view that codecs give of one.
+// call parses a query about an RPC request and sets the fields that codecs set.
 func (q *Query) call(v url.Values) error {
 	slash := strings.LastIndexByte(v.Get(KeyCall), '/')
 	if slash <= 0 || slash == len(v.Get(KeyCall))-1 {
@@ -156,7 +156,7 @@ func (q *Query) call(v url.Values) error {
 	return nil
 }
 
-// addresses reads where the connection goes and comes from.
+// addresses parses the destination and the source of the connection.
 func (q *Query) addresses(v url.Values) error {
 	if text := v.Get(KeyTo); text != "" {
 		to, err := netip.ParseAddrPort(text)
@@ -181,7 +181,7 @@ func (q *Query) addresses(v url.Values) error {
 	return nil
 }
 
-// String is the request in a line.
+// String returns the request in one line.
 func (q *Query) String() string {
 	if isHTTP(q.Protocol) {
 		return q.Method + " " + q.Scheme + "://" + q.Authority + q.Path
@@ -191,8 +191,7 @@ func (q *Query) String() string {
 
 func isHTTP(p config.Protocol) bool { return p == config.HTTP1 || p == config.HTTP2 }
 
-// exchange makes the request, as an engine would of one that came in protocol p by a
-// listener.
+// exchange returns the request as an engine would for protocol p and that listener.
 func (q *Query) exchange(p config.Protocol, listener string) *protocol.Exchange {
 	x := &protocol.Exchange{}
 	x.Reset()

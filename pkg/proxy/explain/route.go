@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// route finds the route of a request, which ask makes as often as it is needed: routes
-// change requests.
+// route finds the route of a request. It calls ask for a new copy of the request when needed,
+// because routes change requests.
 func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask func() *exchange) {
 	a.RouteTable = p.RouteTable
 	var source *config.RouteTable
@@ -24,7 +24,7 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 	}
 	table, err := router.Compile(source)
 	if err != nil {
-		a.End = err.Error() // a configuration that is in force has none
+		a.End = err.Error() // cannot happen with an active configuration
 		return
 	}
 	e := table.Explain(ask())
@@ -74,7 +74,7 @@ func outcome(o router.Outcome) Outcome {
 	return Rejected
 }
 
-// action says what r does with x, which it changes.
+// action returns what r does with x, and changes x.
 func action(r *router.Route, up Upstreams, x *exchange) *Action {
 	f := r.Config.Forward
 	if f == nil {
@@ -94,7 +94,7 @@ func action(r *router.Route, up Upstreams, x *exchange) *Action {
 	return a
 }
 
-// clusters names those that r may send x to.
+// clusters sets the clusters to which r may send x.
 func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 	f := r.Config.Forward
 	if len(f.Weighted) == 0 {

@@ -9,10 +9,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// mostLines is how many of a kind Text lists; the rest it counts.
+// mostLines is how many entries of a list Text prints; it counts the rest.
 const mostLines = 20
 
-// Text is the answer in plain words. Of long lists it has the beginning.
+// Text returns the answer as text. It shortens long lists.
 func (a *Answer) Text() string {
 	p := &printer{}
 	p.line(0, "%s", a.Request)
@@ -36,14 +36,14 @@ func (a *Answer) Text() string {
 	return p.String()
 }
 
-// printer writes lines.
+// printer builds indented lines.
 type printer struct{ strings.Builder }
 
 func (p *printer) line(indent int, format string, args ...any) {
 	p.WriteString(strings.Repeat("  ", indent) + fmt.Sprintf(format, args...) + "\n")
 }
 
-// step writes what is taken of several, and the others.
+// step writes the selected candidate and the others.
 func (p *printer) step(kind string, s *Selected, others []Other) {
 	if s != nil {
 		p.line(0, "%s %q: %s", kind, s.Name, s.Why)
@@ -57,7 +57,7 @@ func (p *printer) step(kind string, s *Selected, others []Other) {
 	}
 }
 
-// routes writes those that may be taken, and of the others the first.
+// routes writes all routes that may be taken and the first of the others.
 func (p *printer) routes(all []Route) {
 	left := len(all)
 	for i, r := range all {
@@ -124,7 +124,7 @@ func (p *printer) cluster(c *Cluster) {
 	if len(c.Hosts) == 0 {
 		p.line(3, "%s", noHosts(c))
 	}
-	// Where a request may go is not left out before where it may not.
+	// The sort puts usable hosts first, so that the limit drops unusable ones.
 	hosts := slices.Clone(c.Hosts)
 	slices.SortStableFunc(hosts, func(a, b Host) int { return len(a.Why) - len(b.Why) })
 	for i := range hosts {

@@ -8,26 +8,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Upstream is a cluster as it is now.
+// Upstream is the current state of a cluster.
 type Upstream struct {
 	Config *config.Cluster
-	// Panic: so few hosts are up that their health is not believed.
+	// Panic: too few hosts are up, so the cluster ignores their health.
 	Panic bool
 	Hosts []UpstreamHost
 }
 
-// UpstreamHost is a host as it is now.
+// UpstreamHost is the current state of a host.
 type UpstreamHost struct {
 	Address  string
-	Down     string // why it is; "": it is up
+	Down     string // the reason; "": it is up
 	Weight   uint32
 	Priority uint32
 	Locality string
 	Metadata map[string]string
 }
 
-// Configured is a cluster that does not run: its hosts are those of the configuration,
-// and up.
+// Configured returns the state of a cluster that does not run: all hosts come from the
+// configuration. A host is down only if its configured health says so.
 func Configured(c *config.Cluster) *Upstream {
 	u := &Upstream{Config: c}
 	for i := range c.Hosts {
@@ -44,10 +44,9 @@ func Configured(c *config.Cluster) *Upstream {
 	return u
 }
 
-// cluster says which hosts of the cluster called name the request x with these labels may
-// go to; x is nil for a connection. Which of the candidates it is the policy decides, and how work is shared among
-// priorities and localities is left out: the first priority with a host that is up
-// counts.
+// cluster returns which hosts of the named cluster may receive x with these labels; x is nil for a
+// connection. The policy chooses among the candidates. The distribution among priorities and
+// localities is ignored: only the first priority with a usable host counts.
 func cluster(up Upstreams, name string, percent float64, labels map[string]string, x *exchange) Cluster {
 	c := Cluster{Name: name, Percent: percent}
 	u := up(name)
@@ -83,7 +82,7 @@ func cluster(up Upstreams, name string, percent float64, labels map[string]strin
 	return c
 }
 
-// priority is the first that has a host that is up and fits; the last if none has.
+// priority returns the first priority with a host that is up and fits, or the last one if none has.
 func (u *Upstream) priority(fits func(*UpstreamHost) string) uint32 {
 	found, best, last := false, uint32(0), uint32(0)
 	for i := range u.Hosts {
@@ -99,7 +98,7 @@ func (u *Upstream) priority(fits func(*UpstreamHost) string) uint32 {
 	return best
 }
 
-// subset returns what says why a host is not among those that labels choose; "": it is.
+// subset returns a function that says why a host is not in the subset for labels, or "".
 func (u *Upstream) subset(labels map[string]string) func(*UpstreamHost) string {
 	names := slices.Sorted(maps.Keys(labels))
 	there := len(names) > 0 && slices.ContainsFunc(u.Config.Subsets.Selectors, func(s []string) bool {
@@ -116,7 +115,7 @@ func (u *Upstream) subset(labels map[string]string) func(*UpstreamHost) string {
 	return func(*UpstreamHost) string { return "no subset has the labels of the request, and there is no fallback" }
 }
 
-// lacks says which label a host has not; "": it has all.
+// lacks returns which label a host does not have, or "" if it has all.
 func lacks(h *UpstreamHost, labels map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if value, ok := h.Metadata[name]; !ok || value != labels[name] {
@@ -126,7 +125,7 @@ func lacks(h *UpstreamHost, labels map[string]string) string {
 	return ""
 }
 
-// ruled returns what fits does, and why the rules of the cluster keep x from a host.
+// ruled extends fits with the rules of the cluster that exclude a host for x.
 func (u *Upstream) ruled(fits func(*UpstreamHost) string, labels map[string]string, x *exchange) func(*UpstreamHost) string {
 	chain := u.Config.Rules.Chain(labels)
 	left := config.NewHostSet(chain.Len())

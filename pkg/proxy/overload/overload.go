@@ -1,11 +1,9 @@
-// Package overload owns the decision what is done about pressure: how far each
-// action of an overload manager is to go, given how short everything is. It is
-// pure: who reads the pressures, tells the time and acts is package proxy.
+// Package overload decides how far each action of an overload manager goes for given pressures. It
+// is pure: package proxy reads the pressures and the clock, and acts.
 //
-// An action goes up with the pressure at once, and comes down late, so that what it
-// brings about does not turn it off and on: a value falls once less has been wanted for
-// Hold, and a trigger that has acted lets go only when its pressure is ReleaseRatio of what
-// it began at.
+// An action scales up immediately and scales down late, so that its own effect does not make it
+// oscillate. A value falls only after a lower one has been wanted for ScaleDownDelay. A trigger
+// that has acted releases only when its pressure is at most ReleaseRatio of its threshold.
 package overload
 
 import (
@@ -15,20 +13,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ScaleDownDelay is how long less must have been wanted of an action before it comes down.
+// ScaleDownDelay is how long a lower value must be wanted before an action scales down.
 const ScaleDownDelay = time.Second
 
-// ReleaseRatio is the share of the pressure at which a trigger acts to which the pressure
-// must fall before it acts no more.
+// ReleaseRatio is the fraction of a trigger's threshold to which the pressure must fall before the
+// trigger releases.
 const ReleaseRatio = 0.97
 
-// State is what an action is doing, for people.
+// State is the state of an action, for status and logs.
 type State uint8
 
-// The states.
+// States of an action.
 const (
 	Inactive State = iota
-	Scaling        // it acts, and not as far as it can
+	Scaling        // it acts below its maximum
 	Saturated
 )
 
@@ -44,22 +42,22 @@ func (s State) String() string {
 	panic("overload: unknown state")
 }
 
-// Decision is what an action is to do.
+// Decision is what an action must do.
 type Decision struct {
-	Value   float64 // from 0, nothing, to 1, all that it can
+	Value   float64 // from 0 (nothing) to 1 (maximum)
 	State   State
-	Changed bool // State is not what it was before
+	Changed bool // State differs from the previous decision
 	Monitor config.MonitorName
 }
 
-// Evaluator decides for one configuration. It belongs to one goroutine.
+// Evaluator makes the decisions for one configuration. One goroutine owns it.
 type Evaluator struct {
 	config   *config.Overload // immutable
 	actions  [][]trigger      // as config.Actions
 	verdicts []Decision       // as config.Actions
 }
 
-// New returns a judge to whom nothing is short.
+// New returns an evaluator without pressure.
 func New(c *config.Overload) *Evaluator {
 	j := &Evaluator{config: c, actions: make([][]trigger, len(c.Actions)), verdicts: make([]Decision, len(c.Actions))}
 	for i, a := range c.Actions {
@@ -70,9 +68,9 @@ func New(c *config.Overload) *Evaluator {
 	return j
 }
 
-// Decide returns what the actions are to do at a time that is not before that of the
-// last call. Pressures are those of the monitors, in the configuration's order, and
-// so are the verdicts of the actions; those are the judge's until the next call.
+// Decide returns the decisions for the actions, in configuration order. pressures are those of the
+// monitors, in configuration order. now must not be before that of the last call. The evaluator
+// reuses the result in the next call.
 func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 	for i := range j.actions {
 		was := j.verdicts[i].State
@@ -93,17 +91,17 @@ func (j *Evaluator) Decide(now time.Time, pressures []float64) []Decision {
 	return j.verdicts
 }
 
-// trigger is a config.Trigger and how far it went.
+// trigger is the state of a config.Trigger.
 type trigger struct {
 	config.Trigger
-	monitor int // place among the monitors
+	monitor int // index of the monitor
 
 	value float64
-	on    bool      // it acts, or has and does not let go yet
-	less  time.Time // since when less is wanted than value; zero: it is not
+	on    bool      // it acts, or has acted and is not released yet
+	less  time.Time // when a value lower than value was first wanted; zero: not wanted
 }
 
-// wanted is the value that belongs to a pressure.
+// wanted returns the value for a pressure.
 func (t *trigger) wanted(pressure float64) float64 {
 	switch {
 	case pressure >= t.To:
@@ -114,7 +112,7 @@ func (t *trigger) wanted(pressure float64) float64 {
 	return (pressure - t.From) / (t.To - t.From)
 }
 
-// follow goes where a pressure leads.
+// follow updates the value for a pressure.
 func (t *trigger) follow(now time.Time, pressure float64) {
 	want := t.wanted(pressure)
 	held := pressure > ReleaseRatio*t.From
@@ -124,7 +122,7 @@ func (t *trigger) follow(now time.Time, pressure float64) {
 		return
 	case !t.on:
 		return
-	case held && want == 0 && (t.From == t.To || t.value == 0): // not short any more, and not well
+	case held && want == 0 && (t.From == t.To || t.value == 0): // below the threshold but not yet released
 		t.less = time.Time{}
 		return
 	case t.less.IsZero():
@@ -136,7 +134,7 @@ func (t *trigger) follow(now time.Time, pressure float64) {
 	t.value, t.on, t.less = want, want > 0 || held, time.Time{}
 }
 
-// place is that of a monitor among those of c, which has it: that has been checked.
+// place returns the index of a monitor in c. Validation has checked that it exists.
 func place(c *config.Overload, name config.MonitorName) int {
 	return slices.IndexFunc(c.Monitors, func(m config.Monitor) bool { return m.Name == name })
 }
