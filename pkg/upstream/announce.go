@@ -7,16 +7,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Announcer is a Connector that can say, as a connection begins, whom it is for: the
-// PROXY protocol.
+// Announcer is a Connector that can send the addresses of the downstream connection at the start of
+// a connection, in a PROXY protocol header.
 type Announcer interface {
 	Connector
-	// WithAddrs returns the Connector of connections that carry on one from source to
-	// destination; the zero AddrPort is an address that is none, or nobody's.
+	// WithAddrs returns the Connector of connections that announce source and destination. The zero
+	// AddrPort means that there is no such address.
 	WithAddrs(source, destination netip.AddrPort) Connector
 }
 
-// announcing returns c for connections that belong to a caller; nil: to nobody.
+// announcing returns the Connector of connections for the given downstream connection; nil means
+// that they belong to none.
 func announcing(c Connector, caller *protocol.ConnMeta) Connector {
 	a, ok := c.(Announcer)
 	switch {
@@ -28,8 +29,8 @@ func announcing(c Connector, caller *protocol.ConnMeta) Connector {
 	return a.WithAddrs(caller.Remote, caller.Local)
 }
 
-// ProxyProtocol returns the version of the header that connections to the host begin
-// with, 0 for none; of a cluster that has left the configuration, what it said last.
+// ProxyProtocol returns the version of the PROXY header that connections to the host begin with, or
+// 0 for none. For a removed cluster it returns the last configured value.
 func (h *Host) ProxyProtocol() int {
 	if s := h.cluster.state.Load(); s != nil {
 		return s.config.ProxyProtocol
@@ -37,8 +38,8 @@ func (h *Host) ProxyProtocol() int {
 	return 0
 }
 
-// checkShared refuses exchanges where connections say for whom they are, and would be
-// used for others, too.
+// checkShared returns a Fault if connections announce their downstream connection in a PROXY header
+// but the pool mode shares them between clients.
 func (c *Cluster) checkShared(cfg *config.Cluster) error {
 	if cfg.ProxyProtocol == 0 || cfg.Pool.Mode == config.Bind {
 		return nil

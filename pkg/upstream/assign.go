@@ -7,19 +7,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// HostLease is a host that carries something which is no exchange and has no
-// connection: a session of datagrams. It counts as one request in flight and as one
-// connection of the cluster. Safe for concurrent use.
+// HostLease is a host that serves a UDP session, which has no exchange and no connection. It counts
+// as one request in flight and as one connection of the cluster. Safe for concurrent use.
 type HostLease struct {
 	host *Host
 	end  sync.Once
 }
 
-// Lease chooses a host as for an exchange with this hash, 0 for none. The caller ends
-// the assignment. instead is the one that it will take the place of, which the caller
-// ends then: what is of the same cluster needs no room for a second; nil: none. Errors are
-// Faults: NoCluster, Overflow (max_requests or max_connections), NoHealthyHost, and
-// NotSupplied if the hosts are on demand and not there: later they may be.
+// Lease picks a host as for an exchange with this hash (0: none). The caller releases the lease. If
+// instead, the lease that the new one replaces, is of the same cluster, the limits are not checked;
+// the caller releases it afterwards. nil: none. Errors are Faults: NoCluster, Overflow
+// (max_requests or max_connections), NoHealthyHost, and ReasonOnDemandTimeout if the hosts are on
+// demand and not subscribed; a later call may succeed.
 func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admitSession(instead != nil && instead.host.cluster == c)
@@ -36,7 +35,7 @@ func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	absent := c.mustWait(s)
 	h := s.forConnections().pick(hash, nil, 0)
 	if h == nil {
-		if absent { // nobody can wait
+		if absent { // the session does not wait
 			c.env.desk.Ask(c.name)
 			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
 		}
@@ -50,8 +49,9 @@ func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	return &HostLease{host: h}, nil
 }
 
-// admitSession is admit for what counts as an exchange and as a connection; moves: it does
-// already, and is to count twice for a moment.
+// admitSession does what admit does and counts the session as an exchange and as a connection. If
+// moves is true, the session is counted already, and admitSession counts it a second time without
+// checking the limits.
 func (b *Breaker) admitSession(moves bool) (*state, error) {
 	c := b.cluster
 	if s := c.state.Load(); moves && s != nil && !s.removed {
@@ -77,7 +77,7 @@ func (b *Breaker) admitSession(moves bool) (*state, error) {
 // Host returns the host.
 func (a *HostLease) Host() *Host { return a.host }
 
-// Usable reports whether the host is healthy, and still one of its cluster's.
+// Usable reports whether the host is healthy and still belongs to its cluster.
 func (a *HostLease) Usable() bool {
 	a.host.mu.Lock()
 	retired := a.host.retired
@@ -85,8 +85,8 @@ func (a *HostLease) Usable() bool {
 	return !retired && a.host.health.up()
 }
 
-// Report takes note of what came from the host: nil, something; an error, that nobody
-// listens at its address, as of a connection that could not be opened.
+// Report records the result of traffic with the host: nil means that a datagram arrived from it; an
+// error means that nothing listens at its address and counts as a failed connect.
 func (a *HostLease) Report(err error) {
 	if err == nil {
 		a.host.answered()
@@ -96,7 +96,7 @@ func (a *HostLease) Report(err error) {
 	a.host.connectFailed(err)
 }
 
-// Release gives the host back. Calling it again does nothing.
+// Release ends the lease. Further calls have no effect.
 func (a *HostLease) Release() {
 	a.end.Do(func() {
 		b := a.host.cluster.Breaker(config.DefaultPriority)

@@ -6,28 +6,29 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// bindPool is a pool in which each downstream connection has a connection of its
-// own, for hosts that take what comes over one connection to belong together. It
-// ends with the downstream connection.
+// bindPool is a pool in which each downstream connection has an upstream connection of its own, for
+// hosts that treat the requests of one connection as related. The upstream connection ends with the
+// downstream connection.
 type bindPool struct {
-	base                      // connections are counted in the pools of own
+	base                      // the pools of own count the connections
 	subpools[any, *bindEntry] // by the downstream connection
 }
 
-// bindEntry is what a downstream connection has.
+// bindEntry is the pool of one downstream connection.
 type bindEntry struct {
 	pool pool
-	stop func() // forgets the downstream connection; nil until it is known. Guarded by the bound's mu
+	stop func() // unregisters from the downstream connection; nil until registered. Guarded by bindPool.mu
 }
 
 func (t *bindEntry) whole() pool { return t.pool }
 
-// Serve is pool's. For a caller without a connection, ctx is it.
+// Serve implements pool. For an exchange without a downstream connection, the end of ctx releases
+// the pool.
 func (p *bindPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(ctx, x.Meta.Conn).Serve(ctx, x)
 }
 
-// Start is pool's.
+// Start implements pool.
 func (p *bindPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(ctx, x.Meta.Conn).Start(ctx, x)
 }
@@ -51,7 +52,7 @@ func (p *bindPool) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	} else {
 		t = &bindEntry{pool: &pingPongPool{base: own, isClosed: p.isClosed}}
 	}
-	if p.isClosed { // the exchange chose its host before; nobody else will come
+	if p.isClosed { // the exchange picked its host before the close
 		p.mu.Unlock()
 		return t.pool
 	}
@@ -64,8 +65,8 @@ func (p *bindPool) of(ctx context.Context, meta *protocol.ConnMeta) pool {
 	return t.pool
 }
 
-// bind sees to it that t ends with its downstream connection, or is forgotten by
-// that when the pool is closed.
+// bind registers t to be dropped when its downstream connection ends, or unregisters immediately if
+// the pool is closed.
 func (p *bindPool) bind(ctx context.Context, conn any, t *bindEntry) {
 	drop := func() { p.drop(conn) }
 	var stop func()
@@ -84,7 +85,7 @@ func (p *bindPool) bind(ctx context.Context, conn any, t *bindEntry) {
 	}
 }
 
-// drop ends the connection of a downstream connection that has ended.
+// drop closes the pool of a downstream connection that has ended.
 func (p *bindPool) drop(conn any) {
 	p.mu.Lock()
 	t := p.own[conn]
@@ -95,7 +96,7 @@ func (p *bindPool) drop(conn any) {
 	}
 }
 
-// counts is pool's.
+// counts implements pool.
 func (p *bindPool) counts() (open int64, idle int) {
 	for _, s := range p.all() {
 		_, n := s.counts()
@@ -104,7 +105,7 @@ func (p *bindPool) counts() (open int64, idle int) {
 	return p.open.Load(), idle
 }
 
-// close is pool's. The downstream connections may live on: they forget the pool.
+// close implements pool. Downstream connections that stay open unregister the pool.
 func (p *bindPool) close() {
 	p.mu.Lock()
 	p.isClosed = true

@@ -8,25 +8,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Breaker holds the exchanges of one priority to what a cluster may have of them at
-// once, its circuit_breakers. Each priority has its own counts, and connections of its
-// own, so that one which has used up what it may have leaves the other its own. Safe for
-// concurrent use.
+// Breaker enforces the circuit_breakers of a cluster for the exchanges of one priority. Each
+// priority has its own counts and connections, so that one that reaches its limits does not affect
+// the other. Safe for concurrent use.
 type Breaker struct {
 	cluster  *Cluster        // immutable
 	priority config.Priority // immutable
 
-	active  atomic.Int64 // exchanges that have a connection, bytes and sessions included
+	active  atomic.Int64 // exchanges that have a connection, including forwarded connections and sessions
 	pending atomic.Int64 // exchanges that wait for a connection
 	retries atomic.Int64 // retries in flight
 	slots   slots
 }
 
-// Breaker returns what holds exchanges of a priority.
+// Breaker returns the breaker of a priority.
 func (c *Cluster) Breaker(p config.Priority) *Breaker { return &c.breakers[p] }
 
-// InFlight returns the number of exchanges that the cluster has now, of any priority:
-// those that have a connection and those that wait for one.
+// InFlight returns the number of exchanges of all priorities that the cluster has now: those that
+// have a connection and those that wait for one.
 func (c *Cluster) InFlight() int64 {
 	sum := int64(0)
 	for p := range c.breakers {
@@ -37,11 +36,11 @@ func (c *Cluster) InFlight() int64 {
 
 func (b *Breaker) inFlight() int64 { return b.active.Load() + b.pending.Load() }
 
-// limits are those in force; those of the last configuration if there is none.
+// limits returns the active limits, or those of the last configuration if the cluster was removed.
 func (b *Breaker) limits() *config.Breakers { return b.cluster.settings().Limits(b.priority) }
 
-// connectable returns a Fault of Overflow if cfg allows no connection: an exchange would
-// wait for one that never comes.
+// connectable returns a Fault of Overflow if cfg allows no connection, because an exchange would
+// wait for one forever.
 func (b *Breaker) connectable(cfg *config.Cluster) error {
 	if cfg.Limits(b.priority).MaxConnections >= 0 {
 		return nil
@@ -50,9 +49,8 @@ func (b *Breaker) connectable(cfg *config.Cluster) error {
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections lets nothing through", cfg.Name)
 }
 
-// activate counts one active exchange more, one that gets a connection, or returns a
-// Fault of Overflow if max_requests is reached. After nil the caller, or the released
-// function of the connection, calls active.Add(-1).
+// activate counts one more active exchange, or returns a Fault of Overflow if max_requests is
+// reached. After nil, the caller or the released function of the connection calls active.Add(-1).
 func (b *Breaker) activate() error {
 	limit := b.limits().MaxRequests
 	if publish(&b.active, limit) {
@@ -66,12 +64,12 @@ func (b *Breaker) requestOverflow(limit int) error {
 	return protocol.Faultf(protocol.Overflow, "cluster %s: max_requests (%d) reached", b.cluster.name, max(limit, 0))
 }
 
-// enterPending counts one pending exchange more, or returns a Fault of Overflow. After
-// nil the caller calls pending.Add(-1).
+// enterPending counts one more pending exchange, or returns a Fault of Overflow. After nil, the
+// caller calls pending.Add(-1).
 //
-// An exchange for which a connection would be opened now, and which max_requests would
-// not let use it, overflows at once: the connection would be opened for nothing. One that
-// has to wait for a connection in use may find fewer active exchanges then.
+// If max_requests is reached and the pool would open a connection for the exchange now,
+// enterPending returns Overflow immediately: max_requests would not let the exchange use that
+// connection. An exchange that waits for a connection in use may find fewer active exchanges later.
 func (b *Breaker) enterPending() error {
 	limits := b.limits()
 	if most := limits.MaxRequests; most != 0 && b.active.Load() >= int64(most) && !b.connectionsReached(limits) {
@@ -80,7 +78,7 @@ func (b *Breaker) enterPending() error {
 	return b.addPending(limits)
 }
 
-// addPending counts one pending exchange more, whatever max_requests says.
+// addPending counts one more pending exchange without checking max_requests.
 func (b *Breaker) addPending(limits *config.Breakers) error {
 	if limit := limits.MaxPendingRequests; !publish(&b.pending, limit) {
 		b.refused(PendingOverflow)
@@ -94,7 +92,7 @@ func (b *Breaker) connectionsReached(limits *config.Breakers) bool {
 	return b.slots.waiting.Load() > 0 || limits.MaxConnections != 0 && b.slots.open.Load() >= int64(limits.MaxConnections)
 }
 
-// refused counts an exchange, a retry or a connection that there is no room for.
+// refused counts an exchange, a retry or a connection that exceeds a limit.
 func (b *Breaker) refused(e Event) {
 	b.cluster.overflows.Add(1)
 	if e != RetryOverflow && e != BudgetOverflow {
@@ -110,8 +108,8 @@ func (b *Breaker) reached(e Event) {
 	}
 }
 
-// Room returns how much there is of what a limit bounds, and how much there may be; 0:
-// any number; below 0: none.
+// Room returns the current value of what a limit bounds, and the limit; a limit of 0 means
+// unlimited, below 0 none allowed.
 func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
 	s := c.state.Load()
 	if s == nil {
@@ -135,13 +133,13 @@ func (c *Cluster) Room(p config.Priority, l metrics.Limit) (used, most int64) {
 	return 0, 0
 }
 
-// BreakerStatus is a limit of a cluster's circuit breakers at a moment.
+// BreakerStatus is the state of one limit of a cluster's circuit breakers.
 type BreakerStatus struct {
-	Priority             string `json:"priority"`
-	MaxConcurrentStreams string `json:"limit"`
-	Used                 int64  `json:"used"`
-	Most                 int64  `json:"most"`
-	Open                 bool   `json:"open"` // what comes is refused, or waits
+	Priority string `json:"priority"`
+	Limit    string `json:"limit"`
+	Used     int64  `json:"used"`
+	Most     int64  `json:"most"`
+	Open     bool   `json:"open"` // further requests are rejected or wait
 }
 
 // describeBreakers lists the limits that are set.

@@ -8,23 +8,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// carryFunc opens a connection to h before the deadline and returns what carries the bytes
-// of the caller's connection over it. carry returns when there is nothing left to carry.
+// carryFunc opens a connection to h before the deadline and returns carry, which relays the bytes
+// of the downstream connection over it and returns when both are done.
 type carryFunc = func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)
 
-// ForwardConn is Serve for the bytes of a connection that came in as at says: it picks a
-// host, counts a connection, calls connect and then what that returned, which carries
-// what there is to carry and returns when it is over. If connect returns a Fault of ConnectFailure or ConnectTimeout
-// the next host is tried, up to so many attempts in all; any other error is
-// returned as it is.
+// ForwardConn forwards a downstream connection with the addresses at: it picks a host, counts a
+// connection, calls connect and then the function that connect returned, which relays the bytes and
+// returns at the end. If connect returns a Fault of ConnectFailure or ConnectTimeout, ForwardConn
+// tries the next host, up to the given number of attempts; it returns any other error unchanged.
 //
-// Until it has a connection to a host, a caller's connection is pending: it waits while
-// as many connections to the host are being opened as Pool.MaxConnecting allows. When ctx
-// ends before its turn, no connection is opened for it.
+// A downstream connection is pending until it has a connection to a host: it waits while as many
+// connections to the host are being opened as Pool.MaxConnecting allows. When ctx ends before its
+// turn, no connection is opened for it.
 //
-// Errors of its own are Faults: NoCluster, Dropped, NotSupplied, NoHealthyHost, and Overflow
-// when max_connections, max_pending_requests or max_requests is reached: a connection does
-// not wait for another to end; and of a cluster of type ORIGINAL_DST NoDestination and Loop.
+// Its own errors are Faults: NoCluster, Dropped, ReasonOnDemandTimeout, NoHealthyHost, and Overflow
+// if max_connections, max_pending_requests or max_requests is reached: a connection does not wait
+// for another to end. For a cluster of type ORIGINAL_DST also NoDestination and ReasonLoop.
 func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, connect carryFunc) error {
 	b := c.Breaker(config.DefaultPriority)
 	s, err := b.admit()
@@ -55,9 +54,8 @@ func (c *Cluster) ForwardConn(ctx context.Context, at ConnAddrs, attempts int, c
 	return h.carry(carry)
 }
 
-// connectCarrier calls connect for one host after another until it succeeds. The caller's
-// connection is pending meanwhile; it is active already, so that max_requests does not
-// keep it from waiting.
+// connectCarrier calls connect for one host after another until it succeeds. The downstream
+// connection is pending meanwhile. It is active already, so max_requests is not checked again.
 func (b *Breaker) connectCarrier(ctx context.Context, s *state, at ConnAddrs, attempts int, connect carryFunc) (h *Host, carry func() error, err error) {
 	if err := b.addPending(b.limits()); err != nil {
 		return nil, nil, err
@@ -77,7 +75,7 @@ func (b *Breaker) connectCarrier(ctx context.Context, s *state, at ConnAddrs, at
 			return h, carry, nil
 		}
 		if ctx.Err() != nil {
-			break // that says nothing of the host
+			break // the error says nothing about the host
 		}
 		h.judge(nil, err)
 		if !goesOn(err) {
@@ -88,7 +86,7 @@ func (b *Breaker) connectCarrier(ctx context.Context, s *state, at ConnAddrs, at
 	return nil, nil, err
 }
 
-// connectCarrier calls connect once fewer connections to the host are being opened than
+// connectCarrier calls connect when fewer connections to the host are being opened than
 // Pool.MaxConnecting allows.
 func (h *Host) connectCarrier(ctx context.Context, s *state, connect carryFunc) (carry func() error, err error) {
 	h.dialing.Add(1)
@@ -107,7 +105,7 @@ func (h *Host) connectCarrier(ctx context.Context, s *state, connect carryFunc) 
 	return connect(ctx, h, deadline)
 }
 
-// carry calls what connect returned, counted as one exchange in flight.
+// carry calls the function that connect returned and counts it as one exchange in flight.
 func (h *Host) carry(carry func() error) error {
 	h.load.Begin()
 	defer h.load.End()
@@ -116,7 +114,7 @@ func (h *Host) carry(carry func() error) error {
 	h.connected()
 	defer h.countConnection(ConnectionClosed)
 	if r := h.record.Load(); r != nil {
-		r.passed(1) // all that will be known
+		r.passed(1) // nothing more becomes known about the result
 	}
 	return carry()
 }

@@ -14,20 +14,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
-// configureChecks has the hosts checked as cfg says, actively and passively. c.mu is
-// held. Hosts that leave stop their checks themselves, when they retire.
+// configureChecks starts the active checks and the outlier detection of the hosts as cfg says. c.mu
+// is held. Removed hosts stop their checks when they retire.
 func (c *Cluster) configureChecks(cfg *config.Cluster, hosts []*Host) {
 	for _, h := range hosts {
 		h.checkAs(cfg.Health)
 	}
 	if cfg.OnDemand.Asleep {
-		c.detect(nil, nil) // there is nobody to look at
+		c.detect(nil, nil) // there are no hosts to observe
 		return
 	}
 	c.detect(cfg.Outlier, hosts)
 }
 
-// checkable returns what keeps the hosts of a cluster from being checked.
+// checkable returns an error if the hosts of a cluster cannot be checked as configured.
 func (e *env) checkable(cfg *config.Cluster) error {
 	if cfg.Health == nil {
 		return nil
@@ -39,20 +39,20 @@ func (e *env) checkable(cfg *config.Cluster) error {
 	return nil
 }
 
-// codec returns that of the protocol of checks, nil if it has none.
+// codec returns the codec of the protocol of the checks, or nil if there is none.
 func (e *env) codec(cfg *config.HealthCheck) xprotocol.Codec {
-	return e.Codecs[config.Protocol(cfg.Protocol)] // heartbeats are named as their protocols
+	return e.Codecs[config.Protocol(cfg.Protocol)] // heartbeat checks have the names of their protocols
 }
 
-// activeCheck is the active checks of a host under one configuration.
+// activeCheck holds the active checks of a host under one configuration.
 type activeCheck struct {
 	host   *Host               // immutable
 	config *config.HealthCheck // immutable
 	check  *health.Check       // guarded by host.mu; nil while it starts
 }
 
-// checkAs has the host checked as cfg says; nil: not at all. What checks found
-// stays until those of a new configuration find something else.
+// checkAs starts active checks of the host as cfg says, or stops them if cfg is nil. Health that
+// the previous checks reported stays until the new ones report a change.
 func (h *Host) checkAs(cfg *config.HealthCheck) {
 	h.mu.Lock()
 	old := h.checkup
@@ -64,7 +64,7 @@ func (h *Host) checkAs(cfg *config.HealthCheck) {
 	h.checkup = nil
 	if cfg == nil {
 		turned = h.health.end(failing)
-	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has said so
+	} else if probe, err := health.NewProbe(cfg, checkTarget{h}, h.cluster.env.codec(cfg)); err == nil { // checkable has reported the error
 		u := &activeCheck{host: h, config: cfg}
 		u.check = h.cluster.env.checks.Start(cfg, probe, u.report)
 		h.checkup = u
@@ -78,7 +78,7 @@ func (h *Host) checkAs(cfg *config.HealthCheck) {
 	}
 }
 
-// stopChecks is called with h.mu held, when the host retires.
+// stopChecks stops the active checks when the host retires. h.mu is held.
 func (h *Host) stopChecks() {
 	if h.checkup != nil {
 		h.checkup.check.Stop()
@@ -86,11 +86,11 @@ func (h *Host) stopChecks() {
 	}
 }
 
-// report is what the checks call.
+// report handles the result of a check.
 func (u *activeCheck) report(r health.Result) {
 	h := u.host
 	h.mu.Lock()
-	if h.checkup != u { // they have been replaced, or the host is gone
+	if h.checkup != u { // the checks were replaced, or the host has retired
 		h.mu.Unlock()
 		return
 	}
@@ -116,13 +116,13 @@ func (u *activeCheck) report(r health.Result) {
 	}
 }
 
-// tell logs and counts what has changed; was says that the host was failing.
+// tell logs and counts a change; was says whether the host was failing.
 func (u *activeCheck) tell(r health.Result, was bool) {
 	h := u.host
 	c := h.cluster
 	if r.Err != nil {
 		if c.env.Meter != nil {
-			c.openAccount() // requests may not have come yet
+			c.openAccount() // there may have been no requests yet
 		}
 		c.count(CheckFailed)
 	}
@@ -135,10 +135,10 @@ func (u *activeCheck) tell(r health.Result, was bool) {
 	}
 }
 
-// checkTarget is a host as its checks see it.
+// checkTarget adapts a Host to health.Host.
 type checkTarget struct{ host *Host }
 
-// Dial is health.Host's.
+// Dial implements health.Host.
 func (c checkTarget) Dial(ctx context.Context, port uint16, deadline time.Time) (*network.Conn, error) {
 	h, err := c.at(port)
 	if err != nil {
@@ -147,7 +147,7 @@ func (c checkTarget) Dial(ctx context.Context, port uint16, deadline time.Time) 
 	return h.cluster.env.Dial(ctx, h, deadline)
 }
 
-// Connect is health.Host's.
+// Connect implements health.Host.
 func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port uint16, deadline time.Time) (health.Connection, error) {
 	h, err := c.at(port)
 	if err != nil {
@@ -160,7 +160,7 @@ func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port u
 	return announcing(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
 
-// Authority is health.Host's: the host's name, if it has one.
+// Authority implements health.Host: it returns the host's name, or its address if it has none.
 func (c checkTarget) Authority() string {
 	if entry := c.host.Config(); entry.Hostname != "" {
 		return entry.Hostname
@@ -171,8 +171,8 @@ func (c checkTarget) Authority() string {
 	return c.host.address
 }
 
-// at returns the host, or one like it that listens on another port and belongs to
-// no cluster's hosts.
+// at returns the host, or a copy that listens on another port and is not one of the cluster's
+// hosts.
 func (c checkTarget) at(port uint16) (*Host, error) {
 	if port == 0 {
 		return c.host, nil

@@ -8,11 +8,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// An exchange that finds no idle connection in an exclusive pool makes a claim and waits.
-// Connects belong to the pool and not to the exchanges for which they began: each serves
-// the exchange that has waited longest when it is done, or leaves an idle connection.
-// There is one connect for each claim, but never more than Pool.MaxConnecting. One that has
-// dialed for longer than minConnectTime does not count as one for a claim any more: where a
+// An exchange that finds no idle connection in a ping-pong pool makes a claim and waits. Connects
+// belong to the pool, not to the exchanges for which they began: a connect that succeeds serves the
+// exchange that has waited longest, or becomes an idle connection. There is one connect for each
+// claim, but never more than Pool.MaxConnecting. A connect that has dialed for longer than
+// minConnectTime no longer counts for a claim: where one connect hangs, the next one may not.
 // connect hangs, the next may not.
 //
 //	claim ──▶ waiting, oldest first ──▶ served by whatever is ready first:
@@ -21,42 +21,42 @@ import (
 //
 //	connecting:  queued (dial limit, then max_connections) ──▶ dialing ──▶ done or failed
 //
-// A connect that fails ends the wait of the exchanges that had come before it began to
-// dial, and of all if no connection to the host is open: they try another host.
+// A connect that fails ends the wait of the exchanges that arrived before it began to dial, and of
+// all exchanges if no connection to the host is open: they try another host.
 
-// claimProbe is an exchange that waits for a connection of an exclusive pool.
-type claimProbe struct {
-	number uint64        // immutable; its place in the order of arrival, from 1
-	grant  chan granted  // receives once; it has room for that, so that giving never blocks
-	place  *list.Element // guarded by the pool's mu; in waiting; nil once granted
-	// connect began for the claim, and is the first to be canceled when that ends; nil: none
-	// did. Guarded by the pool's mu.
+// pendingClaim is an exchange that waits for a connection of a ping-pong pool.
+type pendingClaim struct {
+	number uint64        // immutable; its position in the order of arrival, from 1
+	grant  chan granted  // receives once; it is buffered, so that sending never blocks
+	place  *list.Element // guarded by the pool's mu; element of waiting; nil once granted
+	// connect is the connect that began for the claim and the first to be canceled when the claim
+	// ends; nil if none began. Guarded by the pool's mu.
 	connect *connecting
 }
 
-// granted is a connection, or why there is none.
+// granted is a connection, or the error why there is none.
 type granted struct {
 	m   *pingPongConn
 	err error
 }
 
-// connecting is a connection that an exclusive pool is opening.
+// connecting is a connection that a ping-pong pool is opening.
 type connecting struct {
 	cancel context.CancelFunc // immutable
 	slot   waiter             // for a slot
 
-	place  *list.Element // guarded by the pool's mu; in queued or dialing; nil once canceled
+	place  *list.Element // guarded by the pool's mu; element of queued or dialing; nil once canceled
 	dialed bool          // guarded by the pool's mu; it has begun to dial
 	after  uint64        // guarded by the pool's mu; number of the last claim made before it dialed
 	began  time.Duration // guarded by the pool's mu; when it dialed
 }
 
-// minConnectTime is how long a connect must have had before it counts against the
-// host that the exchange's own deadline ended it: about the time after which a
-// lost SYN is sent again (RFC 6298 2.1).
+// minConnectTime is the time that a connect must have had before a timeout of the exchange counts
+// against the host. It is about the time after which a lost SYN is sent again (RFC 6298 2.1).
 const minConnectTime = time.Second
 
-// await waits for a connection and counts x on it. newly: none that is idle now.
+// await waits for a connection and counts x on it. If newly is true, it does not take a connection
+// that is idle now.
 func (p *pingPongPool) await(ctx context.Context, x *protocol.Exchange, newly bool) (*pingPongConn, error) {
 	x.Detach()
 	if err := checkCanceled(ctx, x, p.host); err != nil {
@@ -92,8 +92,8 @@ func (p *pingPongPool) await(ctx context.Context, x *protocol.Exchange, newly bo
 	}
 }
 
-// checkCanceled returns a Fault of DownstreamGone if the client no longer waits for the response, so that no
-// connection is opened for it.
+// checkCanceled returns a Fault of ReasonDownstreamDisconnect if the client no longer waits for the
+// response, so that no connection is opened for it.
 func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 	if ctx.Err() == nil && !x.Canceled() {
 		return nil
@@ -101,11 +101,12 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "before a connection to %s was opened", h.address)
 }
 
-// granted waits until w is granted a connection, or for the deadline or the caller of x.
-func (p *pingPongPool) granted(ctx context.Context, x *protocol.Exchange, w *claimProbe) (*pingPongConn, error) {
+// granted waits until w is granted a connection, the deadline passes, or the client of x
+// disconnects.
+func (p *pingPongPool) granted(ctx context.Context, x *protocol.Exchange, w *pendingClaim) (*pingPongConn, error) {
 	began, waited := p.host.cluster.env.now(), false
 	defer func() {
-		if !waited { // a panic is on its way
+		if !waited { // a panic unwinds
 			p.withdraw(w)
 		}
 	}()
@@ -129,15 +130,14 @@ func (p *pingPongPool) granted(ctx context.Context, x *protocol.Exchange, w *cla
 	return nil, err
 }
 
-// claim makes a claim, for which a connect begins; m is an idle connection that takes its
-// place.
-func (p *pingPongPool) claim(newly bool) (w *claimProbe, m *pingPongConn) {
-	w = &claimProbe{grant: make(chan granted, 1)}
+// claim makes a claim and begins a connect for it, or returns in m an idle connection instead.
+func (p *pingPongPool) claim(newly bool) (w *pendingClaim, m *pingPongConn) {
+	w = &pendingClaim{grant: make(chan granted, 1)}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.arrivals++
 	w.number = p.arrivals
-	if n := len(p.idle) - 1; n >= 0 && !newly { // it has come meanwhile
+	if n := len(p.idle) - 1; n >= 0 && !newly { // it became idle in the meantime
 		m = p.idle[n]
 		p.idle[n] = nil
 		p.idle = p.idle[:n]
@@ -148,17 +148,17 @@ func (p *pingPongPool) claim(newly bool) (w *claimProbe, m *pingPongConn) {
 	return w, nil
 }
 
-// renew puts a claim back in front: the connection that it was granted was of no use.
-func (p *pingPongPool) renew(w *claimProbe) {
+// renew puts a claim back to the front of the queue, because the granted connection was not usable.
+func (p *pingPongPool) renew(w *pendingClaim) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w.place = p.waiting.PushFront(w)
 	p.connectMore()
 }
 
-// withdraw takes back a claim; what it was granted meanwhile is passed on. dialed is when
-// the oldest connect began to dial, if dials is true: one does.
-func (p *pingPongPool) withdraw(w *claimProbe) (dialed time.Duration, dials bool) {
+// withdraw withdraws a claim and passes on a connection that was granted meanwhile. If a connect is
+// dialing, dials is true and dialed is the time when the oldest one began.
+func (p *pingPongPool) withdraw(w *pendingClaim) (dialed time.Duration, dials bool) {
 	p.mu.Lock()
 	if d := p.dialing.Front(); d != nil {
 		dialed, dials = d.Value.(*connecting).began, true //nolint:forcetypeassert // it holds nothing else
@@ -178,8 +178,8 @@ func (p *pingPongPool) withdraw(w *claimProbe) (dialed time.Duration, dials bool
 	return dialed, dials
 }
 
-// serve gives m to the exchange that has waited longest, and returns false if none waits.
-// The slots of the connects that it has canceled are for the caller to cancel.
+// serve gives m to the exchange that has waited longest, and returns false if none waits. The
+// caller cancels the slots of the canceled connects.
 func (p *pingPongPool) serve(m *pingPongConn) (served bool, canceled []*connecting) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -190,8 +190,8 @@ func (p *pingPongPool) serve(m *pingPongConn) (served bool, canceled []*connecti
 	return true, p.trim(w)
 }
 
-// grant gives m to the oldest claim, and returns that, nil if there is none. p.mu is held.
-func (p *pingPongPool) grant(m *pingPongConn) *claimProbe {
+// grant gives m to the oldest claim and returns that claim, or nil if there is none. p.mu is held.
+func (p *pingPongPool) grant(m *pingPongConn) *pendingClaim {
 	front := p.waiting.Front()
 	if front == nil {
 		return nil
@@ -199,16 +199,16 @@ func (p *pingPongPool) grant(m *pingPongConn) *claimProbe {
 	return p.end(front, granted{m: m})
 }
 
-// end ends the wait of the claim at place, and returns it. p.mu is held.
-func (p *pingPongPool) end(place *list.Element, g granted) *claimProbe {
-	w := p.waiting.Remove(place).(*claimProbe) //nolint:forcetypeassert // it holds nothing else
+// end ends the wait of the claim at place and returns the claim. p.mu is held.
+func (p *pingPongPool) end(place *list.Element, g granted) *pendingClaim {
+	w := p.waiting.Remove(place).(*pendingClaim) //nolint:forcetypeassert // it holds nothing else
 	w.place = nil
 	w.grant <- g
 	return w
 }
 
 // connectMore begins connects until there is one for each claim, as far as Pool.MaxConnecting
-// allows, and returns the last that it began, nil for none. p.mu is held.
+// allows, and returns the last that it began, or nil. p.mu is held.
 func (p *pingPongPool) connectMore() (last *connecting) {
 	limit := p.host.cluster.settings().Pool.ConnectLimit()
 	all, promising := p.queued.Len()+p.dialing.Len(), p.promising()
@@ -223,11 +223,11 @@ func (p *pingPongPool) connectMore() (last *connecting) {
 	return last
 }
 
-// promising is how many connects there are that claims are expected to be served by. p.mu is
-// held.
+// promising returns the number of connects that are expected to serve a claim. p.mu is held.
 func (p *pingPongPool) promising() int { return p.queued.Len() + p.dialingLately() }
 
-// dialingLately is how many connects have begun to dial within minConnectTime. p.mu is held.
+// dialingLately returns the number of connects that began to dial within minConnectTime. p.mu is
+// held.
 func (p *pingPongPool) dialingLately() (n int) {
 	since := p.host.cluster.env.now() - minConnectTime
 	for e := p.dialing.Back(); e != nil && e.Value.(*connecting).began > since; e = e.Prev() { //nolint:forcetypeassert // it holds nothing else
@@ -236,10 +236,10 @@ func (p *pingPongPool) dialingLately() (n int) {
 	return n
 }
 
-// trim cancels connects that have not begun to dial and that no claim is left for, first
-// that of a claim which has ended, if there is one; of a pool that is closed those that
-// dial, too, once nothing waits. p.mu is held; the caller cancels their slots.
-func (p *pingPongPool) trim(ended *claimProbe) (canceled []*connecting) {
+// trim cancels connects that have not begun to dial and that no claim needs, first the connect of
+// the ended claim, if any. In a closed pool without claims it also cancels connects that are
+// dialing. p.mu is held; the caller cancels their slots.
+func (p *pingPongPool) trim(ended *pendingClaim) (canceled []*connecting) {
 	for p.queued.Len() > 0 && p.promising() > p.waiting.Len() {
 		d := p.queued.Back().Value.(*connecting) //nolint:forcetypeassert // it holds nothing else
 		if ended != nil && ended.connect != nil && ended.connect.place != nil && !ended.connect.dialed {
@@ -262,7 +262,7 @@ func (p *pingPongPool) drop(d *connecting) *connecting {
 
 // finish opens a connection and gives it to the exchange that has waited longest.
 func (p *pingPongPool) finish(ctx context.Context, d *connecting) {
-	defer d.cancel() // which has nothing to end then
+	defer d.cancel() // it has no effect by then
 	m, err := p.establish(ctx, d)
 	if m != nil {
 		m.since = p.host.cluster.env.now()
@@ -280,8 +280,8 @@ func (p *pingPongPool) finish(ctx context.Context, d *connecting) {
 	p.failed(d, p.closing(err))
 }
 
-// judge counts a failed connect against the host, and returns its error: that of a panic
-// meanwhile.
+// judge counts a failed connect against the host. It returns the error, or that of a panic while
+// counting.
 func (p *pingPongPool) judge(failed error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	if p.host.cluster.env.ctx.Err() == nil {
@@ -290,7 +290,8 @@ func (p *pingPongPool) judge(failed error) (err error) {
 	return failed
 }
 
-// establish opens a connection when it is d's turn. A panic is an error, and gives the slot back.
+// establish opens a connection when it is d's turn. It turns a panic into an error and frees the
+// slot.
 func (p *pingPongPool) establish(ctx context.Context, d *connecting) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	c, b := p.host.cluster, p.breaker
@@ -319,7 +320,7 @@ func (p *pingPongPool) establish(ctx context.Context, d *connecting) (m *pingPon
 	return made, nil
 }
 
-// dial has d begin to dial, and reports false if there is no claim left for it.
+// dial marks d as dialing, or returns false if no claim needs it.
 func (p *pingPongPool) dial(d *connecting) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -332,7 +333,7 @@ func (p *pingPongPool) dial(d *connecting) bool {
 	return true
 }
 
-// opened ends d, which has opened m, and reports whether that serves an exchange.
+// opened ends d, which has opened m, and reports whether m serves an exchange.
 func (p *pingPongPool) opened(d *connecting, m *pingPongConn) bool {
 	p.mu.Lock()
 	p.remove(d)
@@ -344,12 +345,12 @@ func (p *pingPongPool) opened(d *connecting, m *pingPongConn) bool {
 	return w != nil
 }
 
-// failed ends d, which has opened no connection, and the wait of those that it fails with it.
+// failed ends d, which has opened no connection, and the wait of the claims that fail with it.
 func (p *pingPongPool) failed(d *connecting, err error) {
 	p.mu.Lock()
 	if d.place != nil && err != errUnwanted { //nolint:errorlint // it is never wrapped
 		all := p.host.load.Connections() == 0
-		for e := p.waiting.Front(); e != nil && (all || e.Value.(*claimProbe).number <= d.after); e = p.waiting.Front() { //nolint:forcetypeassert // it holds nothing else
+		for e := p.waiting.Front(); e != nil && (all || e.Value.(*pendingClaim).number <= d.after); e = p.waiting.Front() { //nolint:forcetypeassert // it holds nothing else
 			p.end(e, granted{err: err})
 		}
 	}
@@ -360,12 +361,12 @@ func (p *pingPongPool) failed(d *connecting, err error) {
 	p.breaker.cancel(canceled)
 }
 
-// remove takes d out of the connects, unless it was canceled. p.mu is held.
+// remove removes d from the connects, unless it was canceled. p.mu is held.
 func (p *pingPongPool) remove(d *connecting) {
 	if d.place == nil {
 		return
 	}
-	p.queued.Remove(d.place) // does nothing if it is in the other
+	p.queued.Remove(d.place) // no effect if it is in the other list
 	p.dialing.Remove(d.place)
 	d.place = nil
 }

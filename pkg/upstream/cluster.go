@@ -15,10 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/health"
 )
 
-// Cluster is a set of hosts that answer the same requests. It is a cell: there
-// is one per name for as long as anybody refers to it, whether it is configured
-// at the moment or not, so that it does not matter whether a route or its
-// cluster arrives first. Safe for concurrent use.
+// Cluster is a set of hosts that serve the same requests. There is one Cluster per name for as long
+// as anything refers to it, whether or not it is configured at the moment, so that a route and its
+// cluster may arrive in any order. Safe for concurrent use.
 type Cluster struct {
 	name  string // immutable
 	env   *env   // immutable
@@ -26,38 +25,38 @@ type Cluster struct {
 
 	breakers [config.Priorities]Breaker
 	ledger   lazyRecorder[ClusterRecorder]
-	era      atomic.Int64 // how often it has left the configuration; its accounts are of one era each
+	era      atomic.Int64 // how often the cluster was removed from the configuration; its recorders are of one era each
 
 	drops     drops
-	overflows atomic.Uint64 // exchanges and retries that were refused
+	overflows atomic.Uint64 // exchanges and retries that were rejected
 	refusals  atomic.Uint64 // of these, the exchanges
 	resent    atomic.Uint64
-	observed  atomic.Int64 // when a latency was observed last: ns of the set's clock
+	observed  atomic.Int64 // when a latency was last observed: ns of the set's clock
 	onDemand  demand.Item  // its hosts, if they are on demand
 
-	told *clusterCounts // the Loads's: what was reported; nil: nothing
+	told *clusterCounts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu      sync.Mutex       // for replacing state, opening and closing the ledger
-	outlier *outlierDetector // guarded by mu; nil: outliers are not looked for
+	outlier *outlierDetector // guarded by mu; nil: no outlier detection
 }
 
-// env is what the clusters of a set share. Immutable but for what mu guards.
+// env holds what the clusters of a set share. Immutable except for the fields that mu guards.
 type env struct {
 	Options
 	epoch  time.Time
 	checks *health.Scheduler
-	desk   *demand.Desk // where hosts are asked for, by cluster
+	desk   *demand.Desk // collects requests for hosts on demand, by cluster
 	own    selfConns
-	loads  atomic.Pointer[LoadReporter] // nil: nobody asks
+	loads  atomic.Pointer[LoadReporter] // nil: nothing collects load reports
 	tasks  sync.WaitGroup               // timers that are armed or running, and goroutines
 	ctx    context.Context              //nolint:containedctx // of connects that no exchange owns: it ends with the set
 	end    context.CancelFunc
 
 	mu     sync.Mutex
-	closed bool // guarded by mu; nothing is added to tasks any more
+	closed bool // guarded by mu; nothing more is added to tasks
 }
 
-// contain runs f, which a timer calls. Its panic is logged and does not end the process.
+// contain runs f for a timer. It logs a panic of f, which does not end the process.
 func (e *env) contain(when string, f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -67,9 +66,8 @@ func (e *env) contain(when string, f func()) {
 	f()
 }
 
-// start runs f on a goroutine that Close waits for. An exchange that outlives
-// the set may start one yet: it waits for that itself, and not for long, because
-// ctx has ended.
+// start runs f on a goroutine that Close waits for. After Close, an exchange that outlives the set
+// may still start one: Close does not wait for it, and it ends soon because ctx has ended.
 func (e *env) start(f func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -80,8 +78,8 @@ func (e *env) start(f func()) {
 	e.tasks.Go(f)
 }
 
-// close ends ctx and waits for the tasks. Every pool is closed, so that no timer
-// is armed any more.
+// close ends ctx and waits for the tasks. Every pool is closed by then, so no timer is armed any
+// more.
 func (e *env) close() {
 	e.mu.Lock()
 	e.closed = true
@@ -91,8 +89,8 @@ func (e *env) close() {
 	e.tasks.Wait()
 }
 
-// now reads the clock of the set: the time since it was made. It is the only
-// clock of hosts and pools, and cheaper than time.Now.
+// now returns the time since the set was made. It is the only clock of hosts and pools, and is
+// cheaper than time.Now.
 func (e *env) now() time.Duration { return time.Since(e.epoch) }
 
 func (*env) random() uint64 { return rand.Uint64() }
@@ -103,8 +101,8 @@ func (c *Cluster) Name() string { return c.name }
 // Add accounts for exchanges that entered the cluster.
 func (c *Cluster) Add(s metrics.Sum) { c.ledger.add(s) }
 
-// Config returns the configuration in force, not to be changed; nil if the
-// cluster is not configured.
+// Config returns the active configuration, or nil if the cluster is not configured. The caller must
+// not change it.
 func (c *Cluster) Config() *config.Cluster {
 	if s := c.state.Load(); s != nil && !s.removed {
 		return s.config
@@ -112,48 +110,46 @@ func (c *Cluster) Config() *config.Cluster {
 	return nil
 }
 
-// Hashes reports whether the hosts are chosen by the hash that an exchange brings.
+// Hashes reports whether the policy picks hosts by the hash of an exchange.
 func (c *Cluster) Hashes() bool {
 	s := c.state.Load()
 	return s != nil && s.config.Policy.Hashes()
 }
 
-// ClusterPicker is a way into a cluster: the service that a route ends with. Its fields
+// ClusterPicker is the service at the end of a route: it sends exchanges to a cluster. Its fields
 // are set before the first use.
 type ClusterPicker struct {
 	Cluster *Cluster
-	// Protocol is spoken to the hosts, whatever the cluster says; "" and Auto: what the
-	// cluster says.
+	// Protocol is the upstream protocol, and overrides that of the cluster; "" and Auto: the
+	// cluster's.
 	Protocol config.Protocol
-	// Fallback is spoken if that says nothing either; "" and Auto: the caller's.
+	// Fallback is the upstream protocol if the cluster sets none either; "" and Auto: the
+	// downstream's.
 	Fallback config.Protocol
-	// Priority says which of the cluster's limits exchanges are held to.
+	// Priority selects the circuit breakers that limit the exchanges.
 	Priority config.Priority
-	// Labels choose a subset of the hosts, with those that filters gave the exchange;
+	// Labels select a subset of the hosts, together with the labels that filters gave the exchange;
 	// nil: none.
 	Labels *Labels
-	// OnHostSelected, if not nil, is called before each attempt, when its host is known
-	// and in x.Record: it may change the request to suit the host.
+	// OnHostSelected, if not nil, is called before each attempt, when its host is in x.Record. It
+	// may change the request to suit the host.
 	OnHostSelected func(x *protocol.Exchange, h *Host)
 }
 
-// Serve sends x to one of the cluster's hosts. A host that cannot be connected to
-// costs no more than the failed connect: the exchange goes on to the next one,
-// each host once, until x.Until. Hosts that x.Record.Attempts lists already are
-// used only if there is no other; each attempt is appended to it. What came after
-// the request was sent is returned as it is: whether to try that again is for
-// Retry to say.
+// Serve sends x to one of the cluster's hosts. If it cannot connect to a host, it tries the next
+// one, each host once, until x.EffectiveDeadline. It uses hosts that x.Record.Attempts lists
+// already only if there is no other, and appends each attempt. It returns errors that occur after
+// the request was sent unchanged; the retry policy decides about them.
 //
-// Errors are Faults: NoCluster (not configured), Overflow (a breaker), Dropped,
-// NotImplemented (x cannot be said in what the hosts speak), NoHealthyHost (no host at
-// all), NotSupplied (nobody has said which hosts there are), what the last attempt failed
-// with, or UpstreamTimeout and DownstreamGone while
-// it waited for a connection.
+// Errors are Faults: NoCluster (not configured), Overflow (a breaker), Dropped, NotImplemented (the
+// upstream protocol cannot carry x), NoHealthyHost (no host at all), ReasonOnDemandTimeout
+// (discovery has not provided the hosts), the error of the last attempt, or UpstreamTimeout and
+// ReasonDownstreamDisconnect while x waited for a connection.
 func (v *ClusterPicker) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, v, x)
 }
 
-// Start is protocol.AsyncService's: it sends x to the first host.
+// Start implements protocol.AsyncService: it sends x to the first host.
 func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	c := v.Cluster
 	x.Record.Cluster = c
@@ -177,7 +173,7 @@ func (v *ClusterPicker) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	more, err := v.tried(x, err)
 	if more {
@@ -186,15 +182,15 @@ func (v *ClusterPicker) Finish(ctx context.Context, x *protocol.Exchange, err er
 	return err
 }
 
-// remainingHosts are the hosts to try after the first: those that there are now. A cluster
-// that was removed meanwhile has none.
+// remainingHosts sends an exchange to further hosts after the first, from the current state. A
+// removed cluster has none.
 type remainingHosts struct {
 	*ClusterPicker
 	first int   // attempt
 	err   error // of the first
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	s := o.Cluster.state.Load()
 	err := o.err
@@ -210,10 +206,9 @@ func (o *remainingHosts) Serve(ctx context.Context, x *protocol.Exchange) error 
 	}
 }
 
-// choose picks a host for x that none of the attempts from first on was made at,
-// and returns the pool of connections to it. The host then counts x as in flight, until
-// a connection releases x or the pool returns a notSent error. If choose panics nothing
-// is counted.
+// choose picks a host for x that none of the attempts from first on used, and returns its
+// connection pool. The host then counts x as in flight until a connection releases x or the pool
+// returns a notSent error. If choose panics, nothing is counted.
 func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool, error) {
 	c := v.Cluster
 	name, err := v.upstreamProtocol(s.config, x)
@@ -235,13 +230,12 @@ func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool,
 	if v.OnHostSelected != nil {
 		v.OnHostSelected(x, h)
 	}
-	h.load.Begin() // before it is counted: what is counted and not in flight has ended
+	h.load.Begin() // before attempts: an attempt that is counted and not in flight has ended
 	h.attempts.Add(1)
 	return p, nil
 }
 
-// tried takes note of how the last attempt went, and reports whether another host
-// is to be tried.
+// tried records the result of the last attempt, and reports whether to try another host.
 func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, result error) {
 	a := &x.Record.Attempts[len(x.Record.Attempts)-1]
 	h, _ := a.Host.(*Host)
@@ -255,7 +249,7 @@ func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, resul
 		return false, nil
 	}
 	a.Reason = protocol.ReasonOf(err)
-	if a.Reason == protocol.ReasonDownstreamDisconnect { // that says nothing of the host
+	if a.Reason == protocol.ReasonDownstreamDisconnect { // a disconnect says nothing about the host
 		h.cancelled.Add(1)
 		v.Cluster.count(AttemptCancelled)
 	} else {
@@ -276,8 +270,8 @@ func (v *ClusterPicker) tried(x *protocol.Exchange, err error) (more bool, resul
 	return false, kept.err
 }
 
-// goesOn reports whether err is of a kind that another host may not have: the
-// connection could not be opened.
+// goesOn reports whether another host may succeed where err occurred: no connection could be
+// opened.
 func goesOn(err error) bool {
 	reason := protocol.ReasonOf(err)
 	return reason == protocol.ConnectFailure || reason == protocol.ConnectTimeout || errors.Is(err, errFull)
@@ -287,8 +281,8 @@ func expired(deadline time.Time) bool {
 	return !deadline.IsZero() && !time.Now().Before(deadline)
 }
 
-// admit returns the state to serve an exchange with. It counts nothing: an exchange is
-// counted once it waits for a connection or has one.
+// admit returns the state to serve an exchange with. It counts nothing: an exchange is counted when
+// it waits for a connection or has one.
 func (b *Breaker) admit() (*state, error) {
 	c := b.cluster
 	s := c.state.Load()
@@ -329,16 +323,16 @@ func publish(count *atomic.Int64, limit int) bool {
 	}
 }
 
-// count counts an event, if the cluster has an account.
+// count counts an event, if the cluster has a recorder.
 func (c *Cluster) count(e Event) {
 	if a, ok := c.ledger.get(); ok {
 		a.Count(e)
 	}
 }
 
-// Count counts an event that services before the cluster know of.
+// Count counts an event that a service in front of the cluster reports.
 func (c *Cluster) Count(e Event) { c.count(e) }
 
-// settings returns the configuration that pools go by: the last that the
-// cluster had. Connections outlive it, the exchanges on them end by it.
+// settings returns the last configuration of the cluster, which pools use. Connections outlive the
+// cluster, and their exchanges end under this configuration.
 func (c *Cluster) settings() *config.Cluster { return c.state.Load().config }

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ClusterStatus is a cluster as it is at a moment, for people and tools.
+// ClusterStatus is a snapshot of a cluster for people and tools.
 type ClusterStatus struct {
 	Name         string             `json:"name"`
 	Type         config.ClusterType `json:"type"`
@@ -17,19 +17,18 @@ type ClusterStatus struct {
 	Pending      int64              `json:"pending"`                    // of those, waiting for a connection
 	Retries      int64              `json:"retries"`                    // in flight
 	Open         int64              `json:"connections"`                // open or being opened
-	Overflows    uint64             `json:"overflows_total"`            // refused by a circuit breaker
+	Overflows    uint64             `json:"overflows_total"`            // rejected by a circuit breaker
 	Breakers     []BreakerStatus    `json:"circuit_breakers,omitempty"` // the limits that are set
-	Resent       uint64             `json:"resent_total"`               // sent again because a connection had gone stale
-	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // by category, of what discovery says is to be dropped
-	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is not believed
+	Resent       uint64             `json:"resent_total"`               // sent again because the connection was stale
+	Dropped      map[string]uint64  `json:"dropped_total,omitempty"`    // by category of drop_overload
+	Panic        bool               `json:"panic,omitempty"`            // so few hosts of a priority are up that its health is ignored
 	Subsets      int                `json:"subsets,omitempty"`
-	Names        []NameStatus       `json:"names,omitempty"`  // that the hosts are found by
-	Unsubscribed bool               `json:"asleep,omitempty"` // the hosts are on demand, and nobody has come for them
+	Names        []NameStatus       `json:"names,omitempty"`  // names that resolve to the hosts
+	Unsubscribed bool               `json:"asleep,omitempty"` // the hosts are on demand and not subscribed
 	Hosts        []HostStatus       `json:"hosts"`
 }
 
-// HostStatus is a host as it is at a moment. Counters begin at 0 when the
-// address enters the cluster.
+// HostStatus is a snapshot of a host. Counters begin at 0 when the address enters the cluster.
 type HostStatus struct {
 	Address     string            `json:"address"`
 	Target      string            `json:"target,omitempty"` // where connections go now, if not to Address
@@ -39,23 +38,23 @@ type HostStatus struct {
 	Priority    uint32            `json:"priority,omitempty"`
 	Locality    string            `json:"locality,omitempty"` // "region/zone/sub_zone"
 	Health      string            `json:"health"`             // "up" or "down"
-	DownReasons string            `json:"why,omitempty"`      // it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
+	DownReasons string            `json:"why,omitempty"`      // why it is down: "unreachable", "failing checks", "ejected", "reported unfit", "leaving", or several
 	InFlight    int64             `json:"in_flight"`
 	Open        int64             `json:"connections"`
 	Idle        int               `json:"idle_connections"`
-	// RoundTrip is how long the host took to answer the last PING (HTTP/2), in ms.
+	// RoundTrip is the round-trip time of the last PING (HTTP/2), in ms.
 	RoundTrip float64 `json:"round_trip_ms,omitempty"`
 
 	Attempts        uint64 `json:"attempts_total"`
-	Failures        uint64 `json:"failures_total"`            // attempts that brought no answer
-	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose answer nobody waited for: the caller had left, or another host was first
+	Failures        uint64 `json:"failures_total"`            // attempts without a response
+	Cancelled       uint64 `json:"cancelled_total,omitempty"` // attempts whose response was not needed: the client disconnected, or another host was first
 	Connects        uint64 `json:"connects_total"`
 	ConnectFailures uint64 `json:"connect_failures_total"`
 
-	Checks        uint64 `json:"health_checks_total,omitempty"` // active ones; they begin at 0 when they are configured anew
+	Checks        uint64 `json:"health_checks_total,omitempty"` // active checks; 0 after each change of their configuration
 	CheckFailures uint64 `json:"health_check_failures_total,omitempty"`
 	CheckError    string `json:"health_check_error,omitempty"` // why the last one failed
-	Ejections     uint64 `json:"ejections_total,omitempty"`    // for how it answered
+	Ejections     uint64 `json:"ejections_total,omitempty"`    // by outlier detection
 }
 
 // The values of HostStatus.Health.
@@ -64,8 +63,8 @@ const (
 	HealthDown = "down"
 )
 
-// Describe returns the clusters that are configured, by name. The numbers are
-// read while they change: they need not add up.
+// Describe returns the configured clusters, sorted by name. The numbers change while they are read
+// and may not add up.
 func (s *Set) Describe() []ClusterStatus {
 	list := s.list()
 	slices.SortFunc(list, func(a, b *Cluster) int { return cmp.Compare(a.name, b.name) })
@@ -76,8 +75,7 @@ func (s *Set) Describe() []ClusterStatus {
 	return described
 }
 
-// DescribeOne returns one of the clusters that are configured, as Describe does; false:
-// there is none of this name.
+// DescribeOne returns the status of one configured cluster, or false if there is none of this name.
 func (s *Set) DescribeOne(name string) (ClusterStatus, bool) {
 	s.mu.RLock()
 	c := s.configured[name]
@@ -88,7 +86,7 @@ func (s *Set) DescribeOne(name string) (ClusterStatus, bool) {
 	return c.describe(), true
 }
 
-// list returns the clusters that are configured, in any order.
+// list returns the configured clusters, in any order.
 func (s *Set) list() []*Cluster {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -164,7 +162,7 @@ func (h *Host) describe() HostStatus {
 	return d
 }
 
-// describeChecks says what is known of the host by its checks.
+// describeChecks sets the fields of active checks and outlier detection.
 func (h *Host) describeChecks(d *HostStatus) {
 	h.mu.Lock()
 	u := h.checkup
@@ -181,7 +179,7 @@ func (h *Host) describeChecks(d *HostStatus) {
 	}
 }
 
-// where names a locality, "" for none.
+// where returns the name of a locality, or "" if it is empty.
 func where(l config.Locality) string {
 	if l == (config.Locality{}) {
 		return ""

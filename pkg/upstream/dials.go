@@ -9,21 +9,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// dialLimit bounds how many connections are being opened at once, to one host by one
-// lane or by callers whose bytes are carried. Those beyond wait in the order in which they
-// came. The zero value is ready; safe for concurrent use.
+// dialLimit bounds how many connections to one host are being opened concurrently, by one lane or
+// for forwarded connections. Dials beyond the limit wait in order of arrival. The zero value is
+// ready; safe for concurrent use.
 type dialLimit struct {
 	mu     sync.Mutex
 	limit  int // guarded by mu; of the last acquire
 	active int // guarded by mu
-	// queue holds a chan struct{} for each that waits, closed once it may dial; nil: none
-	// has ever waited. Guarded by mu.
+	// queue holds a chan struct{} for each waiting dial, closed when it may dial; nil if none has
+	// ever waited. Guarded by mu.
 	queue *list.List
 }
 
-// acquire waits until fewer than limit dials are active, for the deadline (zero: for
-// ever) or the end of ctx. After nil the caller calls release once. Errors are Faults:
-// ConnectTimeout, so that another host is tried, or DownstreamGone.
+// acquire waits until fewer than limit dials are active, until the deadline (zero: none) or the end
+// of ctx. After nil the caller calls release once. Errors are Faults: ConnectTimeout, so that
+// another host is tried, or ReasonDownstreamDisconnect.
 func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, h *Host) error {
 	d.mu.Lock()
 	d.limit = limit
@@ -45,7 +45,7 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	}
 	d.mu.Lock()
 	select {
-	case <-ready: // granted at the same moment: the next one may have it
+	case <-ready: // granted at the same moment: pass it on
 		d.active--
 		d.grant()
 	default:
@@ -58,7 +58,7 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	return protocol.Faultf(why, "connecting to %s: %w", h.address, context.Cause(ctx))
 }
 
-// release ends a dial and lets the oldest that waits begin.
+// release ends a dial and grants it to the oldest waiting one.
 func (d *dialLimit) release() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +66,7 @@ func (d *dialLimit) release() {
 	d.grant()
 }
 
-// grant lets those that wait begin, as far as the limit allows. d.mu is held.
+// grant lets waiting dials begin, as far as the limit allows. d.mu is held.
 func (d *dialLimit) grant() {
 	for d.waiting() > 0 && d.active < d.limit {
 		close(d.queue.Remove(d.queue.Front()).(chan struct{})) //nolint:forcetypeassert // it holds nothing else

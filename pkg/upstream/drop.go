@@ -8,8 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// drops counts what was dropped, by category. The zero value is ready; it is safe for
-// concurrent use.
+// drops counts dropped exchanges by category. The zero value is ready; safe for concurrent use.
 type drops struct {
 	mu    sync.Mutex
 	count map[string]uint64 // guarded by mu
@@ -24,7 +23,7 @@ func (d *drops) add(category string) {
 	d.count[category]++
 }
 
-// DropOverloadCounts returns how many exchanges were dropped since the cluster was first known, by
+// DropOverloadCounts returns how many exchanges were dropped since the Cluster was made, by
 // category; nil: none.
 func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	c.drops.mu.Lock()
@@ -32,8 +31,8 @@ func (c *Cluster) DropOverloadCounts() map[string]uint64 {
 	return maps.Clone(c.drops.count)
 }
 
-// drop returns a Fault of Dropped for an exchange that is one of those to be dropped.
-// Each category takes its share of what is left by those before it.
+// drop returns a Fault of Dropped for a random fraction of exchanges. The fraction of each category
+// applies to the exchanges that the previous categories did not drop.
 func (c *Cluster) drop(cfg *config.Cluster) error {
 	for i := range cfg.Drops {
 		d := &cfg.Drops[i]

@@ -11,10 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pingPongPool is a pool whose connections carry one exchange at a time. The
-// connection that came back last is given out first: it is the least likely to
-// have been closed by its peer, and what is not needed grows old and is swept
-// away. While there is none, exchanges wait (claim.go).
+// pingPongPool is a pool whose connections carry one exchange at a time. It hands out the newest
+// idle connection first, which is the least likely to have been closed by its peer; surplus
+// connections age and are swept. While there is none, exchanges wait (claim.go).
 type pingPongPool struct {
 	base
 
@@ -22,14 +21,14 @@ type pingPongPool struct {
 	idle     []*pingPongConn // guarded by mu; by since, oldest first
 	isClosed bool            // guarded by mu
 
-	waiting  list.List // guarded by mu; of *claim, oldest first
-	arrivals uint64    // guarded by mu; claims that were ever made
+	waiting  list.List // guarded by mu; of *pendingClaim, oldest first
+	arrivals uint64    // guarded by mu; number of claims ever made
 	queued   list.List // guarded by mu; of *connecting, before they dial, oldest first
 	dialing  list.List // guarded by mu; of *connecting, while they dial, oldest first
 }
 
-// pingPongConn is a connection as its pool sees it. It belongs to the exchange that
-// took it, and to the pool while it is idle.
+// pingPongConn is a connection in its pool. The exchange that took it owns it; while it is idle,
+// the pool does.
 type pingPongConn struct {
 	pool  *pingPongPool // immutable
 	conn  Connection
@@ -37,24 +36,23 @@ type pingPongConn struct {
 	since time.Duration // when it became idle, by the set's clock
 }
 
-// Start is pool's: it may have to wait for a connection.
+// Start implements pool. It may have to wait for a connection.
 func (p *pingPongPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, p)
 }
 
-// Serve is pool's.
+// Serve implements pool.
 //
-// A connection that was idle may turn out to have been closed by the host just
-// when the request was on its way (RFC 9112 9.3.1). Nothing is wrong with the
-// host then, so this is dealt with here and not by Retry: the request is sent
-// once more, on a new connection, if nothing of it was sent, or if the host cannot have
-// received it and receiving it twice does no harm.
+// The host may close an idle connection just when the request is sent (RFC 9112 9.3.1). That is no
+// failure of the host, so Serve handles it instead of the retry policy: it sends the request once
+// more, on a new connection, if nothing of it was sent, or if the host cannot have received it and
+// its method is idempotent.
 func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	m, err := p.take(ctx, x)
 	if err != nil {
 		return &notSent{err}
 	}
-	reused := m.uses > 0 // m is another exchange's as soon as it is released
+	reused := m.uses > 0 // after its release, m may belong to another exchange
 	if err = m.conn.Serve(ctx, x); err == nil {
 		p.host.answered()
 		return nil
@@ -73,26 +71,24 @@ func (p *pingPongPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// again counts that the request of an exchange is sent again: its connection had gone
-// stale and has released it. The host counts the exchange as in flight once more.
+// again counts that an exchange is sent again, because its connection was stale and has released
+// it. The host counts the exchange as in flight once more.
 func (b *Breaker) again(h *Host) {
 	b.cluster.resent.Add(1)
 	b.cluster.count(Resent)
 	h.load.Begin()
 }
 
-// unsent reports whether err is what a connection fails with that had ended
-// before the request was sent.
+// unsent reports whether err says that the connection had ended before the request was sent.
 func unsent(err error) bool { return protocol.ReasonOf(err) == protocol.ConnectFailure }
 
-// resendable reports whether a request that failed with err on a connection that had been
-// idle can be sent again; if so, its body is at its start. Of one that may have been written
-// the host must be known not to have received it, and its method must be idempotent (RFC 9110
-// 9.2.2).
+// resendable reports whether a request that failed with err on a reused connection can be sent
+// again; if so, it rewinds the body. A request that may have been written can be sent again only if
+// the host did not receive it and its method is idempotent (RFC 9110 9.2.2).
 func resendable(r *protocol.Request, err error) bool {
 	switch {
 	case unsent(err):
-		return true // its content was not read
+		return true // its body was not read
 	case errors.Is(err, protocol.ErrNotSent), errors.Is(err, protocol.ErrNotReceived) && isIdempotent(r.Method):
 	default:
 		return false
@@ -112,8 +108,8 @@ func isIdempotent(method string) bool {
 	return false
 }
 
-// take returns a connection that x is counted on: an idle one that is usable, or one that
-// x has waited for. A panic is an error, and nothing is counted then.
+// take returns a connection that x is counted on: a usable idle one, or one that x has waited for.
+// It turns a panic into an error, and then nothing is counted.
 func (p *pingPongPool) take(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
@@ -133,14 +129,14 @@ func (p *pingPongPool) take(ctx context.Context, x *protocol.Exchange) (m *pingP
 	}
 }
 
-// takeNew is take for an exchange that does not want a connection that was idle.
+// takeNew does what take does but never returns a connection that was idle before.
 func (p *pingPongPool) takeNew(ctx context.Context, x *protocol.Exchange) (m *pingPongConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	return p.await(ctx, x, true)
 }
 
-// usable reports whether the connection can take an exchange. If it panics the connection
-// is discarded.
+// usable reports whether the connection can take an exchange. If Usable panics, it discards the
+// connection.
 func (m *pingPongConn) usable() (ok bool) {
 	checked := false
 	defer func() {
@@ -153,7 +149,7 @@ func (m *pingPongConn) usable() (ok bool) {
 	return ok
 }
 
-// released is called by the connection when an exchange has left it.
+// released is called by the connection when an exchange has released it.
 func (m *pingPongConn) released(reusable bool) {
 	h := m.pool.host
 	c := h.cluster
@@ -176,8 +172,7 @@ func (m *pingPongConn) released(reusable bool) {
 	}
 }
 
-// put gives the connection to an exchange that waits for one, else it becomes
-// idle.
+// put gives the connection to a waiting exchange or slot waiter, or makes it idle.
 func (m *pingPongConn) put() {
 	for {
 		switch m.pool.keep(m) {
@@ -194,7 +189,7 @@ func (m *pingPongConn) put() {
 	}
 }
 
-// outcome is what became of an attempt to keep a connection.
+// outcome is the result of an attempt to keep a connection.
 type outcome uint8
 
 const (
@@ -203,7 +198,7 @@ const (
 	wanted          // an exchange waits
 )
 
-// keep makes m the newest idle connection.
+// keep makes m the newest idle connection, unless the pool is closed or something waits for m.
 func (p *pingPongPool) keep(m *pingPongConn) outcome {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -224,7 +219,7 @@ func (p *pingPongPool) isWanted() bool {
 	return p.waiting.Len() > 0 || p.breaker.slots.waiting.Load() > 0
 }
 
-// pop takes the connection that became idle last, nil if there is none.
+// pop removes and returns the newest idle connection, or nil if there is none.
 func (p *pingPongPool) pop() *pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -238,7 +233,7 @@ func (p *pingPongPool) pop() *pingPongConn {
 	return m
 }
 
-// giveWay is pool's: it takes the connection that has been idle longest.
+// giveWay implements pool: it removes the connection that has been idle longest.
 func (p *pingPongPool) giveWay() evictedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -250,23 +245,23 @@ func (p *pingPongPool) giveWay() evictedConn {
 	return m
 }
 
-// counts is pool's.
+// counts implements pool.
 func (p *pingPongPool) counts() (open int64, idle int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.open.Load(), len(p.idle)
 }
 
-// discard ends a connection that nobody uses and frees its slot.
+// discard closes a connection that nothing uses and frees its slot.
 func (m *pingPongConn) discard() {
 	defer m.pool.breaker.freeSlot()
 	m.end()
 }
 
-// end ends a connection whose slot has been passed on.
+// end closes a connection whose slot was passed on.
 func (m *pingPongConn) end() { m.pool.ended(m.conn) }
 
-// close is pool's.
+// close implements pool.
 func (p *pingPongPool) close() {
 	p.mu.Lock()
 	p.isClosed = true

@@ -10,65 +10,63 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// hostSet is the hosts that some exchanges may go to: all of a cluster, or a subset.
+// hostSet is the set of hosts that some exchanges may use: all of a cluster, or a subset.
 //
-//	group ─▶ level, one for each priority ─▶ block, one for each locality ─▶ balancer
+//	hostSet ─▶ priorityLevel, one for each priority ─▶ localityGroup, one for each locality ─▶ balancer
 //
-// Who is in it never changes. What share each level and block gets is a plan, made
-// anew when the health of a host changes: exchanges only read it. Hosts of weight 0
-// are in no group. The zero value has no hosts.
+// Its members never change. A loadPlan holds the share of each level and locality. It is replaced
+// when the health of a host changes; exchanges only read it. Hosts of weight 0 are in no set. The
+// zero value has no hosts.
 type hostSet struct {
 	*hostSets
-	levels []priorityLevel // by priority, the first to be used first; none is empty
-	rules  *groupRules     // immutable; of what exchanges say; nil: none
+	levels []priorityLevel // sorted by priority, most preferred first; none is empty
+	rules  *groupRules     // immutable; rules that match exchanges; nil: none
 
 	plan atomic.Pointer[loadPlan]
-	// nextTrial is when hosts that get nothing may be looked at again: ns of the set's
-	// clock.
+	// nextTrial is when hosts without a share may be probed again: ns of the set's clock.
 	nextTrial atomic.Int64
 
-	prepared bool // it is the one that most exchanges go to: its panic is told
+	prepared bool // most exchanges use this set: its panic is logged
 
 	mu sync.Mutex // held while the plan is replaced
 }
 
-// priorityLevel is the hosts of one priority.
+// priorityLevel holds the hosts of one priority.
 type priorityLevel struct {
 	hosts  []*Host
-	blocks []localityGroup // if localities have weights one for each, in their order; else one
+	blocks []localityGroup // one per locality if localities have weights, in their order; else one
 }
 
-// localityGroup is hosts that share by the cluster's policy.
+// localityGroup is a group of hosts among which the cluster's policy balances.
 type localityGroup struct {
 	hosts  []*Host
 	weight uint32 // of the locality
-	up     int    // guarded by group.mu: those that are healthy
+	up     int    // guarded by hostSet.mu: number of healthy hosts
 
 	made     sync.Once
-	balancer balance.Balancer // written by made
+	balancer balance.Balancer // written under made
 	built    atomic.Bool      // there is a balancer
 }
 
-// membership is a host's place in a group. The zero value is no place.
+// membership is a host's position in a hostSet. The zero value is no membership.
 type membership struct {
 	group *hostSet
 	block *localityGroup
 	up    bool // guarded by group.mu: how it is counted
 }
 
-// hostSets is what the groups of one state are made from. It is written until
-// seat has returned.
+// hostSets is what the host sets of one state are made from. It does not change after seat.
 type hostSets struct {
 	env    *env
 	config *config.Cluster
 	hosts  []*Host
 	groups []*hostSet
 
-	hashing bool // the policy looks at an exchange's hash
-	slow    bool // hosts that are new are passed over at times
+	hashing bool // the policy uses an exchange's hash
+	slow    bool // slow start applies: new hosts are skipped at times
 }
 
-// newDivision is called with the cluster's mu held, and so is seat.
+// newDivision returns the hostSets of hosts. The cluster's mu is held, as for seat.
 func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *hostSets {
 	for i, h := range hosts {
 		h.place = i
@@ -79,7 +77,7 @@ func newDivision(e *env, cfg *config.Cluster, hosts []*Host) *hostSets {
 	return d
 }
 
-// everyone lists the places of all hosts.
+// everyone returns the indexes of all hosts.
 func everyone(hosts []*Host) []int32 {
 	list := make([]int32, len(hosts))
 	for i := range list {
@@ -88,7 +86,7 @@ func everyone(hosts []*Host) []int32 {
 	return list
 }
 
-// group makes a group of the hosts in those places.
+// group makes a hostSet of the hosts at those indexes.
 func (d *hostSets) group(places []int32) *hostSet {
 	g := &hostSet{hostSets: d}
 	d.groups = append(d.groups, g)
@@ -100,7 +98,7 @@ func (d *hostSets) group(places []int32) *hostSet {
 	return g
 }
 
-// byPriority returns the hosts that have a weight, those of one priority together.
+// byPriority returns the hosts with a weight, grouped by priority.
 func byPriority(all []*Host, places []int32) [][]*Host {
 	hosts := make([]*Host, 0, len(places))
 	mixed := false
@@ -130,8 +128,8 @@ func byPriority(all []*Host, places []int32) [][]*Host {
 	return levels
 }
 
-// level divides the hosts of one priority by locality. Those whose locality has no
-// weight get nothing: they are in no block.
+// level divides the hosts of one priority by locality. It leaves out hosts whose locality has no
+// weight.
 func (d *hostSets) level(hosts []*Host) priorityLevel {
 	if len(d.config.Localities) == 0 {
 		return priorityLevel{hosts, []localityGroup{{hosts: hosts, weight: 1}}}
@@ -163,8 +161,8 @@ func (d *hostSets) level(hosts []*Host) priorityLevel {
 	return l
 }
 
-// seat gives the hosts their places in the groups and makes the first plans. Until
-// then the plans of before, if there were any, followed their health.
+// seat gives the hosts their memberships and makes the first plans. Until then the previous plans,
+// if any, followed their health.
 func (d *hostSets) seat() {
 	counts := make([]int, len(d.hosts))
 	total := 0
@@ -193,7 +191,7 @@ func (d *hostSets) seat() {
 	}
 }
 
-// each calls f for every host in every group.
+// each calls f for every host in every hostSet.
 func each(groups []*hostSet, f func(g *hostSet, b *localityGroup, h *Host)) {
 	for _, g := range groups {
 		for i := range g.levels {
@@ -207,8 +205,8 @@ func each(groups []*hostSet, f func(g *hostSet, b *localityGroup, h *Host)) {
 	}
 }
 
-// updateHealthCounts counts the host as it is now, wherever it has a place. Called after its
-// health changed, and after it was given its places: who is last sees what is true.
+// updateHealthCounts updates the counts and plans of all hostSets of the host. It is called after
+// its health changed and after seat; the last caller sees the current health.
 func (h *Host) updateHealthCounts() {
 	seats := h.seats.Load()
 	if seats == nil {
@@ -251,10 +249,9 @@ func (g *hostSet) tell(panics bool) {
 	}
 }
 
-// prepare builds the balancers that the first exchanges will ask. Others are built
-// when they are first asked, because most of thousands of subsets may never be. So are
-// tables of hashes unless those before them were asked: they are large, and most of a
-// thousand clusters may get no exchange.
+// prepare builds the balancers that the first exchanges will use. Others are built at their first
+// use, because most of thousands of subsets may never be used. So are hash tables, unless the
+// previous ones were used: they are large, and most of a thousand clusters may get no exchange.
 func (g *hostSet) prepare(asked bool) {
 	g.prepared = true
 	if g.hashing && !asked {
@@ -280,7 +277,7 @@ func (g *hostSet) asked() bool {
 	})
 }
 
-// choose asks the balancer of a block.
+// choose returns the pick of the balancer of a localityGroup.
 func (g *hostSet) choose(b *localityGroup, k balance.Key) int {
 	b.made.Do(func() { g.build(b) })
 	return b.balancer.Pick(k)

@@ -8,19 +8,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// healthFlags are the reasons for which a host is not usable, as a set of bits: the
-// end of one does not bring it up while another lasts.
+// healthFlags are the reasons why a host is not usable, as bits. The end of one reason does not
+// bring the host up while another lasts.
 type healthFlags uint32
 
 const (
-	unreachable       healthFlags = 1 << iota // connecting failed; over when it works, or the host answers
-	failing                                   // active checks failed; over when they pass
-	ejected                                   // it answered badly; over after a while
-	reportedUnhealthy                         // discovery says so (config.HostUnfit), until it says something else
-	reportedDraining                          // the same of config.HostLeaving
+	unreachable       healthFlags = 1 << iota // connecting failed; ends with a successful connect or a response
+	failing                                   // active checks failed; ends when they pass
+	ejected                                   // outlier detection ejected the host; ends after a while
+	reportedUnhealthy                         // discovery reports config.HostUnfit; ends when it reports another state
+	reportedDraining                          // discovery reports config.HostLeaving; ends likewise
 )
 
-// String names the ailments for people: "unreachable, ejected".
+// String returns the names of the flags for people: "unreachable, ejected".
 func (a healthFlags) String() string {
 	text := ""
 	for i, name := range [...]string{"unreachable", "failing checks", "ejected", "reported unfit", "leaving"} {
@@ -35,8 +35,8 @@ func (a healthFlags) String() string {
 	return text
 }
 
-// connectFailed takes note that a connection could not be opened. Of destinations nothing
-// is logged, here and in answered: callers choose them, and access logs tell.
+// connectFailed records that a connection could not be opened. It and answered log nothing about
+// original destinations: clients choose them, and access logs show them.
 func (h *Host) connectFailed(err error) {
 	c := h.cluster
 	h.countFailed()
@@ -49,14 +49,14 @@ func (h *Host) connectFailed(err error) {
 	}
 }
 
-// connected takes note that a connection was opened.
+// connected records that a connection was opened.
 func (h *Host) connected() {
 	h.connects.Add(1)
 	h.countConnection(ConnectionOpened)
 	h.answered()
 }
 
-// answered takes note that the host is alive: it took a connection or answered.
+// answered records that the host is alive: it accepted a connection or responded.
 func (h *Host) answered() {
 	if !h.health.has(unreachable) {
 		return
@@ -70,7 +70,7 @@ func (h *Host) answered() {
 	}
 }
 
-// told is the ailment that discovery tells of; 0: none.
+// told returns the health flag for a health state of discovery; 0: none.
 func told(health config.HostHealth) healthFlags {
 	switch health {
 	case config.HostUnfit:
@@ -82,8 +82,8 @@ func told(health config.HostHealth) healthFlags {
 	return 0
 }
 
-// tell takes note of what discovery says now. The caller has the host reckoned when it
-// has its place among the others.
+// tell records the health state that discovery reports. The caller updates the health counts when
+// the host has its memberships.
 func (h *Host) tell(health config.HostHealth) {
 	now := told(health)
 	turned := now != 0 && h.health.add(now)
@@ -98,9 +98,9 @@ func (h *Host) tell(health config.HostHealth) {
 	}
 }
 
-// turned is called after each change of whether the host is usable: e is HostDown
-// or HostUp. Changes that come together are told in any order, so that what
-// depends on them looks at the hosts.
+// turned is called after each change of whether the host is usable; e is HostDown or HostUp.
+// Concurrent changes are reported in any order, so what depends on them reads the health of the
+// hosts.
 func (h *Host) turned(e Event) {
 	h.cluster.count(e)
 	if e == HostUp {
@@ -120,63 +120,59 @@ const (
 	logDetector = "detector" // of an outlier
 )
 
-// condition is whether a host is usable, and if connecting to it failed, when to try
-// again:
+// condition is the health of a host and, if connecting to it failed, the time of the next recovery
+// probe:
 //
-//	    connect fails           pause over           claimed
-//	up ───────────────▶ down ───────────────▶ due ──────────────▶ on trial
-//	▲                    ▲ connect fails: twice the pause │          │ │
+//	    connect fails           backoff over         claimed
+//	up ───────────────▶ down ───────────────▶ due ──────────────▶ probed
+//	▲                    ▲ connect fails: backoff doubled │          │ │
 //	│                    └────────────────────────────────┴──────────┘ │
 //	└──────────────────────────────────────────────────────────────────┘
-//	      connect succeeds, or the host answers on a connection it had
+//	      connect succeeds, or the host responds on a connection it had
 //
-// One exchange at a time tries a host that is due; the others go elsewhere
-// meanwhile. A trial that comes to no result is due again after a while. A host
-// that has another ailment is never due: only the end of that brings it back. The
-// zero value is up.
+// One exchange at a time probes a host that is due; the others use other hosts meanwhile. A probe
+// without a result is due again after a while. A host that has another health flag is never due:
+// only the end of that flag brings it back. The zero value is up.
 type condition struct {
-	flags atomic.Uint32 // ailments; 0 is up
+	flags atomic.Uint32 // healthFlags; 0 is up
 
-	// notBefore is the time, in ns of the set's clock, from which an unreachable
-	// host is due. Claiming a trial moves it on.
+	// notBefore is the time, in ns of the set's clock, from which an unreachable host is due.
+	// Claiming a probe advances it.
 	notBefore atomic.Int64
 
 	mu       sync.Mutex
-	failures int           // guarded by mu; connects that failed in a row, one counted per pause
-	until    time.Duration // guarded by mu; end of the pause that the last of them began
+	failures int           // guarded by mu; connects that failed in a row, one counted per backoff
+	until    time.Duration // guarded by mu; end of the backoff that the last of them began
 }
 
-// The first pause is about as long as an application takes to restart its
-// listener; the last bounds how late a host is found alive again.
+// minBackoff is about as long as an application takes to restart its listener; maxBackoff bounds
+// how late Weft notices that a host is alive again.
 const (
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 10 * time.Second
 )
 
-// up reports whether the host is usable: one atomic look.
+// up reports whether the host is usable, with one atomic read.
 func (s *condition) up() bool { return s.flags.Load() == 0 }
 
-// has reports whether the host has one of the ailments.
+// has reports whether the host has one of the flags.
 func (s *condition) has(a healthFlags) bool { return healthFlags(s.flags.Load())&a != 0 }
 
-// add gives the host an ailment and reports whether that turned it.
+// add sets a flag and reports whether that took the host down.
 func (s *condition) add(a healthFlags) (turned bool) { return s.flags.Or(uint32(a)) == 0 }
 
-// end takes an ailment from the host and reports whether that turned it.
+// end clears a flag and reports whether that brought the host up.
 func (s *condition) end(a healthFlags) (turned bool) { return s.flags.And(^uint32(a)) == uint32(a) }
 
-// probeDue reports whether the host is unreachable, has no other ailment, and its pause
-// is over.
+// probeDue reports whether the host is unreachable, has no other flag, and its backoff is over.
 func (s *condition) probeDue(now time.Duration) bool {
 	return healthFlags(s.flags.Load()) == unreachable && s.notBefore.Load() <= int64(now)
 }
 
-// resetBackoff makes an unreachable host due at once: it is to be found at another address
-// now, of which nothing is known.
+// resetBackoff makes an unreachable host due immediately, because its address has changed.
 func (s *condition) resetBackoff() { s.notBefore.Store(0) }
 
-// claim makes the caller the one that tries a host that is due; for so long
-// nobody else may.
+// claim reserves the due recovery probe of the host for the caller, for the duration trial.
 func (s *condition) claim(now, trial time.Duration) bool {
 	if healthFlags(s.flags.Load()) != unreachable {
 		return false
@@ -185,10 +181,9 @@ func (s *condition) claim(now, trial time.Duration) bool {
 	return from <= int64(now) && s.notBefore.CompareAndSwap(from, int64(now+trial))
 }
 
-// failed takes note of a failed connect. It returns the pause that begins, whether
-// the host was reachable before, and whether that turned it. Failures during a
-// pause say nothing new: fifty exchanges that meet a dead host at once must not
-// make the pause fifty steps longer.
+// failed records a failed connect. It returns the backoff that begins, whether the host was
+// reachable before, and whether that took it down. It ignores failures during a backoff: fifty
+// exchanges that fail on a dead host together must not make the backoff fifty steps longer.
 func (s *condition) failed(now time.Duration, random uint64) (pause time.Duration, first, turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -199,7 +194,7 @@ func (s *condition) failed(now time.Duration, random uint64) (pause time.Duratio
 	if s.failures < 7 { // 100 ms doubled seven times is above 10 s
 		pause = minBackoff << s.failures
 	}
-	// Up to a quarter less, so that the proxies of a fleet do not knock together.
+	// Subtract up to a quarter, so that the proxies of a fleet do not probe together.
 	pause -= time.Duration(random % uint64(pause/4))
 	s.failures++
 	s.until = now + pause
@@ -207,8 +202,8 @@ func (s *condition) failed(now time.Duration, random uint64) (pause time.Duratio
 	return pause, s.failures == 1, s.add(unreachable)
 }
 
-// succeeded makes the host reachable. It reports whether it was not, and whether
-// that turned it.
+// succeeded makes the host reachable. It reports whether the host was unreachable, and whether that
+// brought it up.
 func (s *condition) succeeded() (was, turned bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

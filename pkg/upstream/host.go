@@ -10,43 +10,42 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// Host is one address of a cluster. The address is its identity: health,
-// connections and counts stay when its weight, hostname or metadata change, and
-// go when no host of that address is left in the cluster. Safe for concurrent
-// use.
+// Host is one address of a cluster. The address is its identity: health, connections and counts
+// stay when its weight, hostname or metadata change, and end when no host of that address is left
+// in the cluster. Safe for concurrent use.
 type Host struct {
 	cluster *Cluster // immutable
 	address string   // immutable
-	era     int64    // immutable; of the cluster, when the host came
-	lazy    bool     // immutable; it is a destination that an exchange brought
+	era     int64    // immutable; of the cluster, when the host was added
+	lazy    bool     // immutable; an exchange brought it as its original destination
 
-	entry  atomic.Pointer[config.Host] // how it is configured now
-	load   balance.Load                // exchanges in flight, from pick to the end of the answer
+	entry  atomic.Pointer[config.Host] // its current configuration
+	load   balance.Load                // exchanges in flight, from the pick to the end of the response
 	health condition
-	record atomic.Pointer[outlierStats] // how it answers, for outlier detection; nil: nobody asks
+	record atomic.Pointer[outlierStats] // statistics for outlier detection; nil: not enabled
 	ledger lazyRecorder[Recorder]
 
-	seats      atomic.Pointer[[]membership] // in the groups of the cluster; nil: none yet
-	extraSeats atomic.Pointer[extraSeat]    // in the groups that rules made of those; replaced with cluster.mu held
-	place      int                          // guarded by cluster.mu: among the cluster's hosts
-	since      atomic.Int64                 // when it came, or was usable again: ns of the set's clock
+	seats      atomic.Pointer[[]membership] // in the host sets of the cluster; nil: none yet
+	extraSeats atomic.Pointer[extraSeat]    // in the host sets that rules made of those; replaced with cluster.mu held
+	place      int                          // guarded by cluster.mu: index in the cluster's hosts
+	since      atomic.Int64                 // when it was added, or became usable again: ns of the set's clock
 
 	attempts        atomic.Uint64
-	failures        atomic.Uint64 // attempts that brought no answer
-	cancelled       atomic.Uint64 // attempts whose answer nobody waited for
-	unsent          atomic.Uint64 // of failures, those that a limit of the cluster has kept from it
-	bad             atomic.Uint64 // answers that say, or show, that the host has failed
-	dialing         atomic.Int64  // attempts that are not in load yet: connections that carry bytes
-	carriers        dialLimit     // of these attempts
+	failures        atomic.Uint64 // attempts without a response
+	cancelled       atomic.Uint64 // attempts whose response was not needed
+	unsent          atomic.Uint64 // failures that a limit of the cluster caused
+	bad             atomic.Uint64 // responses whose head or end shows a failure of the host
+	dialing         atomic.Int64  // attempts that are not in load yet: forwarded connections
+	carriers        dialLimit     // limits these attempts
 	connects        atomic.Uint64
 	connectFailures atomic.Uint64
 
 	lanes atomic.Pointer[lane] // one for each protocol in use, linked by lane.next
 
-	told *counts // the Loads's: what was reported; nil: nothing
+	told *counts // owned by the LoadReporter: counts that were reported; nil: none
 
 	mu      sync.Mutex   // for changing lanes, opening and closing the ledger
-	retired bool         // guarded by mu: new pools are born closed
+	retired bool         // guarded by mu: new pools start closed
 	checkup *activeCheck // guarded by mu; nil: there are no active checks
 }
 
@@ -64,14 +63,14 @@ func (h *Host) Name() string { return h.address }
 // Cluster returns the cluster that the host belongs to.
 func (h *Host) Cluster() *Cluster { return h.cluster }
 
-// Config returns how the host is configured; not to be changed. In a cluster
-// with discovery the address is the one that was found.
+// Config returns the configuration of the host, which the caller must not change. In a cluster with
+// discovery the address is the discovered one.
 func (h *Host) Config() *config.Host { return h.entry.Load() }
 
-// InFlight returns the number of exchanges that the host has now.
+// InFlight returns the number of exchanges in flight at the host.
 func (h *Host) InFlight() int64 { return h.load.InFlight() }
 
-// Add accounts for exchanges whose answers, or failures, came from the host.
+// Add accounts for exchanges whose responses, or failures, came from the host.
 func (h *Host) Add(s metrics.Sum) {
 	h.ledger.add(s)
 	e := attemptOutcome{s.Protocol, protocol.Reason(s.Reason), s.Answer, s.Code}
@@ -83,7 +82,7 @@ func (h *Host) Add(s metrics.Sum) {
 	}
 }
 
-// lane is a protocol spoken to a host for exchanges of a priority. Immutable.
+// lane is the pool of a host for one protocol and one priority. Immutable.
 type lane struct {
 	protocol config.Protocol
 	priority config.Priority
@@ -92,8 +91,8 @@ type lane struct {
 	next     *lane
 }
 
-// pool returns the pool of connections that speak a protocol, nil if nothing
-// connects with it. It is replaced when the cluster asks for another mode.
+// pool returns the pool for a protocol and priority, or nil if there is no connector. It replaces a
+// pool of another mode.
 func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		if l.protocol == name && l.mode == mode && l.priority == priority {
@@ -103,7 +102,7 @@ func (h *Host) pool(name config.Protocol, mode config.PoolMode, priority config.
 	return h.open(name, mode, priority)
 }
 
-// open makes a lane, in the place of one of another mode.
+// open makes a lane and closes the pool of another mode that it replaces.
 func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.Priority) pool {
 	connector := h.cluster.env.Connectors[name]
 	if connector == nil {
@@ -116,7 +115,7 @@ func (h *Host) open(name config.Protocol, mode config.PoolMode, priority config.
 	return p
 }
 
-// openLane is open with what connects; old is the pool that was replaced, if there was one.
+// openLane makes a lane with connector; old is the pool that it replaced, or nil.
 func (h *Host) openLane(connector Connector, name config.Protocol, mode config.PoolMode, priority config.Priority) (p, old pool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -126,7 +125,7 @@ func (h *Host) openLane(connector Connector, name config.Protocol, mode config.P
 		switch {
 		case l.protocol != name || l.priority != priority:
 			others = &lane{l.protocol, l.priority, l.mode, l.pool, others}
-		case l.mode == mode: // another exchange was here first
+		case l.mode == mode: // another exchange made it first
 			return l.pool, nil
 		default:
 			old = l.pool
@@ -142,15 +141,15 @@ func (h *Host) openLane(connector Connector, name config.Protocol, mode config.P
 	return p, old
 }
 
-// openAccount is called with h.mu held.
+// openAccount opens the recorder of the host. h.mu is held.
 func (h *Host) openAccount() {
 	if meter := h.cluster.env.Meter; meter != nil && !h.retired && !h.lazy {
 		h.ledger.open(func() Recorder { return meter.Host(h.cluster.name, h.address) })
 	}
 }
 
-// retire ends the host: idle connections close now, those in use when their
-// exchange ends. Exchanges that picked the host before are still served.
+// retire closes idle connections of the host now, and those in use when their exchange ends.
+// Exchanges that picked the host before are still served.
 func (h *Host) retire() {
 	h.mu.Lock()
 	h.retired = true
@@ -166,8 +165,8 @@ func (h *Host) retire() {
 	}
 }
 
-// countConnection counts a connection that was opened, or closed. Connections outlive
-// the configuration: an account that did not see one open must not see it close.
+// countConnection counts a connection that was opened or closed. Connections outlive the
+// configuration: a recorder that did not count the open must not count the close.
 func (h *Host) countConnection(e Event) {
 	if h.era == h.cluster.era.Load() {
 		h.cluster.count(e)

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// groupRules are the rules of a group and, for each set of hosts that they leave, a group of
-// those. Such a group is made when an exchange first needs it:
+// groupRules holds the rules of a hostSet and, for each set of hosts that they select, a hostSet of
+// these. It is made when an exchange first needs it:
 //
 //	exchange ─▶ chain.Select ─▶ set ─▶ find ─▶ group
 //	                                    └─ not there: Cluster.makeRuleGroup
@@ -23,21 +23,21 @@ type groupRules struct {
 	groups atomic.Pointer[map[uint64]*ruleGroup] // by hashes of sets; replaced with Cluster.mu held; nil: none
 }
 
-// ruleGroup is the group of one set. Immutable.
+// ruleGroup is the hostSet of one selected set. Immutable.
 type ruleGroup struct {
 	allowed config.HostSet
 	group   *hostSet
 	next    *ruleGroup // with the same hash
 }
 
-// Bounds of the groups that rules make of the hosts of a cluster. An exchange that exceeds
-// one has all of them dropped: those still in use are made again.
+// Bounds of the host sets that rules select in a cluster. An exchange that exceeds one drops all of
+// them; those still in use are made again.
 const (
 	maxRuleGroups = 256
 	maxRuleSeats  = 1 << 18 // hosts in all of them
 )
 
-// newGroupRules returns the rules for exchanges that bring labels; nil: there are none.
+// newGroupRules returns the rules for exchanges with these labels; nil: there are none.
 func newGroupRules(rules config.HostRules, labels *Labels) *groupRules {
 	if rules == nil {
 		return nil
@@ -65,7 +65,7 @@ func hashOf(set config.HostSet) (sum uint64) {
 	return sum
 }
 
-// find returns the group of a set; nil: it has not been made.
+// find returns the hostSet of a set, or nil if it was not made.
 func (r *groupRules) find(allowed config.HostSet) *hostSet {
 	known := r.groups.Load()
 	if known == nil {
@@ -79,7 +79,7 @@ func (r *groupRules) find(allowed config.HostSet) *hostSet {
 	return nil
 }
 
-// applyRules returns the hosts of g that the rules of the cluster leave for x.
+// applyRules returns the hosts of g that the rules of the cluster select for x.
 func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSet {
 	r := g.rules
 	allowed, _ := r.sets.Get().(*config.HostSet)
@@ -92,8 +92,8 @@ func (c *Cluster) applyRules(s *state, g *hostSet, x *protocol.Exchange) *hostSe
 	return to
 }
 
-// makeRuleGroup makes a group of those hosts of g that are in a set. The group follows their
-// health while s is the cluster's state.
+// makeRuleGroup makes a hostSet of the hosts of g that are in a set. It follows their health while
+// s is the cluster's state.
 func (c *Cluster) makeRuleGroup(s *state, g *hostSet, allowed config.HostSet) *hostSet {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -111,7 +111,7 @@ func (c *Cluster) makeRuleGroup(s *state, g *hostSet, allowed config.HostSet) *h
 	})
 	to.replan()
 	if c.state.Load() != s {
-		return to // for this exchange: those that come later go by another state
+		return to // for this exchange only: later ones use another state
 	}
 	if s.ruleGroups++; s.ruleGroups > maxRuleGroups || s.ruleSeats+len(seats) > maxRuleSeats {
 		s.dropRuleGroups()
@@ -121,12 +121,12 @@ func (c *Cluster) makeRuleGroup(s *state, g *hostSet, allowed config.HostSet) *h
 	for _, one := range seats {
 		one.next = one.host.extraSeats.Load()
 		one.host.extraSeats.Store(one)
-		one.host.updateHealthCounts() // what changed since its health was read
+		one.host.updateHealthCounts() // apply health changes since the read above
 	}
 	return to
 }
 
-// add makes a group known. Cluster.mu is held.
+// add adds a ruleGroup. Cluster.mu is held.
 func (r *groupRules) add(n *ruleGroup) {
 	all := make(map[uint64]*ruleGroup)
 	if known := r.groups.Load(); known != nil {
@@ -138,8 +138,8 @@ func (r *groupRules) add(n *ruleGroup) {
 	r.groups.Store(&all)
 }
 
-// dropRuleGroups forgets the groups that rules have made. Exchanges that have found one are
-// not disturbed. Cluster.mu is held.
+// dropRuleGroups drops the host sets that rules made. It does not affect exchanges that have found
+// one. Cluster.mu is held.
 func (s *state) dropRuleGroups() {
 	s.ruleGroups, s.ruleSeats = 1, 0
 	forget := func(g *hostSet) {
@@ -160,7 +160,7 @@ func (s *state) dropRuleGroups() {
 	}
 }
 
-// with returns a group of those hosts of g that fit.
+// with returns a hostSet of the hosts of g for which fits returns true.
 func (g *hostSet) with(fits func(*Host) bool) *hostSet {
 	to := &hostSet{hostSets: g.hostSets}
 	for i := range g.levels {
@@ -177,7 +177,7 @@ func (g *hostSet) with(fits func(*Host) bool) *hostSet {
 	return to
 }
 
-// extraSeat is a place of a host in a group that rules have made.
+// extraSeat is the membership of a host in a hostSet that rules made.
 type extraSeat struct {
 	membership
 
@@ -185,8 +185,8 @@ type extraSeat struct {
 	next *extraSeat // of the same host
 }
 
-// forConnections returns the hosts that connections may go to of which nothing else is
-// known: none if rules decide by what requests say.
+// forConnections returns the hosts for forwarded connections and sessions: none if there are rules,
+// because rules match requests.
 func (s *state) forConnections() *hostSet {
 	if s.all.rules != nil {
 		return new(hostSet)

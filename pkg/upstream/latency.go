@@ -7,11 +7,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// observe takes note of how long the host let x wait that was sent to it, if the
-// cluster's policy goes by that. An attempt that was given up for lack of an answer has
-// waited until now; one that failed sooner says nothing of how fast the host is. One whose
-// caller has left, or has the answer of another host, would have waited longer yet: that
-// counts if it is more than is known.
+// observe records how long the host took to respond to x, if the cluster's policy uses latencies.
+// An attempt that timed out has waited until now; one that failed otherwise says nothing about the
+// host's speed. One whose client disconnected, or has the response of another host, would have
+// waited longer: it counts only if it exceeds the known latency.
 func (h *Host) observe(x *protocol.Exchange, err error) {
 	c := h.cluster
 	if c.settings().Policy != config.PeakEWMA || x.Record.UpstreamStart.IsZero() {
@@ -34,7 +33,7 @@ func (h *Host) observe(x *protocol.Exchange, err error) {
 	h.load.Observe(now, waited)
 }
 
-// lastObserved is the clock that balancers compare observations by: the time of the
-// last one, which is near enough while requests are answered, and costs a pick much
-// less than the real time.
+// lastObserved returns the clock by which balancers compare observations: the time of the last one.
+// It is precise enough while requests are served, and is much cheaper than reading the clock for
+// each pick.
 func (c *Cluster) lastObserved() time.Duration { return time.Duration(c.observed.Load()) }

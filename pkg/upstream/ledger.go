@@ -6,11 +6,11 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// lazyRecorder is a place's account: opened when it is first needed, because most of
-// ten thousand hosts may never be. The zero value is ready.
+// lazyRecorder is the recorder of a scope, opened when it is first needed, because most of ten
+// thousand hosts may never need one. The zero value is ready.
 type lazyRecorder[A Recorder] struct{ account atomic.Pointer[A] }
 
-// get returns the account; ok is false while there is none.
+// get returns the recorder; ok is false while there is none.
 func (l *lazyRecorder[A]) get() (account A, ok bool) {
 	if p := l.account.Load(); p != nil {
 		return *p, true
@@ -18,7 +18,7 @@ func (l *lazyRecorder[A]) get() (account A, ok bool) {
 	return account, false
 }
 
-// open opens the account unless it is open. Called under the place's mutex.
+// open opens the recorder unless it is open. The scope's mu is held.
 func (l *lazyRecorder[A]) open(account func() A) {
 	if l.account.Load() == nil {
 		a := account()
@@ -26,14 +26,14 @@ func (l *lazyRecorder[A]) open(account func() A) {
 	}
 }
 
-// close closes the account, if there is one. Called under the place's mutex.
+// close closes the recorder, if there is one. The scope's mu is held.
 func (l *lazyRecorder[A]) close() {
 	if p := l.account.Swap(nil); p != nil {
 		(*p).Close()
 	}
 }
 
-// add accounts for exchanges, if there is an account.
+// add accounts for exchanges, if there is a recorder.
 func (l *lazyRecorder[A]) add(s metrics.Sum) {
 	if a, ok := l.get(); ok {
 		a.Add(s)

@@ -11,44 +11,44 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// LoadReporter tells how much the hosts of clusters were asked, from one report to the next.
-// Reports are differences of what hosts count anyway, so that exchanges cost nothing
-// more, and each is told once: what a host had when it left the configuration is told
-// later. All methods are one goroutine's.
+// LoadReporter reports the load of the hosts of clusters, from one report to the next. Reports are
+// differences of counters that hosts keep anyway, so that exchanges cost nothing more. Each count
+// is reported once; what a host counted before it left the configuration is reported later. One
+// goroutine calls all methods except leaves.
 type LoadReporter struct {
 	set *Set // immutable
 
 	all   bool                 // all clusters are followed
-	names map[string]time.Time // or these, and since when
+	names map[string]time.Time // or these, and the time since when
 	since time.Time            // of all
-	last  time.Time            // of the last report, or since when anything is followed
+	last  time.Time            // time of the last report or SetClusters
 
 	mu   sync.Mutex
-	left map[*Host]time.Time // guarded by mu; hosts that are gone, and since when they have had nothing to tell
+	left map[*Host]time.Time // guarded by mu; hosts that left the configuration, and since when they have had nothing to report
 }
 
-// Loads returns what tells of the set's load. It follows no cluster yet. It ends what was
-// returned before.
+// Loads returns a LoadReporter for the set. It follows no cluster yet. It replaces the reporter
+// that was returned before.
 func (s *Set) Loads() *LoadReporter {
 	l := &LoadReporter{set: s, left: map[*Host]time.Time{}}
 	s.env.loads.Store(l)
 	return l
 }
 
-// Close ends it: no host that leaves is noted any more.
+// Close stops the reporter: it no longer records hosts that leave.
 func (l *LoadReporter) Close() { l.set.env.loads.CompareAndSwap(l, nil) }
 
-// lingering is how long a host that has left is looked at though it has nothing to tell:
-// an exchange may have chosen it, and be counted yet.
+// lingering is how long a host that has left is read though it has nothing to report: an exchange
+// may have picked it and still be counted.
 const lingering = 10 * time.Second
 
-// mostLeft is how many hosts that have left are remembered: of more, while nobody is there
-// to be told, what they had is not told any more.
+// mostLeft bounds the hosts that have left and are remembered. What further hosts counted is not
+// reported.
 const mostLeft = 10_000
 
-// LoadReport is what was asked since the report before.
+// LoadReport is the load since the previous report.
 type LoadReport struct {
-	Clusters []ClusterLoad // by name; those that are followed and there, and those with hosts that have left
+	Clusters []ClusterLoad // by name; those that are followed and configured, and those with hosts that have left
 
 	loads *LoadReporter
 	at    time.Time
@@ -59,32 +59,33 @@ type LoadReport struct {
 // ClusterLoad is the load of a cluster.
 type ClusterLoad struct {
 	Name     string
-	Interval time.Duration     // all that is reported was within
-	Dropped  map[string]uint64 // exchanges, by category, of what discovery says is to be dropped; nil: none
-	Refused  uint64            // exchanges, by circuit breakers
-	Hosts    []HostLoad        // those with anything to tell
+	Interval time.Duration     // the period that the counts cover
+	Dropped  map[string]uint64 // exchanges by category of drop_overload; nil: none
+	Refused  uint64            // exchanges rejected by circuit breakers
+	Hosts    []HostLoad        // hosts with anything to report
 }
 
-// HostLoad is the load of a host. An attempt is an exchange, a connection that carries
-// bytes, or a session of datagrams.
+// HostLoad is the load of a host. An attempt is an exchange, a forwarded connection or a UDP
+// session.
 type HostLoad struct {
 	Address  string
 	Priority uint32
 	Locality config.Locality
 
 	Issued    uint64 // attempts that began
-	Succeeded uint64 // that have ended well
-	Failed    uint64 // that brought no answer, or one that says that the host has failed: 5xx, and what is like it in gRPC
+	Succeeded uint64 // attempts that ended well
+	Failed    uint64 // attempts without a response, or with one that shows a failure of the host: 5xx, and its equivalents in gRPC
 	InFlight  uint64 // now
 }
 
-// counts are those of a host since it came.
+// counts are the counts of a host since it was added.
 type counts struct{ issued, succeeded, failed uint64 }
 
-// hostCounters is what a host counts at a moment, as it is read.
+// hostCounters holds the counters of a host as read at one moment.
 type hostCounters struct{ attempts, inFlight, failures, unsent, cancelled, bad uint64 }
 
-// reading reads the host's counts. What has not ended is seen in flight, or not at all.
+// reading reads the host's counters. It reads attempts first, so that an attempt that has not ended
+// is in flight or not counted.
 func (h *Host) reading() hostCounters {
 	s := hostCounters{attempts: h.attempts.Load()}
 	s.inFlight = uint64(max(0, h.load.InFlight()+h.dialing.Load())) //nolint:gosec // not below 0
@@ -92,15 +93,15 @@ func (h *Host) reading() hostCounters {
 	return s
 }
 
-// ended is how many attempts have.
+// ended returns how many attempts have ended.
 func (s *hostCounters) ended() uint64 { return less(s.attempts, s.inFlight) }
 
-// less is a-b, and 0 below that.
+// less returns a-b, or 0 if that is negative.
 func less(a, b uint64) uint64 { return a - min(a, b) }
 
-// countsOf is what a host has counted for sure, of two readings: what had ended at both,
-// and how as the later one has it. How an attempt went is counted a moment after it
-// has ended: at the first reading it may be missing yet.
+// countsOf returns what a host has certainly counted at two readings: the attempts that had ended
+// at both, with the results of the later reading. The result of an attempt is counted a moment
+// after its end, so the first reading may miss it.
 func countsOf(first, second hostCounters) counts {
 	bad := less(second.failures, second.unsent) + second.bad
 	return counts{
@@ -110,7 +111,7 @@ func countsOf(first, second hostCounters) counts {
 	}
 }
 
-// since is what is more in c than in what was told before; nothing is less.
+// since returns the increase of c over what was reported before, never negative.
 func (c counts) since(told *counts) counts {
 	if told == nil {
 		return c
@@ -118,15 +119,15 @@ func (c counts) since(told *counts) counts {
 	return counts{less(c.issued, told.issued), less(c.succeeded, told.succeeded), less(c.failed, told.failed)}
 }
 
-// hostReport is what will have been told of a host.
+// hostReport is what a report contains of a host.
 type hostReport struct {
 	host   *Host
 	first  hostCounters
-	counts counts // more than before
-	left   bool   // the configuration
+	counts counts // increase since the previous report
+	left   bool   // it left the configuration
 }
 
-// clusterCounts are those that were told of a cluster.
+// clusterCounts are the counts of a cluster that were reported.
 type clusterCounts struct {
 	since   time.Time // when they were
 	dropped map[string]uint64
@@ -138,11 +139,11 @@ type clusterReport struct {
 	counts  clusterCounts
 }
 
-// serverFailed is the first status that says that the host has failed.
+// serverFailed is the lowest status that counts as a failure of the host.
 const serverFailed = 500
 
-// isBad reports whether an answer that was good by its head, or is none of those, shows
-// in the end that the host has failed. One that was bad by its head was counted then.
+// isBad reports whether a response with a good head shows a failure of the host at its end. A
+// response with a bad head was counted when the head arrived.
 func (e *attemptOutcome) isBad() bool {
 	if e.answer == 0 || e.answer >= serverFailed {
 		return false
@@ -153,7 +154,7 @@ func (e *attemptOutcome) isBad() bool {
 	return isLocal(e.reason)
 }
 
-// followed returns since when a cluster is; ok is false if it is not.
+// followed returns since when a cluster is followed; ok is false if it is not.
 func (l *LoadReporter) followed(name string) (since time.Time, ok bool) {
 	if l.all {
 		return l.since, true
@@ -162,8 +163,8 @@ func (l *LoadReporter) followed(name string) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// SetClusters says which clusters are reported from now on, whether there are any of these
-// names yet or not. Those that were before go on where they were.
+// SetClusters sets the clusters to report from now on, whether or not they exist yet. Clusters that
+// were followed before continue without a gap.
 func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	l.set.changes.Lock()
 	defer l.set.changes.Unlock()
@@ -197,7 +198,7 @@ func (l *LoadReporter) SetClusters(all bool, names ...string) {
 	}
 }
 
-// beginLoad makes what is counted until now what was told.
+// beginLoad marks everything counted until now as reported.
 func (c *Cluster) beginLoad(now time.Time) {
 	c.told = &clusterCounts{since: now, dropped: c.DropOverloadCounts(), refused: c.refusals.Load()}
 	for _, h := range c.state.Load().members() {
@@ -207,7 +208,7 @@ func (c *Cluster) beginLoad(now time.Time) {
 	}
 }
 
-// leaves notes that a host has left the configuration.
+// leaves records that a host has left the configuration.
 func (l *LoadReporter) leaves(h *Host) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -216,9 +217,8 @@ func (l *LoadReporter) leaves(h *Host) {
 	}
 }
 
-// Collect returns what was asked since the last report that was told. settle is called
-// meanwhile: it waits until what has just ended is sure to be counted as what it was,
-// some milliseconds.
+// Collect returns the load since the last committed report. It calls settle in between, which waits
+// some milliseconds until the results of attempts that have just ended are counted.
 func (l *LoadReporter) Collect(settle func()) *LoadReport {
 	r := &LoadReport{loads: l, at: time.Now()}
 	hosts := l.look(r)
@@ -246,8 +246,7 @@ func (l *LoadReporter) Collect(settle func()) *LoadReport {
 	return r
 }
 
-// look reads the hosts of the clusters that are followed, and begins the part of r that
-// is the clusters'.
+// look reads the hosts of the followed clusters, and adds these clusters to r.
 func (l *LoadReporter) look(r *LoadReport) map[*Cluster][]hostReport {
 	l.set.changes.Lock()
 	defer l.set.changes.Unlock()
@@ -276,22 +275,21 @@ func (l *LoadReporter) look(r *LoadReport) map[*Cluster][]hostReport {
 	return hosts
 }
 
-// includes reports whether a cluster is followed, and sees to it that it is known what was
-// told of it.
+// includes reports whether a cluster is followed, and initializes its reported counts.
 func (l *LoadReporter) includes(c *Cluster, now time.Time) bool {
 	since, ok := l.followed(c.name)
 	switch {
 	case !ok:
 		return false
-	case c.told == nil: // it has come since
+	case c.told == nil: // it was added since
 		c.told = &clusterCounts{since: l.last}
-	case c.told.since.Before(since): // it was followed, and not, and has come back
+	case c.told.since.Before(since): // it was followed before, then not, and is followed again
 		c.beginLoad(now)
 	}
 	return true
 }
 
-// host adds what is to be told of a host.
+// host adds the load of a host.
 func (r *LoadReport) host(to *ClusterLoad, h hostReport) {
 	second := h.host.reading()
 	h.counts = countsOf(h.first, second).since(h.host.told)
@@ -305,8 +303,8 @@ func (r *LoadReport) host(to *ClusterLoad, h hostReport) {
 	}
 }
 
-// Commit says that the report has reached who asked for it. What is in a report that is
-// dropped instead is in the next one again.
+// Commit marks the report as delivered. The content of a report that is not committed is in the
+// next one again.
 func (r *LoadReport) Commit() {
 	for i := range r.drops {
 		r.drops[i].cluster.told = &r.drops[i].counts

@@ -10,26 +10,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Asker is a Connector that can ask a host, as a connection begins, for the name that
-// requests are for: by SNI.
+// Asker is a Connector that can request a host name at the start of a connection, by SNI.
 type Asker interface {
 	Connector
-	// WithHostname returns the Connector of connections for requests to a host of that name,
-	// which by says what to do with.
+	// WithHostname returns the Connector of connections for requests to a host of that name; by
+	// says how to use the name.
 	WithHostname(by config.RequestName, name string) Connector
 }
 
-// namePool is a pool in which the requests to each name have connections of their own: the
-// host was asked for that name, or has proved to be it, and for no other.
+// namePool is a pool in which the requests for each host name have connections of their own: TLS
+// requested or verified that name, and no other.
 type namePool struct {
-	base                                            // connections are counted in the pools of own
+	base                                            // the pools of own count the connections
 	subpools[string, *nameEntry]                    // at most mostNames
 	mode                         config.PoolMode    // immutable
 	by                           config.RequestName // immutable
-	turn                         uint64             // guarded by mu; how many exchanges there were
+	turn                         uint64             // guarded by mu; number of exchanges so far
 }
 
-// nameEntry is what a name has.
+// nameEntry is the pool of a name.
 type nameEntry struct {
 	pool pool
 	used uint64 // the turn of its last exchange
@@ -37,31 +36,31 @@ type nameEntry struct {
 
 func (t *nameEntry) whole() pool { return t.pool }
 
-// mostNames is how many names have connections to one host. Of one more, that of the
-// name which was not asked for for the longest time end.
+// mostNames is how many names can have connections to one host. One more closes the pool of the
+// least recently used name.
 const mostNames = 64
 
-// newByName returns a pool of pools that are of the kind that mode asks for.
+// newByName returns a namePool whose pools are of the kind that mode requires.
 func newByName(b base, mode config.PoolMode, by config.RequestName, closed bool) *namePool {
 	return &namePool{base: b, subpools: subpools[string, *nameEntry]{own: make(map[string]*nameEntry), isClosed: closed}, mode: mode, by: by}
 }
 
-// names reports whether connections that speak a protocol are those of names.
+// names reports whether connections of a protocol belong to one host name each.
 func names(c *config.Cluster, protocol config.Protocol) bool {
 	return c.RequestName.Counts() && (c.TLS != nil || len(c.MoreTLS) > 0) && (protocol == config.HTTP1 || protocol == config.HTTP2)
 }
 
-// Serve is pool's.
+// Serve implements pool.
 func (p *namePool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(x).Serve(ctx, x)
 }
 
-// Start is pool's.
+// Start implements pool.
 func (p *namePool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return p.of(x).Start(ctx, x)
 }
 
-// of returns the pool of the name that x is for.
+// of returns the pool for the host name of x.
 func (p *namePool) of(x *protocol.Exchange) pool {
 	name := nameOf(&x.Request, p.by.Field)
 	p.mu.Lock()
@@ -71,15 +70,15 @@ func (p *namePool) of(x *protocol.Exchange) pool {
 		p.mu.Unlock()
 		return t.pool
 	}
-	name = strings.Clone(name) // x has it for a while only
+	name = strings.Clone(name) // x owns the bytes
 	own := p.base
-	own.open = new(atomic.Int64) // dials is the lane's, for all names
+	own.open = new(atomic.Int64) // all names share the lane's dials
 	if a, ok := own.connector.(Asker); ok {
 		own.connector = a.WithHostname(p.by, name)
 	}
 	made := newPool(own, p.mode, p.isClosed)
 	var old pool
-	if !p.isClosed { // else nobody else will come
+	if !p.isClosed { // a closed pool adds no entries
 		old = p.forget()
 		p.own[name] = &nameEntry{made, p.turn}
 	}
@@ -90,8 +89,8 @@ func (p *namePool) of(x *protocol.Exchange) pool {
 	return made
 }
 
-// forget takes the pool out that was not used for the longest time, if there is no room
-// for one more; else nil. p.mu is held.
+// forget removes and returns the least recently used pool if there is no room for one more; else it
+// returns nil. p.mu is held.
 func (p *namePool) forget() pool {
 	if len(p.own) < mostNames {
 		return nil
@@ -108,8 +107,8 @@ func (p *namePool) forget() pool {
 	return old
 }
 
-// nameOf returns the name of the host that a request is for, as a field says, if there is
-// one and the request has it, else its authority: without a port, in lower case.
+// nameOf returns the host name that a request is for: the value of the header field, if it is set
+// and the request has it, else the authority, without a port and in lower case.
 func nameOf(r *protocol.Request, field string) string {
 	host := r.Authority
 	if field != "" {
@@ -121,14 +120,14 @@ func nameOf(r *protocol.Request, field string) string {
 		host, _, _ = strings.Cut(inside, "]")
 		return strings.ToLower(host)
 	}
-	if strings.Count(host, ":") == 1 { // more are of an IPv6 address
+	if strings.Count(host, ":") == 1 { // more colons: an IPv6 address
 		host, _, _ = strings.Cut(host, ":")
 	}
 	return strings.ToLower(strings.TrimSuffix(host, "."))
 }
 
-// counts is pool's, without connections of names that had to give way, which end with
-// what they carry.
+// counts implements pool. It does not include connections of names that were removed, which end
+// with what they carry.
 func (p *namePool) counts() (open int64, idle int) {
 	for _, one := range p.all() {
 		o, i := one.counts()
@@ -138,7 +137,7 @@ func (p *namePool) counts() (open int64, idle int) {
 	return open, idle
 }
 
-// endIdle ends what has been idle for d.
+// endIdle closes connections that have been idle for d.
 func (p *namePool) endIdle(d time.Duration) (ended int) {
 	for _, one := range p.all() {
 		if e, ok := one.(interface{ endIdle(d time.Duration) int }); ok {
@@ -148,7 +147,7 @@ func (p *namePool) endIdle(d time.Duration) (ended int) {
 	return ended
 }
 
-// close is pool's.
+// close implements pool.
 func (p *namePool) close() {
 	p.mu.Lock()
 	p.isClosed = true
@@ -160,7 +159,7 @@ func (p *namePool) close() {
 	}
 }
 
-// roundTrip is the longest of those of the names.
+// roundTrip returns the longest round-trip time of the pools.
 func (p *namePool) roundTrip() (longest time.Duration) {
 	for _, one := range p.all() {
 		if s, ok := one.(*multiplexPool); ok {

@@ -7,48 +7,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The hosts of a cluster may be on demand (config.OnDemand): they are not there while
-// nobody uses it. Who keeps them so gives the set a configuration that is asleep, and one
-// that is awake with the hosts:
+// The hosts of a cluster may be on demand (config.OnDemand): they are not there while nothing uses
+// the cluster. The owner of the configuration gives the set one that is asleep, and one that is
+// awake and has the hosts:
 //
-//	          an exchange comes: it asks, and waits
+//	          an exchange requests hosts and waits
 //	asleep ─────────────────────────────────────────▶ awake
 //	       ◀─────────────────────────────────────────
-//	          Demand.Used has said for long that nobody does
+//	          OnDemandClusters.Used was false for long
 //
-// Exchanges that come to one that is awake pay for a load.
+// Each exchange to an on-demand cluster that is awake costs a load.
 
-// OnDemandClusters is how whoever keeps the hosts of clusters on demand learns of which they are
-// needed. It is a view of its set. Safe for concurrent use.
+// OnDemandClusters tells the owner of on-demand clusters which of them need their hosts. It is a
+// view of its set. Safe for concurrent use.
 type OnDemandClusters struct{ set *Set }
 
 // Demand returns the demand for the set's clusters.
 func (s *Set) Demand() OnDemandClusters { return OnDemandClusters{s} }
 
-// Requested receives when Take may have something. It is one receiver's.
+// Requested returns a channel that receives when TakeRequested may have names. It is for one
+// receiver.
 func (d OnDemandClusters) Requested() <-chan struct{} { return d.set.env.desk.Asked() }
 
-// TakeRequested returns the names of the clusters whose hosts were asked for since it was called
-// last, in order. Some may have hosts by now, or not be configured any more.
+// TakeRequested returns the names of the clusters whose hosts were requested since its last call,
+// in order. Some may have hosts by now, or no longer be configured.
 func (d OnDemandClusters) TakeRequested() []string { return d.set.env.desk.Take() }
 
-// Used reports whether an exchange is in a cluster, or has come since it was called last.
+// Used reports whether an exchange is in flight in the cluster, or arrived since its last call.
 func (d OnDemandClusters) Used(name string) bool {
 	c := d.set.Find(name)
 	return c != nil && (c.onDemand.Used() || c.InFlight() > 0)
 }
 
-// RequestHosts notes that the hosts are looked at, and asks for them if they are not there. It does
-// not wait.
+// RequestHosts marks the cluster as used and requests its hosts if they are not there. It does not
+// wait.
 func (c *Cluster) RequestHosts() {
 	if c.mustWait(c.state.Load()) {
 		c.env.desk.Ask(c.name)
 	}
 }
 
-// mustWait notes that an exchange has come to s, nil for a cluster that never was configured,
-// and reports whether it has to wait for hosts. An exchange goes on by the state that was
-// asked about: the next one may be asleep.
+// mustWait records that an exchange arrived at s, nil for a cluster that never was configured, and
+// reports whether it has to wait for hosts. The exchange then continues with s: the next state may
+// be asleep.
 func (c *Cluster) mustWait(s *state) bool {
 	if s == nil || !s.demand {
 		return false
@@ -57,13 +58,13 @@ func (c *Cluster) mustWait(s *state) bool {
 	return s.unsubscribed()
 }
 
-// unsubscribed reports whether hosts are to be asked for.
+// unsubscribed reports whether the hosts must be requested.
 func (s *state) unsubscribed() bool { return s.demand && s.config.OnDemand.Asleep && !s.removed }
 
-// waitForHosts goes into a cluster whose hosts have to be waited for.
+// waitForHosts sends an exchange to a cluster after waiting for its hosts.
 type waitForHosts struct{ *ClusterPicker }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	if err := l.Cluster.Breaker(l.Priority).awaitHosts(ctx, x.EffectiveDeadline(), x.Caller); err != nil {
@@ -72,9 +73,9 @@ func (l waitForHosts) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return l.ClusterPicker.Serve(ctx, x)
 }
 
-// awaitHosts asks for the hosts of the cluster and waits until they are there, as one of
-// those who wait for a connection. Errors are Faults: Overflow, NotSupplied,
-// UpstreamTimeout at the deadline (zero: there is none), or DownstreamGone.
+// awaitHosts requests the hosts of the cluster and waits for them; the exchange is pending
+// meanwhile. Errors are Faults: Overflow, ReasonOnDemandTimeout, UpstreamTimeout at the deadline
+// (zero: none), or ReasonDownstreamDisconnect.
 func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller protocol.Downstream) error {
 	if err := b.enterPending(); err != nil {
 		return err

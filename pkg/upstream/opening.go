@@ -13,29 +13,29 @@ import (
 // pendingConnect is a connection that is being opened.
 type pendingConnect struct {
 	done  chan struct{} // closed when line or err is set
-	seats atomic.Int64  // once done is closed: exchanges that are counted on line, and have not come yet
+	seats atomic.Int64  // once done is closed: exchanges that are counted on line and have not claimed it yet
 	most  int64         // immutable; how many exchanges may begin on line; 0: any number
 	// giveUp ends its wait for a slot. Immutable.
 	giveUp context.CancelFunc
 
-	ahead   bool           // immutable; no exchange wanted it: it dials though none waits
+	ahead   bool           // immutable; it dials even if no exchange waits
 	queued  bool           // guarded by the pool's mu; it has no slot yet
 	waiting int            // guarded by the pool's mu; exchanges that wait for the line
 	line    *multiplexConn // guarded by the pool's mu until done
 	err     error          // guarded by the pool's mu until done
 }
 
-// errFull is why a host has no connection.
+// errFull is why a host has no connection: max_connections is reached.
 var errFull = errors.New("all that max_connections allows are busy at other hosts")
 
-// await waits for o, for which x is pending. It returns o's connection if x is counted on it,
-// and nil without an error if the connection carries fewer exchanges than wait for it, or if
-// the host has too many connections for one more.
+// await waits for o; x is pending meanwhile. It returns o's connection if x is counted on it. It
+// returns nil without an error if the connection carries fewer exchanges than waited for it, or if
+// o failed but the pool has another connection.
 func (p *multiplexPool) await(ctx context.Context, x *protocol.Exchange, o *pendingConnect) (l *multiplexConn, err error) {
 	defer p.breaker.pending.Add(-1)
 	waited := false
 	defer func() {
-		if !waited && !p.abandon(o) { // a panic is on its way
+		if !waited && !p.abandon(o) { // a panic unwinds
 			p.forfeit(o)
 		}
 	}()
@@ -45,7 +45,7 @@ func (p *multiplexPool) await(ctx context.Context, x *protocol.Exchange, o *pend
 	if why != protocol.ReasonNone && p.abandon(o) {
 		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
 	}
-	switch { // it is open, if at the last moment
+	switch { // done, possibly at the last moment
 	case o.err != nil && len(p.all()) > 0:
 		return nil, nil
 	case o.err != nil:
@@ -60,16 +60,16 @@ func (p *multiplexPool) await(ctx context.Context, x *protocol.Exchange, o *pend
 	return o.line, nil
 }
 
-// forfeit gives back what an exchange that waited for o has on its connection.
+// forfeit releases the seat of an exchange that waited for o.
 func (p *multiplexPool) forfeit(o *pendingConnect) {
 	if o.err == nil && o.seats.Add(-1) >= 0 {
 		o.line.vacate()
 	}
 }
 
-// abandon takes back that an exchange waits for o, and reports false if it need
-// not wait any more. One that nobody waits for does not stand in the way of others in
-// the queue for slots; of a pool the last stays, for who comes.
+// abandon removes an exchange that waits for o, and returns false if o is already done. It drops a
+// connect that nothing waits for from the queue for slots; the last connect of a pool stays for
+// later exchanges.
 func (p *multiplexPool) abandon(o *pendingConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +84,8 @@ func (p *multiplexPool) abandon(o *pendingConnect) bool {
 	return true
 }
 
-// joinable returns a connection that is being opened and may carry one exchange more than
-// wait for it, else nil. p.mu is held.
+// joinable returns a pending connect that can serve one more exchange than wait for it, or nil.
+// p.mu is held.
 func (p *multiplexPool) joinable() *pendingConnect {
 	for _, o := range p.openings {
 		if o.most == 0 || int64(o.waiting) < o.most {
@@ -95,7 +95,7 @@ func (p *multiplexPool) joinable() *pendingConnect {
 	return nil
 }
 
-// begin opens a connection; slot says that one is taken. p.mu is held.
+// begin opens a connection; slot says that the caller has taken a slot. p.mu is held.
 func (p *multiplexPool) begin(slot bool) *pendingConnect {
 	env := p.host.cluster.env
 	ctx, giveUp := context.WithCancel(env.ctx)
@@ -106,7 +106,7 @@ func (p *multiplexPool) begin(slot bool) *pendingConnect {
 	return o
 }
 
-// closeOpening has nobody wait for o any more who does not yet. p.mu is held.
+// closeOpening stops further exchanges from waiting for o. p.mu is held.
 func (p *multiplexPool) closeOpening(o *pendingConnect) {
 	if i := slices.Index(p.openings, o); i >= 0 {
 		p.openings = slices.Delete(p.openings, i, i+1)
@@ -114,8 +114,7 @@ func (p *multiplexPool) closeOpening(o *pendingConnect) {
 	p.isOpening.Store(len(p.openings) > 0)
 }
 
-// maxRequestsPerConn is how many exchanges may begin on a connection that is opened now; 0: any
-// number.
+// maxRequestsPerConn returns how many exchanges may begin on a new connection; 0: any number.
 func (p *multiplexPool) maxRequestsPerConn() int64 {
 	pool := &p.host.cluster.settings().Pool
 	if p.protocol == config.HTTP2 {
@@ -124,9 +123,9 @@ func (p *multiplexPool) maxRequestsPerConn() int64 {
 	return int64(pool.MaxCalls)
 }
 
-// finish opens the connection that o is to have; ctx ends its wait for a slot.
+// finish opens the connection of o; the end of ctx ends its wait for a slot.
 func (p *multiplexPool) finish(ctx context.Context, o *pendingConnect) {
-	defer o.giveUp() // which has nothing to end then
+	defer o.giveUp() // it has no effect by then
 	l := &multiplexConn{pool: p, maxRequests: o.most}
 	limit, err := p.dial(ctx, o, l)
 	if p.settle(o, l, limit, err) {
@@ -134,8 +133,8 @@ func (p *multiplexPool) finish(ctx context.Context, o *pendingConnect) {
 	}
 }
 
-// settle ends o, which has opened l for at most limit exchanges (0: any number) or has
-// failed, and reports whether l is to be discarded.
+// settle ends o, which has opened l for at most limit exchanges (0: any number) or has failed, and
+// reports whether the caller must discard l.
 func (p *multiplexPool) settle(o *pendingConnect, l *multiplexConn, limit int64, err error) (over bool) {
 	defer close(o.done)
 	p.mu.Lock()
@@ -166,9 +165,9 @@ func (p *multiplexPool) settle(o *pendingConnect, l *multiplexConn, limit int64,
 	return false
 }
 
-// dial opens l's connection within connect_timeout when it is o's turn, for which it waits
-// as long, or until ctx ends. It returns how many exchanges its host takes on it, 0 for any
-// number. A panic is an error, and gives the slot back.
+// dial opens l's connection within connect_timeout when it is o's turn. It waits as long for the
+// turn, or until ctx ends. It returns how many exchanges the host allows on l, 0 for any number. It
+// turns a panic into an error and frees the slot.
 func (p *multiplexPool) dial(ctx context.Context, o *pendingConnect, l *multiplexConn) (limit int64, err error) {
 	defer protocol.RecoverPanic(&err)
 	c := p.host.cluster
@@ -205,8 +204,8 @@ func (p *multiplexPool) dial(ctx context.Context, o *pendingConnect, l *multiple
 	return limit, nil
 }
 
-// wanted reports whether o is to dial: an exchange waits for it, or it began ahead of
-// exchanges. One that is not takes no more exchanges.
+// wanted reports whether o is to dial: an exchange waits for it, or it is ahead of exchanges.
+// Otherwise no exchange can join o any more.
 func (p *multiplexPool) wanted(o *pendingConnect) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -223,7 +222,7 @@ func (o *pendingConnect) isQueued(p *multiplexPool) bool {
 	return o.queued
 }
 
-// awaitSlot has o have a slot.
+// awaitSlot waits for a slot for o, unless it has one.
 func (p *multiplexPool) awaitSlot(ctx context.Context, o *pendingConnect, s *state) (err error) {
 	b, limit := p.breaker, s.config.Limits(p.breaker.priority).MaxConnections
 	if !o.isQueued(p) {
@@ -246,8 +245,8 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *pendingConnect, s *sta
 	}
 }
 
-// failed takes note that a connection could not be opened. A host that has
-// another is not down for that: it may have as many as it wants.
+// failed records that a connection could not be opened. A host with another connection is not
+// marked down: it may limit their number.
 func (p *multiplexPool) failed(err error) {
 	p.mu.Lock()
 	p.growAt = p.host.cluster.env.now() + growPause

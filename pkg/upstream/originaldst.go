@@ -12,16 +12,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnAddrs is what is known of a connection that is carried on to where it was going.
-// The zero value is one of which nothing is known.
+// ConnAddrs holds the addresses of a downstream connection. The zero value means that nothing is
+// known.
 type ConnAddrs struct {
-	From netip.AddrPort // the socket's other end
-	To   netip.AddrPort // where it was going, or arrived
-	// Redirected: To is known to be another address than that where it arrived.
+	From netip.AddrPort // remote address of the socket
+	To   netip.AddrPort // its original destination, or the local address
+	// Redirected: To is known to differ from the address where the connection arrived.
 	Redirected bool
 }
 
-// connAddrsOf returns the Arrival of an exchange's connection.
+// connAddrsOf returns the ConnAddrs of an exchange's connection.
 func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 	if m := x.Meta.Conn; m != nil {
 		return ConnAddrs{From: m.DirectRemote(), To: m.Local, Redirected: m.Redirected}
@@ -29,9 +29,9 @@ func connAddrsOf(x *protocol.Exchange) ConnAddrs {
 	return ConnAddrs{}
 }
 
-// originalDstHost returns the host of a cluster of type ORIGINAL_DST that an exchange is to be
-// sent to, whose fields these are; nil for bytes, which have none. Errors are Faults:
-// NoDestination, MalformedDestination, Loop, and Overflow if there are too many hosts.
+// originalDstHost returns the host of a cluster of type ORIGINAL_DST for an exchange with these
+// header fields; nil for a forwarded connection, which has none. Errors are Faults: NoDestination,
+// MalformedDestination, ReasonLoop, and Overflow if there are too many hosts.
 func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, error) {
 	c := s.destinations.cluster
 	if err := c.loops(at); err != nil {
@@ -49,7 +49,7 @@ func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, e
 	return h, nil
 }
 
-// destinationOf returns where an exchange is to go.
+// destinationOf returns the destination of an exchange.
 func destinationOf(cfg *config.Cluster, at ConnAddrs, fields *protocol.Header) (netip.AddrPort, error) {
 	o := &cfg.OriginalDst
 	to, known := at.To, at.Redirected
@@ -69,7 +69,7 @@ func destinationOf(cfg *config.Cluster, at ConnAddrs, fields *protocol.Header) (
 	return to, nil
 }
 
-// parseDestination reads ip:port or [ipv6]:port: an address that one host can have.
+// parseDestination parses ip:port or [ipv6]:port. It accepts only addresses that one host can have.
 func parseDestination(text string) (netip.AddrPort, bool) {
 	to, err := netip.ParseAddrPort(text)
 	ip := to.Addr().Unmap()
@@ -79,19 +79,18 @@ func parseDestination(text string) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(ip, to.Port()), true
 }
 
-// selfConns are the connections that are open to hosts of clusters of type
-// ORIGINAL_DST. When one of them comes in again, because a rule of the kernel redirects
-// what Weft itself sends, or a field names Weft, carrying it on would never end. The
-// zero value is ready.
+// selfConns tracks the open connections to hosts of clusters of type ORIGINAL_DST. If one of them
+// arrives at Weft, because a kernel rule redirects Weft's own traffic or a header field names Weft,
+// forwarding it would never end. The zero value is ready.
 type selfConns struct {
 	mu   sync.RWMutex
-	open map[ends]int // guarded by mu; how many there are
+	open map[ends]int // guarded by mu; number of connections
 }
 
-// ends are the addresses of a connection, as who made it sees them.
+// ends holds the addresses of a connection from the view of its client.
 type ends struct{ from, to netip.AddrPort }
 
-// has reports whether a connection that has come in is one of Weft's own.
+// has reports whether an accepted connection is one of Weft's own.
 func (o *selfConns) has(at ConnAddrs) bool {
 	o.mu.RLock()
 	defer o.mu.RUnlock()
@@ -109,7 +108,7 @@ func (o *selfConns) add(e ends, n int) {
 	}
 }
 
-// loops returns a Fault of Loop if a connection that has come in is one of Weft's own.
+// loops returns a Fault of ReasonLoop if an accepted connection is one of Weft's own.
 func (c *Cluster) loops(at ConnAddrs) error {
 	if c.env.own.has(at) {
 		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
@@ -117,9 +116,9 @@ func (c *Cluster) loops(at ConnAddrs) error {
 	return nil
 }
 
-// CheckLoop is for who has connected to the host for a connection that came in as at says,
-// and has sent nothing yet: it returns a Fault of Loop if that is one of Weft's own,
-// which was not known before, because it was still being opened at this end.
+// CheckLoop returns a Fault of ReasonLoop if the downstream connection with the addresses at is one
+// of Weft's own. The caller has connected to the host and sent nothing yet. The check is repeated
+// then because the connection was still being opened at this end before.
 func (h *Host) CheckLoop(at ConnAddrs) error {
 	if !h.lazy {
 		return nil
@@ -127,8 +126,8 @@ func (h *Host) CheckLoop(at ConnAddrs) error {
 	return h.cluster.loops(at)
 }
 
-// TrackConn takes note of a connection that was opened to the host, until it is closed, if
-// its cluster sends connections to where they were going: before anything is sent on it.
+// TrackConn records a connection to the host until it closes, if its cluster is of type
+// ORIGINAL_DST. The caller calls it before it sends anything.
 func (h *Host) TrackConn(conn *network.Conn) {
 	from, to := addrPortOf(conn.LocalAddr()), addrPortOf(conn.RemoteAddr())
 	if !h.lazy || !from.IsValid() || !to.IsValid() {
@@ -139,7 +138,7 @@ func (h *Host) TrackConn(conn *network.Conn) {
 	conn.OnClose(func() { own.add(e, -1) })
 }
 
-// addrPortOf returns an address of TCP, one of IPv4 as such and without a zone.
+// addrPortOf returns a TCP address without a zone, with IPv4 unmapped.
 func addrPortOf(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {
@@ -149,8 +148,8 @@ func addrPortOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(ap.Addr().Unmap().WithZone(""), ap.Port())
 }
 
-// host returns the host that x is sent to next, as group.pick does, or of a cluster of
-// type ORIGINAL_DST its destination, once. Errors are Faults.
+// host returns the next host for x, as hostSet.pick does. For a cluster of type ORIGINAL_DST it
+// returns the destination, once. Errors are Faults.
 func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, error) {
 	if s.destinations != nil {
 		h, err := s.originalDstHost(connAddrsOf(x), &x.Request.Header)
@@ -176,7 +175,7 @@ func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, 
 	}
 }
 
-// pickForConn is host for bytes: made are the attempts so far.
+// pickForConn returns the next host for a forwarded connection; made are the attempts so far.
 func (s *state) pickForConn(at ConnAddrs, made []protocol.Attempt) (*Host, error) {
 	if s.destinations != nil && len(made) == 0 {
 		return s.originalDstHost(at, nil)
@@ -187,13 +186,13 @@ func (s *state) pickForConn(at ConnAddrs, made []protocol.Attempt) (*Host, error
 	return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
 }
 
-// Carry is ForwardConn for a connection of which nothing is known.
+// Carry is ForwardConn without addresses of the downstream connection.
 func (c *Cluster) Carry(ctx context.Context, attempts int, connect func(ctx context.Context, h *Host, deadline time.Time) (carry func() error, err error)) error {
 	return c.ForwardConn(ctx, ConnAddrs{}, attempts, connect)
 }
 
-// Mark returns what rules of the kernel know sockets to the host by, 0 for nothing; of a
-// cluster that has left the configuration, what it said last.
+// Mark returns the socket mark of connections to the host, 0 for none. For a removed cluster it
+// returns the last configured value.
 func (h *Host) Mark() uint32 {
 	if s := h.cluster.state.Load(); s != nil {
 		return uint32(s.config.Mark) //nolint:gosec // config has checked it

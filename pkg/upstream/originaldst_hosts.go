@@ -11,32 +11,31 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// A cluster of type ORIGINAL_DST has no hosts of its own: an exchange goes to where its
-// caller was going. Each destination becomes a host when the first exchange is for it,
-// with pools and health as every host has, and goes when nobody wants it any more:
+// A cluster of type ORIGINAL_DST has no configured hosts: an exchange goes to its original
+// destination. Each destination becomes a host at its first exchange, with pools and health like
+// any host, and is removed when nothing uses it any more:
 //
-//	made ──▶ used ──▶ unused ──▶ gone
+//	made ──▶ used ──▶ unused ──▶ removed
 //	          ▲  cleanup │ cleanup
 //	          └──────────┘ another exchange
 
-// mostDestinations is how many hosts a cluster of type ORIGINAL_DST has at most. One
-// more takes the place of one that has nothing to do; if there is none, its exchange is
-// refused.
+// mostDestinations bounds the hosts of a cluster of type ORIGINAL_DST. One more replaces a host
+// that is not busy; if there is none, its exchange is rejected.
 const mostDestinations = 4096
 
-// originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no accounts of
-// their own: addresses that callers choose are no labels of metrics.
+// originalDstHosts are the hosts of a cluster of type ORIGINAL_DST. They have no recorders of their
+// own, because addresses that clients choose must not become labels of metrics.
 type originalDstHosts struct {
 	cluster *Cluster // immutable
 
 	mu     sync.RWMutex
 	hosts  map[netip.AddrPort]*lazyHost // guarded by mu
-	timer  *time.Timer                  // guarded by mu; nil until there was a host
-	armed  bool                         // guarded by mu; timer is set, or what it calls runs
-	closed bool                         // guarded by mu: what is made now is nobody's
+	timer  *time.Timer                  // guarded by mu; nil until the first host
+	armed  bool                         // guarded by mu; timer is set, or its function runs
+	closed bool                         // guarded by mu: new hosts are not kept
 }
 
-// lazyHost is a host, and whether somebody has asked for it since the last cleanup.
+// lazyHost is a host, and whether it was used since the last cleanup.
 type lazyHost struct {
 	*Host
 	used atomic.Bool
@@ -46,8 +45,7 @@ func newDestinations(c *Cluster) *originalDstHosts {
 	return &originalDstHosts{cluster: c, hosts: make(map[netip.AddrPort]*lazyHost)}
 }
 
-// of returns the host that is the destination to, which is made if need be; nil: there
-// are too many.
+// of returns the host for the destination to and makes it if needed; nil: there are too many.
 func (d *originalDstHosts) of(to netip.AddrPort) *Host {
 	d.mu.RLock()
 	h := d.hosts[to]
@@ -65,11 +63,11 @@ func (d *originalDstHosts) of(to netip.AddrPort) *Host {
 	return made
 }
 
-// open is of for a destination that may be new; gone is the host that made room.
+// open returns the host for a destination that may be new; gone is the host that it evicted.
 func (d *originalDstHosts) open(to netip.AddrPort) (h, gone *Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if known := d.hosts[to]; known != nil { // another exchange was here first
+	if known := d.hosts[to]; known != nil { // another exchange made it first
 		known.used.Store(true)
 		return known.Host, nil
 	}
@@ -80,7 +78,7 @@ func (d *originalDstHosts) open(to netip.AddrPort) (h, gone *Host) {
 	}
 	h = newHost(d.cluster, &config.Host{Address: to.String(), Weight: 1})
 	h.lazy = true
-	if d.closed { // its exchange was admitted before; nobody else will come
+	if d.closed { // its exchange was admitted before the close; no others follow
 		h.retire()
 		return h, gone
 	}
@@ -91,8 +89,8 @@ func (d *originalDstHosts) open(to netip.AddrPort) (h, gone *Host) {
 	return h, gone
 }
 
-// evictIdlest takes a host out that has nothing to do, one without connections if there is
-// any; nil: all are busy. d.mu is held.
+// evictIdlest removes and returns a host that is not busy, preferably one without connections; nil:
+// all are busy. d.mu is held.
 func (d *originalDstHosts) evictIdlest() *Host {
 	var found *Host
 	var at netip.AddrPort
@@ -111,8 +109,8 @@ func (d *originalDstHosts) evictIdlest() *Host {
 	return found
 }
 
-// busy reports whether the host has exchanges, or connections that belong to those of
-// callers that are open.
+// busy reports whether the host has exchanges in flight, or connections bound to open downstream
+// connections.
 func (h *lazyHost) busy() bool {
 	return h.load.InFlight() > 0 ||
 		h.cluster.settings().Pool.Mode == config.Bind && h.load.Connections() > 0
@@ -133,8 +131,7 @@ func (d *originalDstHosts) arm() {
 	}
 }
 
-// cleanup ends the hosts that nobody has wanted since the cleanup before. It runs on
-// the timer.
+// cleanup retires the hosts that were not used since the last cleanup. The timer runs it.
 func (d *originalDstHosts) cleanup() {
 	d.cluster.env.contain("ending hosts", func() { retire(d.unused()) })
 	d.mu.Lock()
@@ -146,7 +143,7 @@ func (d *originalDstHosts) cleanup() {
 	d.cluster.env.tasks.Done()
 }
 
-// unused takes the hosts that nobody has wanted since it was called before.
+// unused removes and returns the hosts that were not used since its last call.
 func (d *originalDstHosts) unused() (gone []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -160,7 +157,7 @@ func (d *originalDstHosts) unused() (gone []*Host) {
 	return gone
 }
 
-// close takes all hosts, to be retired by the caller, and stops the timer.
+// close removes all hosts, which the caller retires, and stops the timer.
 func (d *originalDstHosts) close() (gone []*Host) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -174,7 +171,7 @@ func (d *originalDstHosts) close() (gone []*Host) {
 	return gone
 }
 
-// list returns the hosts that there are. d.mu is held.
+// list returns all hosts. d.mu is held.
 func (d *originalDstHosts) list() []*Host {
 	all := make([]*Host, 0, len(d.hosts))
 	for _, h := range d.hosts {
@@ -183,8 +180,8 @@ func (d *originalDstHosts) list() []*Host {
 	return all
 }
 
-// anyIdle takes an idle connection to any of the hosts, as Host.giveWay does. Pools are
-// locked while d.mu is held, and never the other way round.
+// anyIdle removes an idle connection of any host, as Host.giveWay does. Lock order: d.mu before the
+// mu of a pool.
 func (d *originalDstHosts) anyIdle(p config.Priority) evictedConn {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -196,8 +193,7 @@ func (d *originalDstHosts) anyIdle(p config.Priority) evictedConn {
 	return nil
 }
 
-// members returns the hosts that the cluster has now, those that exchanges have brought
-// in the order of their addresses.
+// members returns the current hosts of the cluster; original destinations are sorted by address.
 func (s *state) members() []*Host {
 	if s.destinations == nil {
 		return s.hosts
@@ -209,9 +205,9 @@ func (s *state) members() []*Host {
 	return all
 }
 
-// destinationsFor returns where the destinations of a new state are, nil if its cluster
-// is of another type, and the hosts that are gone with those of the state before: they
-// stay if connections to them are what the configuration says. c.mu is held.
+// destinationsFor returns the destinations of a new state, nil if its cluster is of another type,
+// and the hosts of the old state that are gone. Destinations stay if their connections match the
+// new configuration. c.mu is held.
 func (c *Cluster) destinationsFor(old *state, cfg *config.Cluster) (d *originalDstHosts, gone []*Host) {
 	if old != nil && old.destinations != nil {
 		if cfg.Type == config.ClusterOriginalDst && cfg.RequestName == old.config.RequestName && cfg.TLS.Equal(old.config.TLS) && cfg.ProxyProtocol == old.config.ProxyProtocol {

@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// outlierDetector ejects those hosts of a cluster that answer badly: for a while nothing is
-// sent to them, unless there is no other. The hosts count (record.go); failures in a
-// row are acted upon at once, rates at the end of each interval, when those return,
-// too, whose time is over.
+// outlierDetector ejects hosts of a cluster that respond badly: an ejected host gets no requests
+// for a while, unless there is no other. The hosts count (outlier_record.go). The detector acts on
+// failures in a row immediately, and on rates at the end of each interval, when it also ends
+// ejections that are over.
 //
 //	         so many in a row, or a rate              time over, at an interval's end
 //	in ─────────────────────────────────────▶ ejected ────────────────────────────▶ in
@@ -22,32 +22,32 @@ type outlierDetector struct {
 
 	mu      sync.Mutex
 	records []*outlierStats // guarded by mu; one for each host
-	out     int             // guarded by mu; of them, ejected
+	out     int             // guarded by mu; number of ejected hosts
 	round   int             // guarded by mu; how often take was called
 	closed  bool            // guarded by mu
 	timer   *time.Timer     // guarded by mu
 }
 
-// outlierStats is how a host has answered of late. Its counters are written by whoever
-// carries exchanges, without a lock.
+// outlierStats records the recent results of a host. The goroutines that end exchanges write its
+// counters without a lock.
 type outlierStats struct {
 	outlier *outlierDetector // immutable
 	host    *Host            // immutable
 
 	failures5xx, failuresGateway, failuresLocal atomic.Uint32 // in a row
 
-	answers window // with SplitLocal of the host's own answers, else of everything
-	locals  window // with SplitLocal of whether there was an answer
+	answers window // with SplitLocal only responses of the host, else all attempts
+	locals  window // with SplitLocal whether there was a response
 
-	ejections atomic.Uint64 // ever
+	ejections atomic.Uint64 // total
 
-	round int           // guarded by outlier.mu; the last in which the host was there
+	round int           // guarded by outlier.mu; the last round that included the host
 	out   bool          // guarded by outlier.mu; ejected
-	times int           // guarded by outlier.mu; ejections in a row, one less for each interval in
+	times int           // guarded by outlier.mu; ejections in a row, minus one for each interval without
 	until time.Duration // guarded by outlier.mu; end of the ejection, by the set's clock
 }
 
-// detector is what found a host to be an outlier, as logs name it.
+// detector is the name of an outlier detector in logs.
 type detector string
 
 // The detectors.
@@ -62,8 +62,8 @@ const (
 	byFailureMultiple        detector = "failure_multiple"
 )
 
-// detect has the outliers among hosts found as cfg says; nil: not at all. What is
-// known of hosts stays if cfg does; else those that are out return. c.mu is held.
+// detect starts outlier detection for hosts as cfg says; nil stops it. Statistics stay if cfg is
+// unchanged; otherwise ejected hosts return. c.mu is held.
 func (c *Cluster) detect(cfg *config.Outlier, hosts []*Host) {
 	if o := c.outlier; o != nil {
 		if cfg.Equal(o.config) {
@@ -81,7 +81,7 @@ func (c *Cluster) detect(cfg *config.Outlier, hosts []*Host) {
 	c.outlier.begin()
 }
 
-// begin sets the timer.
+// begin arms the timer.
 func (o *outlierDetector) begin() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -89,13 +89,13 @@ func (o *outlierDetector) begin() {
 	o.timer = time.AfterFunc(o.config.Interval, o.look)
 }
 
-// close stops the timer, and everybody who is out returns.
+// close stops the timer and ends all ejections.
 func (o *outlierDetector) close() {
 	o.mu.Lock()
 	o.closed = true
 	if o.timer.Stop() {
 		o.cluster.env.tasks.Done()
-	} // else it is look that sees it
+	} // otherwise look does it
 	var turned []*Host
 	for _, r := range o.records {
 		r.host.record.CompareAndSwap(r, nil)
@@ -110,7 +110,7 @@ func (o *outlierDetector) close() {
 	}
 }
 
-// take makes hosts those that are looked at.
+// take sets the hosts to observe.
 func (o *outlierDetector) take(hosts []*Host) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -130,14 +130,14 @@ func (o *outlierDetector) take(hosts []*Host) {
 		records[i] = r
 	}
 	for _, r := range o.records {
-		if r.round != o.round { // it has left
+		if r.round != o.round { // the host was removed
 			r.host.record.CompareAndSwap(r, nil)
 		}
 	}
 	o.records = records
 }
 
-// ejection is a change to tell of when no lock is held.
+// ejection is a change to report when no lock is held.
 type ejection struct {
 	host   *Host
 	by     detector      // "" if the host has returned
@@ -145,7 +145,7 @@ type ejection struct {
 	turned bool
 }
 
-// look is what the timer calls at the end of each interval.
+// look runs on the timer at the end of each interval.
 func (o *outlierDetector) look() {
 	o.cluster.env.contain("judging hosts", func() { o.tell(o.turn()) })
 	o.mu.Lock()
@@ -157,14 +157,14 @@ func (o *outlierDetector) look() {
 	o.timer.Reset(o.config.Interval)
 }
 
-// turn returns what changes at the end of an interval.
+// turn returns the changes at the end of an interval.
 func (o *outlierDetector) turn() []ejection {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.judge(o.release(nil))
 }
 
-// release brings back the hosts whose time is over. o.mu is held.
+// release ends the ejections that are over. o.mu is held.
 func (o *outlierDetector) release(changes []ejection) []ejection {
 	now := o.cluster.env.now()
 	for _, r := range o.records {
@@ -186,17 +186,17 @@ func (o *outlierDetector) uneject(r *outlierStats) ejection {
 	return ejection{host: r.host, turned: r.host.health.end(ejected)}
 }
 
-// ejectConsecutive is called when a host was found to be an outlier by failures in a row.
+// ejectConsecutive handles a host with too many failures in a row.
 func (o *outlierDetector) ejectConsecutive(r *outlierStats, by detector, enforce int) {
 	o.tell(func() []ejection {
 		o.mu.Lock()
-		defer o.mu.Unlock() // also after a panic of what counts
+		defer o.mu.Unlock() // also after a panic of a recorder
 		return o.eject(nil, r, by, enforce)
 	}())
 }
 
-// eject takes a host out, unless it is, too many are, or chance does not want it.
-// o.mu is held.
+// eject ejects a host, unless it is ejected already, too many are, or the random sample is not
+// below enforce percent. o.mu is held.
 func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector, enforce int) []ejection {
 	env := o.cluster.env
 	if r.out || o.closed || r.host.record.Load() != r || int(env.random()%100) >= enforce { //nolint:gosec // below 100
@@ -216,7 +216,7 @@ func (o *outlierDetector) eject(changes []ejection, r *outlierStats, by detector
 	return append(changes, ejection{r.host, by, pause, r.host.health.add(ejected)})
 }
 
-// most is how many hosts may be out. o.mu is held.
+// most returns how many hosts may be ejected. o.mu is held.
 func (o *outlierDetector) most() int {
 	n := len(o.records) * o.config.MaxPercent / 100
 	if o.config.MaxHosts > 0 {
@@ -228,8 +228,7 @@ func (o *outlierDetector) most() int {
 	return n
 }
 
-// pause returns how long the host is out this time, without jitter: longer each
-// time, up to a limit.
+// pause returns the duration of this ejection without jitter: longer each time, up to a limit.
 func (r *outlierStats) pause(cfg *config.Outlier) time.Duration {
 	most := max(cfg.MaxTime, cfg.BaseTime)
 	if cfg.BaseTime*time.Duration(r.times) < most {
@@ -238,7 +237,7 @@ func (r *outlierStats) pause(cfg *config.Outlier) time.Duration {
 	return min(cfg.BaseTime*time.Duration(r.times), most)
 }
 
-// passedCheck takes note that an active check has passed.
+// passedCheck records that an active check has passed.
 func (h *Host) passedCheck() {
 	r := h.record.Load()
 	if r == nil || !r.outlier.config.CheckReturns || !h.health.has(ejected) {

@@ -2,7 +2,7 @@ package upstream
 
 import "math"
 
-// sample is a host's share of successes in an interval.
+// sample holds the counts of a host in one interval.
 type sample struct {
 	record             *outlierStats
 	requests, failures uint64
@@ -32,7 +32,7 @@ func (o *outlierDetector) judge(changes []ejection) []ejection {
 	return o.byMultiple(changes, answers)
 }
 
-// bySuccess ejects the hosts whose success rate is far below the mean.
+// bySuccess ejects hosts whose success rate is far below the mean.
 func (o *outlierDetector) bySuccess(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.SuccessRate
 	judged := busy(all, cfg.Volume)
@@ -48,8 +48,8 @@ func (o *outlierDetector) bySuccess(changes []ejection, all []sample, by detecto
 	return changes
 }
 
-// successThreshold returns the mean of the success rates less factor times their
-// standard deviation.
+// successThreshold returns the mean of the success rates minus factor times their standard
+// deviation.
 func successThreshold(all []sample, factor float64) float64 {
 	var sum, squares float64
 	for i := range all {
@@ -63,7 +63,7 @@ func successThreshold(all []sample, factor float64) float64 {
 	return mean - factor*math.Sqrt(squares/float64(len(all)))
 }
 
-// byFailures ejects the hosts with too large a share of failures.
+// byFailures ejects hosts whose failure percentage reaches the threshold.
 func (o *outlierDetector) byFailures(changes []ejection, all []sample, by detector, enforce int) []ejection {
 	cfg := o.config.FailurePercentage
 	judged := busy(all, cfg.Volume)
@@ -78,7 +78,8 @@ func (o *outlierDetector) byFailures(changes []ejection, all []sample, by detect
 	return changes
 }
 
-// byMultiple ejects the hosts whose share of failures is a multiple of that of all.
+// byMultiple ejects hosts whose failure rate is at least the configured multiple of the rate of
+// all.
 func (o *outlierDetector) byMultiple(changes []ejection, all []sample) []ejection {
 	cfg := o.config.FailureMultiple
 	if cfg.Multiple <= 0 {
@@ -103,8 +104,8 @@ func (o *outlierDetector) byMultiple(changes []ejection, all []sample) []ejectio
 	return changes
 }
 
-// busy returns those with so many requests in the interval, one at least, whose
-// hosts are in.
+// busy returns the samples with at least volume requests, and at least one, of hosts that are not
+// ejected.
 func busy(all []sample, volume int) []sample {
 	var judged []sample
 	for i := range all {

@@ -11,25 +11,24 @@ import (
 
 // How an exchange counts for its host. Each attempt is counted once:
 //
-//	no answer                             when the attempt ends    judge
-//	an answer that is bad by its head     when the attempt ends    judge
-//	an answer that is tried again         when it is dropped       Dropped
-//	any other answer                      when the exchange ends   observe
+//	no response                           when the attempt ends    judge
+//	a response that is bad by its head    when the attempt ends    judge
+//	a response that is retried            when it is discarded     ResponseDiscarded
+//	any other response                    when the exchange ends   observe
 //
-// so that an answer which ends badly, as those of gRPC do that tell their status in
-// trailers, is not taken for a good one before. A good answer costs three looks and
-// an addition.
+// so that a response which ends badly, such as a gRPC response with its status in trailers, does
+// not count as good first. A good response costs three reads and an addition.
 
-// window counts in an interval.
+// window holds the counts of an interval.
 type window struct{ requests, failures atomic.Uint64 }
 
-// take returns the counts and begins anew.
+// take returns the counts and resets them.
 func (w *window) take() (requests, failures uint64) {
 	return w.requests.Swap(0), w.failures.Swap(0)
 }
 
-// judge counts the attempt at the host that has just ended with err, or with the
-// answer in x, which may be nil if there is none.
+// judge counts the attempt at the host that has just ended with err, or with the response in x. x
+// may be nil if there is none.
 func (h *Host) judge(x *protocol.Exchange, err error) {
 	r := h.record.Load()
 	if r == nil {
@@ -40,21 +39,20 @@ func (h *Host) judge(x *protocol.Exchange, err error) {
 		r.failed(err)
 	case r.isBad(x.Response.Status):
 		r.answered(x.Response.Status, 1)
-	case x.Record.Listener == nil: // nobody observes its end
+	case x.Record.Listener == nil: // no observer sees its end
 		r.passed(1)
 	}
 }
 
-// attemptOutcome is how an exchange ended.
+// attemptOutcome is the result of an exchange.
 type attemptOutcome struct {
-	protocol string // of the caller
+	protocol string // of the downstream
 	reason   protocol.Reason
-	answer   int // status that the host answered; 0: none
-	code     int // of RPC
+	answer   int // status of the host's response; 0: none
+	code     int // RPC status code
 }
 
-// observe counts n exchanges that have ended alike, the last attempt of each at the
-// host.
+// observe counts n exchanges with the same result, whose last attempts were at the host.
 func (r *outlierStats) observe(e attemptOutcome, n int) {
 	switch {
 	case e.answer == 0 || r.isBad(e.answer): // judge has counted it
@@ -62,15 +60,15 @@ func (r *outlierStats) observe(e attemptOutcome, n int) {
 		r.answered(statusOfGRPC(e.code), n)
 	case e.reason == protocol.ReasonNone:
 		r.passed(n)
-	case isLocal(e.reason): // the answer was cut short
+	case isLocal(e.reason): // the response was cut short
 		for range n {
 			r.failedFor(e.reason)
 		}
 	}
 }
 
-// ResponseDiscarded takes note that the host's answer in x is about to be dropped, so that the
-// request can be sent again: how it would have ended is told by its head.
+// ResponseDiscarded records that the host's response in x is about to be discarded for a retry. It
+// judges the response by its head.
 func (h *Host) ResponseDiscarded(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
 		return
@@ -92,19 +90,19 @@ func (r *outlierStats) isBad(status int) bool {
 	return status >= 500
 }
 
-// failed counts an attempt without an answer, if that is the host's fault.
+// failed counts an attempt without a response, if the host caused the failure.
 func (r *outlierStats) failed(err error) {
 	reason := protocol.ReasonOf(err)
 	var kept *notSent
 	if errors.As(err, &kept) && reason != protocol.ConnectFailure && reason != protocol.ConnectTimeout {
-		return // it has waited for a connection, and there was none
+		return // it waited for a connection, and there was none
 	}
 	if isLocal(reason) {
 		r.failedFor(reason)
 	}
 }
 
-// isLocal reports whether a reason says of a host that it failed, as seen from here.
+// isLocal reports whether a reason is a failure of the host that Weft detected.
 func isLocal(r protocol.Reason) bool {
 	switch r { //nolint:exhaustive // all others say nothing about the host
 	case protocol.ConnectFailure, protocol.ConnectTimeout, protocol.UpstreamReset, protocol.UpstreamClosed,
@@ -114,7 +112,7 @@ func isLocal(r protocol.Reason) bool {
 	return false
 }
 
-// failedFor counts a failure on this side.
+// failedFor counts a failure that Weft detected.
 func (r *outlierStats) failedFor(reason protocol.Reason) {
 	cfg := r.outlier.config
 	if !cfg.SplitLocal {
@@ -126,7 +124,7 @@ func (r *outlierStats) failedFor(reason protocol.Reason) {
 	r.inARow(&r.failuresLocal, 1, cfg.ConsecutiveLocal, byLocal)
 }
 
-// passed counts n good answers.
+// passed counts n good responses.
 func (r *outlierStats) passed(n int) {
 	zero(&r.failures5xx)
 	zero(&r.failuresGateway)
@@ -134,7 +132,7 @@ func (r *outlierStats) passed(n int) {
 	r.answers.requests.Add(uint64(n)) //nolint:gosec // a length
 }
 
-// answered counts n answers, or what passes for them, of a status that may be bad.
+// answered counts n responses, or failures mapped to a status, that may be bad.
 func (r *outlierStats) answered(status, n int) {
 	if status < 500 && !r.isBad(status) {
 		r.passed(n)
@@ -158,7 +156,7 @@ func (r *outlierStats) answered(status, n int) {
 	}
 }
 
-// wasReached counts n exchanges that were answered, as seen from this side.
+// wasReached counts n exchanges for which the host was reachable.
 func (r *outlierStats) wasReached(n int) {
 	if r.outlier.config.SplitLocal {
 		zero(&r.failuresLocal)
@@ -166,7 +164,7 @@ func (r *outlierStats) wasReached(n int) {
 	}
 }
 
-// inARow counts n failures in a row, and tells when they are too many.
+// inARow counts n failures in a row, and ejects the host when they are too many.
 func (r *outlierStats) inARow(count *atomic.Uint32, n int, c config.Consecutive, by detector) {
 	if c.Failures <= 0 {
 		return
@@ -177,7 +175,7 @@ func (r *outlierStats) inARow(count *atomic.Uint32, n int, c config.Consecutive,
 	}
 }
 
-// forget begins anew after an ejection.
+// forget resets the counts after an ejection.
 func (r *outlierStats) forget() {
 	zero(&r.failures5xx)
 	zero(&r.failuresGateway)
@@ -186,15 +184,15 @@ func (r *outlierStats) forget() {
 	r.locals.take()
 }
 
-// zero writes only if it has to: hosts that answer well are not written to.
+// zero resets count, and writes only if needed: the counts of healthy hosts are only read.
 func zero(count *atomic.Uint32) {
 	if count.Load() != 0 {
 		count.Store(0)
 	}
 }
 
-// statusOfGRPC returns the HTTP view of a status of gRPC, as its own documentation
-// and Envoy have it: what says that the server failed is 500 and more.
+// statusOfGRPC maps a gRPC status to an HTTP status, as the gRPC documentation and Envoy do. Server
+// failures map to 500 and above.
 func statusOfGRPC(code int) int {
 	switch code {
 	case 2, 13, 15: // unknown, internal, data loss
@@ -205,7 +203,7 @@ func statusOfGRPC(code int) int {
 		return 503
 	case 4: // deadline exceeded
 		return 504
-	default: // the caller's fault, or nobody's
+	default: // the client caused it, or nothing failed
 		return 400
 	}
 }

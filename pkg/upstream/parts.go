@@ -2,11 +2,10 @@ package upstream
 
 import "sync"
 
-// subpool is one of the pools that a pool consists of, with what that knows of it.
+// subpool is one of the pools that a pool consists of, with its bookkeeping.
 type subpool interface{ whole() pool }
 
-// subpools are the pools that a pool consists of, by what the exchanges of each have in
-// common.
+// subpools are the pools that a pool consists of, by a key that the exchanges of each share.
 type subpools[K comparable, P subpool] struct {
 	mu       sync.Mutex
 	own      map[K]P // guarded by mu
@@ -24,7 +23,7 @@ func (p *subpools[K, P]) all() []pool {
 	return all
 }
 
-// giveWay is pool's.
+// giveWay implements pool.
 func (p *subpools[K, P]) giveWay() evictedConn {
 	for _, one := range p.all() {
 		if idle := one.giveWay(); idle != nil {

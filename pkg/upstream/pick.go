@@ -8,37 +8,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// maxPicks is how often the balancer is asked before all hosts are looked at, which gives
-// the first after a row of hosts that are down more than its share. It answers with a
-// usable host at once unless hosts are down, have just begun or were tried, and asking
-// it again keeps the shares of the others as they should be. That takes most where the
-// least load wins: hosts that are down have none. Few hosts are soon all known.
+// maxPicks bounds how often the balancer is asked before pick searches all hosts. The search gives
+// the first usable host after a run of unusable ones more than its share, while asking the balancer
+// again keeps the shares of the others correct. The balancer returns a usable host immediately
+// unless hosts are down, new or tried. Least-load policies need the most picks, because hosts that
+// are down have no load. maxPicksPerHost bounds the picks of small groups.
 const (
 	maxPicks        = 32
 	maxPicksPerHost = 6 // for each host
 )
 
-// maxUnhealthyPicks is how many hosts that are known to be down one exchange tries when
-// there is no other. Each costs a refused connect.
+// maxUnhealthyPicks is how many hosts that are known to be down one exchange tries when there is no
+// other. Each costs a refused connect.
 const maxUnhealthyPicks = 16
 
-// probeInterval is how long a group's hosts that get nothing are left alone between two
-// looks at them.
+// probeInterval is the minimum time between two searches for hosts without a share that are due for
+// a recovery probe.
 const probeInterval = minBackoff
 
-// pick returns the host to try next, nil if there is none left. Hash is what the
-// exchange goes by, 0 for nothing. Attempts from index first on were made in this
-// call of Serve: their hosts could not be reached and are not tried again. From best
-// to last resort it returns
+// pick returns the next host to try, or nil if there is none left. hash is the hash of the
+// exchange, 0 for none. The attempts from index first on were made in this call of Serve; their
+// hosts could not be reached and are not tried again. pick prefers, in this order:
 //
-//  1. a host that is usable, or due for a trial, and was not tried for this exchange:
-//     of the block that the plan says, then of the others by priority;
-//  2. one that is usable and was tried before: a retry, where there is no other host;
-//  3. one that is down, of a level in panic, or of any if none is up: being wrong about
-//     most of them must not be an outage.
+//  1. a usable host, or one due for a recovery probe, that was not tried for this exchange: of the
+//     locality that the plan selects, then of the others by priority;
+//  2. a usable host that was tried before: a retry, where there is no other host;
+//  3. a host that is down, of a level in panic, or of any level if none is up: a wrong health state
+//     of most hosts must not cause an outage.
 //
-// In a level that is in panic a host is usable unless it is unreachable: that is
-// known at first hand. A host that is leaving is none of these.
+// In a level in panic, a host is usable unless it is unreachable, which Weft observed itself. pick
+// never returns a draining host.
 func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Host {
 	p := g.plan.Load()
 	if p == nil {
@@ -51,7 +50,7 @@ func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Hos
 	}
 	switch {
 	case !g.hashing && !p.split:
-		hash = 0 // nobody will look
+		hash = 0 // nothing uses it
 	case hash == 0 || !g.hashing:
 		hash = g.env.random()
 	}
@@ -63,7 +62,7 @@ func (g *hostSet) pick(hash uint64, attempts []protocol.Attempt, first int) *Hos
 	return c.search(p, l, b)
 }
 
-// place returns the level and the block that a hash, or random bits, belong to.
+// place returns the level and the locality that a hash, or random bits, select.
 func (g *hostSet) place(p *loadPlan, bits uint64) (int, *localityGroup) {
 	l := 0
 	if len(p.levels) > 1 {
@@ -75,7 +74,7 @@ func (g *hostSet) place(p *loadPlan, bits uint64) (int, *localityGroup) {
 	return l, &g.levels[l].blocks[p.levels[l].block(pointOf(hash.Nth(bits, 1<<33)))]
 }
 
-// hostPicker is one choice.
+// hostPicker is the state of one pick.
 type hostPicker struct {
 	*hostSet
 	attempts []protocol.Attempt
@@ -83,8 +82,8 @@ type hostPicker struct {
 	key      balance.Key
 }
 
-// draw asks a block's balancer until it names a host that is usable and not too new,
-// or is asked too often: then it returns the last that was new, if there was one.
+// draw asks the balancer until it returns a host that is usable and past slow start, or the limit
+// is reached. Then it returns the last host in slow start, if there was one.
 func (c *hostPicker) draw(b *localityGroup, panics bool) *Host {
 	limit, slow := min(maxPicks, maxPicksPerHost*len(b.hosts)), c.slow && len(b.hosts) > 1
 	var fresh *Host
@@ -111,8 +110,8 @@ func (c *hostPicker) draw(b *localityGroup, panics bool) *Host {
 	return fresh
 }
 
-// search looks at every host: first at those of the block, from where the balancer
-// would go on, then at all by priority.
+// search searches all hosts: first those of the locality, starting at the balancer's next pick,
+// then all by priority.
 func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
 	s := hostSearch{hostPicker: *c, now: c.env.now()}
 	if start := c.choose(b, c.key); start >= 0 {
@@ -131,28 +130,28 @@ func (c *hostPicker) search(p *loadPlan, l int, b *localityGroup) *Host {
 	}
 	switch {
 	case s.again != nil:
-		s.again.health.claim(s.now, c.trialTime()) // does nothing if it is up
+		s.again.health.claim(s.now, c.trialTime()) // no effect if it is up
 		return s.again
 	case len(c.attempts)-c.first >= maxUnhealthyPicks:
 		return nil
 	case s.last == nil && !s.up && measuresOf(&c.config.Failover).threshold > 0:
-		return s.down // the plan is about to be told
+		return s.down // the health counts will be updated in a moment
 	default:
 		return s.last
 	}
 }
 
-// hostSearch is a search under way.
+// hostSearch is the state of one search.
 type hostSearch struct {
 	hostPicker
 	now   time.Duration
-	again *Host // the first of the second choice
-	last  *Host // and of the third
-	down  *Host // and of those that are down, whatever the plan says
-	up    bool  // there are hosts that are up, tried or not
+	again *Host // first host of preference 2
+	last  *Host // first host of preference 3
+	down  *Host // first host that is down, regardless of panic
+	up    bool  // a host is up, tried or not
 }
 
-// look returns the first host of the first choice.
+// look returns the first host of preference 1.
 func (s *hostSearch) look(hosts []*Host, panics bool) *Host {
 	for _, h := range hosts {
 		s.up = s.up || h.health.up()
@@ -175,8 +174,8 @@ func (s *hostSearch) look(hosts []*Host, panics bool) *Host {
 	return nil
 }
 
-// hostToProbe returns a host that is due for a trial and that the plan gives nothing: how
-// else would it be known that it is back. It looks seldom.
+// hostToProbe returns a host that is due for a recovery probe, at most once per probeInterval.
+// Hosts without a share get no other request that could find them recovered.
 func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	now := g.env.now()
 	from := g.nextTrial.Load()
@@ -193,8 +192,8 @@ func (g *hostSet) hostToProbe(attempts []protocol.Attempt) *Host {
 	return nil
 }
 
-// trialTime is how long the trial of a host that was down keeps others from it: at
-// most as long as a connect can take.
+// trialTime returns how long a recovery probe keeps other exchanges from the host: as long as a
+// connect can take.
 func (d *hostSets) trialTime() time.Duration {
 	if t := d.config.ConnectTimeout; t > 0 {
 		return t

@@ -7,30 +7,31 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// loadPlan says what share of the exchanges each level of a group gets, and each block of
-// a level. It follows Envoy's rules: a priority is up to its work while
-// Overprovisioning times its healthy part is at least 1, and what is more than that
-// goes to the next; a locality's weight counts by the same measure. Immutable.
+// loadPlan holds the share of the exchanges that each level of a hostSet gets, and each locality of
+// a level. It follows Envoy's rules: a priority level gets all load while Overprovisioning times
+// its healthy fraction is at least 1; the rest goes to the next level. A locality's weight is
+// scaled likewise. Immutable.
 type loadPlan struct {
 	levels []priorityLoad
-	split  bool // there is more than one level, or block
-	// starved: hosts that are down are in levels or blocks that get nothing, so that
-	// no exchange would ever find out that they are back.
+	split  bool // there is more than one level or locality
+	// starved: hosts that are down are in levels or localities without a share, so that no exchange
+	// would ever find them recovered.
 	starved bool
 }
 
-// priorityLoad is the part of one level. Of random points below 2^53 the level gets
-// those below upTo and not below that of the level before; so do its blocks.
+// priorityLoad is the share of one level. Of random points below 2^53, the level gets those below
+// its upTo that are not below upTo of the previous level. Its localities divide the points in the
+// same way.
 type priorityLoad struct {
 	upTo   uint64
-	panic  bool     // the level's health is not believed
-	blocks []uint64 // upTo of each; nil: there is one
+	panic  bool     // the level is in panic: its health is ignored
+	blocks []uint64 // upTo of each locality; nil: there is one
 }
 
-// connPool is the number of points: of 53 bits, so that shares are exact as floats.
-const connPool = 1 << 53
+// randomPoints is the number of points: 53 bits, so that shares are exact as floats.
+const randomPoints = 1 << 53
 
-// pointOf makes random bits a point.
+// pointOf converts random bits to a point.
 func pointOf(random uint64) uint64 { return random >> 11 }
 
 // Defaults of config.Failover.
@@ -39,10 +40,10 @@ const (
 	defaultPanicThreshold   = 50
 )
 
-// rounding is more than shares are wrong by because such factors as 1.4 are not exact.
+// rounding exceeds the error of shares, because factors such as 1.4 are not exact.
 const rounding = 1e-9
 
-// failoverParams are the rules of one cluster.
+// failoverParams are the failover parameters of one cluster.
 type failoverParams struct {
 	factor    float64 // overprovisioning
 	threshold float64 // percent of hosts that must be healthy; below 0: none
@@ -59,7 +60,7 @@ func measuresOf(f *config.Failover) failoverParams {
 	return m
 }
 
-// capacity is what part of its work something can do of which a part is healthy.
+// capacity returns the fraction of its load that a group with up of its hosts healthy can take.
 func (m failoverParams) capacity(up, of int) float64 {
 	if of == 0 {
 		return 0
@@ -67,7 +68,7 @@ func (m failoverParams) capacity(up, of int) float64 {
 	return min(1, m.factor*float64(up)/float64(of))
 }
 
-// replan computes the plan from the counts. g.mu is held, or nobody knows g yet.
+// replan computes the plan from the counts. g.mu is held, or g is not shared yet.
 func (g *hostSet) replan() {
 	if len(g.levels) == 0 {
 		return
@@ -79,7 +80,7 @@ func (g *hostSet) replan() {
 	p.split = len(g.levels) > 1
 	for i := range g.levels {
 		upTo += shares[i]
-		p.levels[i].upTo = uint64(math.Round(upTo * connPool))
+		p.levels[i].upTo = uint64(math.Round(upTo * randomPoints))
 		p.levels[i].blocks = m.blocks(g.levels[i].blocks, p.levels[i].panic)
 		p.split = p.split || p.levels[i].blocks != nil
 		p.starved = p.starved || starved(&g.levels[i], shares[i], p.levels[i].blocks)
@@ -87,7 +88,7 @@ func (g *hostSet) replan() {
 	g.plan.Store(p)
 }
 
-// shares returns what part of the exchanges each level gets, 1 in all, and marks the
+// shares returns the fraction of the exchanges that each level gets, 1 in total, and marks the
 // levels that are in panic.
 func (m failoverParams) shares(levels []priorityLevel, plans []priorityLoad) []float64 {
 	shares := make([]float64, len(levels))
@@ -107,11 +108,11 @@ func (m failoverParams) shares(levels []priorityLevel, plans []priorityLoad) []f
 		}
 	}
 	switch {
-	case panics == len(levels): // nothing is believed: all hosts alike
+	case panics == len(levels): // all levels are in panic: all hosts get the same share
 		for i := range levels {
 			shares[i] = float64(len(levels[i].hosts)) / float64(hosts)
 		}
-	case able == 0: // nothing is there
+	case able == 0: // no capacity at all
 		shares[0] = 1
 	default:
 		left := 1.0
@@ -126,8 +127,8 @@ func (m failoverParams) shares(levels []priorityLevel, plans []priorityLoad) []f
 	return shares
 }
 
-// blocks returns the points of each block of a level, nil for one. In panic, and
-// when nothing is healthy, weights alone count.
+// blocks returns upTo of each locality of a level, nil if there is one. In panic, and when no host
+// is healthy, only the weights count.
 func (m failoverParams) blocks(blocks []localityGroup, panics bool) []uint64 {
 	if len(blocks) < 2 {
 		return nil
@@ -150,7 +151,7 @@ func (m failoverParams) blocks(blocks []localityGroup, panics bool) []uint64 {
 	upTo := 0.0
 	for i := range weights {
 		upTo += weights[i]
-		points[i] = uint64(math.Round(upTo / sum * connPool))
+		points[i] = uint64(math.Round(upTo / sum * randomPoints))
 	}
 	return points
 }
@@ -164,7 +165,7 @@ func (l *priorityLevel) up() int {
 	return n
 }
 
-// starved reports whether hosts that are down get nothing.
+// starved reports whether hosts of l that are down get no exchanges.
 func starved(l *priorityLevel, share float64, points []uint64) bool {
 	var before uint64
 	for i := range l.blocks {
@@ -187,7 +188,7 @@ func (g *hostSet) panics() bool {
 	return p != nil && slices.ContainsFunc(p.levels, func(l priorityLoad) bool { return l.panic })
 }
 
-// level returns the place of the level that a point belongs to.
+// level returns the index of the level that a point belongs to.
 func (p *loadPlan) level(point uint64) int {
 	last := len(p.levels) - 1
 	for i := range last {
@@ -198,12 +199,12 @@ func (p *loadPlan) level(point uint64) int {
 	return last
 }
 
-// block returns the place of the block that a point belongs to.
+// block returns the index of the locality that a point belongs to.
 func (l *priorityLoad) block(point uint64) int {
 	for i, upTo := range l.blocks {
 		if point < upTo {
 			return i
 		}
 	}
-	return 0 // there is one, or rounding has left a point
+	return 0 // there is one, or rounding left a point over
 }

@@ -10,47 +10,46 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pool is the connections to a host that speak one protocol. Which kind it is
-// depends on the protocol and on the cluster's configuration:
+// pool holds the connections to a host that speak one protocol. Its kind depends on the protocol
+// and on the cluster's configuration:
 //
-//	exclusive   a connection carries one exchange at a time
-//	shared      each carries many
-//	bound       each carries those of one downstream connection; the protocol may be
-//	            one that carries one at a time if connections say for whom they are
-//	namePool      those for each name have a pool of one of these kinds
+//	pingPongPool    a connection carries one exchange at a time
+//	multiplexPool   a connection carries many concurrently
+//	bindPool        a connection carries those of one downstream connection, one at a time or
+//	                many, as the protocol does
+//	namePool        the exchanges for each host name have a pool of one of these kinds
 type pool interface {
-	// Serve and Start send x on a connection to the host. The counts of exchanges in
-	// flight are taken back when the Connection that was given x releases it. With
-	// a notSent error none was: that is left to the caller.
+	// Serve and Start send x on a connection to the host. The connection decrements the counts of
+	// exchanges in flight when it releases x. With a notSent error no connection took x, and the
+	// caller decrements them.
 	protocol.AsyncService
 
-	// giveWay takes a connection that carries nothing out of the pool, nil if there
-	// is none. The caller ends it, and has its slot.
+	// giveWay removes a connection that carries nothing from the pool, or returns nil if there is
+	// none. The caller closes it and owns its slot.
 	giveWay() evictedConn
 
-	// counts returns how many connections are open, and how many of them carry
-	// nothing.
+	// counts returns how many connections are open, and how many of them carry nothing.
 	counts() (open int64, idle int)
 
-	// close ends the connections that carry nothing, and makes the others end with
-	// their last exchange.
+	// close closes the connections that carry nothing, and makes the others end with their last
+	// exchange.
 	close()
 }
 
-// notSent is the error of a pool which has found no connection for an exchange.
+// notSent is the error of a pool that found no connection for an exchange.
 type notSent struct{ err error }
 
-// Error is error's.
+// Error implements error.
 func (e *notSent) Error() string { return e.err.Error() }
 
-// Unwrap is for the errors package.
+// Unwrap implements the interface of package errors.
 func (e *notSent) Unwrap() error { return e.err }
 
-// evictedConn is a connection that is to end, and whose slot goes to somebody else.
+// evictedConn is a connection to close whose slot was passed on.
 type evictedConn interface{ end() }
 
-// newPool returns a pool of the kind that a protocol and a mode ask for. One that
-// is born closed keeps no connection longer than its exchanges last.
+// newPool returns a pool of the kind that the protocol and the mode require. A pool that starts
+// closed closes each connection after its exchanges.
 func newPool(b base, mode config.PoolMode, closed bool) pool {
 	switch {
 	case mode == config.Bind && (b.connector.Multiplexed() || b.host.ProxyProtocol() != 0):
@@ -62,21 +61,21 @@ func newPool(b base, mode config.PoolMode, closed bool) pool {
 	}
 }
 
-// base is what pools of every kind have.
+// base holds what pools of every kind have.
 type base struct {
 	host      *Host           // immutable
 	breaker   *Breaker        // immutable; of its cluster
 	connector Connector       // immutable
-	protocol  config.Protocol // immutable; what connector speaks
+	protocol  config.Protocol // immutable; spoken by connector
 
-	open  *atomic.Int64 // connections being opened, or opened and not ended
+	open  *atomic.Int64 // connections being opened or open
 	dials *dialLimit    // of the lane
 	sweep sweeper       // guarded by the pool's mu
 }
 
-// connect opens a connection, with a slot taken, before the deadline. It takes
-// note of a success; what a failure says about the host is for the caller to
-// judge. Errors are Faults. If it panics there is no connection.
+// connect opens a connection before the deadline; its slot is taken. It records a success; the
+// caller judges what a failure says about the host. Errors are Faults. If it panics, there is no
+// connection.
 func (b *base) connect(ctx context.Context, deadline time.Time, released func(reusable bool)) (conn Connection, err error) {
 	b.open.Add(1)
 	connected := false
@@ -104,7 +103,7 @@ func (b *base) connect(ctx context.Context, deadline time.Time, released func(re
 	return nil, err
 }
 
-// closing returns err, or why there are no connections any more.
+// closing returns err, or a Fault if the set is closed.
 func (b *base) closing(err error) error {
 	if b.host.cluster.env.ctx.Err() != nil {
 		return protocol.Faultf(protocol.ConnectFailure, "connecting to %s: the clusters are closed", b.host.address)
@@ -112,16 +111,16 @@ func (b *base) closing(err error) error {
 	return err
 }
 
-// ended closes a connection whose slot is somebody else's concern.
+// ended closes a connection. It does not free the slot.
 func (b *base) ended(conn Connection) {
 	defer b.host.countConnection(ConnectionClosed)
 	defer b.host.load.Disconnect()
 	defer b.open.Add(-1)
-	_ = conn.Close() // there is nobody left to tell
+	_ = conn.Close() // nothing handles the error
 }
 
-// await waits for ready until the deadline passes (UpstreamTimeout), or the
-// caller or ctx is gone (DownstreamGone). With None it has received v.
+// await waits for ready, until the deadline (UpstreamTimeout), or until the client disconnects or
+// ctx ends (ReasonDownstreamDisconnect). With ReasonNone it has received v.
 func await[T any](ctx context.Context, deadline time.Time, caller protocol.Downstream, ready <-chan T) (v T, why protocol.Reason) {
 	var timeout <-chan time.Time
 	if !deadline.IsZero() {

@@ -2,9 +2,8 @@ package upstream
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// BeginRetry counts a retry more in flight and reports true, or reports that the
-// priority has as many as max_retries or retry_budget allow. Each true is followed
-// by one EndRetry.
+// BeginRetry counts one more retry in flight and returns true, or returns false if max_retries or
+// retry_budget of the priority is reached. The caller calls EndRetry once for each true.
 func (b *Breaker) BeginRetry() bool {
 	limit, refused := b.mostRetries()
 	if publish(&b.retries, limit) {
@@ -14,11 +13,11 @@ func (b *Breaker) BeginRetry() bool {
 	return false
 }
 
-// EndRetry counts a retry less in flight.
+// EndRetry counts one retry less in flight.
 func (b *Breaker) EndRetry() { b.retries.Add(-1) }
 
-// mostRetries returns how many retries may be in flight, as config.Breakers has it, and what
-// it is when there is one too many.
+// mostRetries returns the limit of retries in flight, in the form of config.Breakers, and the event
+// for a retry beyond it.
 func (b *Breaker) mostRetries() (limit int, refused Event) {
 	s := b.cluster.state.Load()
 	if s == nil {

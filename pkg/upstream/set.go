@@ -19,13 +19,13 @@ import (
 type Set struct {
 	env env // immutable
 
-	changes sync.Mutex // held while a change is committed, or retires
+	changes sync.Mutex // held while a change is committed or retired
 
 	mu         sync.RWMutex
 	configured map[string]*Cluster              // guarded by mu
-	cells      map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but maybe referred to
-	leaving    map[*Cluster]*Change             // guarded by mu; not configured any more, and who is to retire them
-	watches    map[*Cluster]*watch              // guarded by mu; of clusters with a discovery
+	cells      map[string]weak.Pointer[Cluster] // guarded by mu; not configured, but possibly referred to
+	leaving    map[*Cluster]*Change             // guarded by mu; removed clusters, and the change that retires them
+	watches    map[*Cluster]*watch              // guarded by mu; of clusters with discovery
 	changing   bool                             // guarded by mu; a Change is open
 }
 
@@ -46,9 +46,8 @@ func NewSet(o Options) *Set {
 	return s
 }
 
-// Get returns the cell of a name that configuration mentions, whether the
-// cluster is configured yet or not. A name that comes from a request belongs to
-// Find.
+// Get returns the Cluster of a name in the configuration, whether or not it is configured yet. For
+// a name from a request use Find.
 func (s *Set) Get(name string) *Cluster {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -58,7 +57,7 @@ func (s *Set) Get(name string) *Cluster {
 	return s.placeholder(name)
 }
 
-// placeholder returns the cell of a cluster that is not configured. s.mu is held.
+// placeholder returns the Cluster of a name that is not configured. s.mu is held.
 func (s *Set) placeholder(name string) *Cluster {
 	if c := s.cells[name].Value(); c != nil {
 		return c
@@ -71,16 +70,16 @@ func (s *Set) placeholder(name string) *Cluster {
 	return c
 }
 
-// Find returns a configured cluster, nil if there is none of the name.
+// Find returns a configured cluster, or nil if there is none of that name.
 func (s *Set) Find(name string) *Cluster {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return s.configured[name]
 }
 
-// Change is a new list of clusters that is ready to take the place of the
-// current one. It is used from one goroutine and ends with the first call of
-// Commit or Rollback; later calls do nothing, so that Rollback can be deferred.
+// Change is a new list of clusters that is ready to replace the current one. One goroutine uses it.
+// It ends with the first call of Commit or Rollback; later calls do nothing, so that Rollback can
+// be deferred.
 type Change struct {
 	set     *Set
 	edits   []edit
@@ -94,21 +93,19 @@ type Change struct {
 type edit struct {
 	cluster *Cluster
 	config  *config.Cluster
-	watch   *watch // nil if nothing is discovered
+	watch   *watch // nil if the cluster has no discovery
 }
 
-// Prepare checks that the set can become clusters and begins to discover the
-// hosts of those that are new or have changed; nothing that runs is touched. An
-// error names every cluster that is refused. Until the change ends no other can
-// be prepared.
+// Prepare validates clusters and begins to discover the hosts of those that are new or have
+// changed; it does not affect active clusters. An error names every rejected cluster. No other
+// change can be prepared until this one ends.
 //
-// The set keeps what clusters points to: it must not be changed afterwards.
+// The set keeps the values that clusters points to: the caller must not change them afterwards.
 func (s *Set) Prepare(clusters []*config.Cluster) (*Change, error) {
 	return s.prepare(clusters, true)
 }
 
-// PrepareSome is Prepare for clusters that are new or changed: all others stay. It
-// costs nothing for those.
+// PrepareSome is Prepare for new or changed clusters only. All others stay, at no cost.
 func (s *Set) PrepareSome(clusters []*config.Cluster) (*Change, error) {
 	return s.prepare(clusters, false)
 }
@@ -123,7 +120,7 @@ func (s *Set) Check(clusters []*config.Cluster) error {
 	return nil
 }
 
-// prepare is Prepare; whole: there are no clusters but these.
+// prepare implements Prepare; whole: clusters is the complete list.
 func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	change, err := s.compare(clusters, whole)
 	if err != nil {
@@ -138,7 +135,7 @@ func (s *Set) prepare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	return change, nil
 }
 
-// compare finds what is new, changed and gone.
+// compare finds the clusters that are new, changed or removed.
 func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 	var refused []error
 	names := make(map[string]struct{}, len(clusters))
@@ -163,7 +160,7 @@ func (s *Set) compare(clusters []*config.Cluster, whole bool) (*Change, error) {
 			continue
 		}
 		if c == nil {
-			c = s.placeholder(cfg.Name) // kept alive by the change from here on
+			c = s.placeholder(cfg.Name) // from here on the change keeps it alive
 		}
 		change.edits = append(change.edits, edit{cluster: c, config: cfg})
 	}
@@ -187,9 +184,9 @@ func (s *Set) others(names map[string]struct{}) (all []*Cluster) {
 	return all
 }
 
-// Warm waits until the hosts of every discovered cluster in the change are
-// known, or could not be found out at the first attempt. It returns ctx's error
-// if that ends first; the change can be committed nevertheless.
+// Warm waits until the hosts of every cluster with discovery in the change are known, or the first
+// attempt to find them failed. It returns ctx's error if that ends first; the change can still be
+// committed.
 func (c *Change) Warm(ctx context.Context) error {
 	for i := range c.edits {
 		w := c.edits[i].watch
@@ -205,9 +202,9 @@ func (c *Change) Warm(ctx context.Context) error {
 	return nil
 }
 
-// Commit puts the change in force: clusters are replaced one by one, and
-// exchanges under way finish on what they began with. What is gone goes on
-// serving those who still refer to it, until Retire.
+// Commit applies the change: it replaces clusters one by one, and exchanges in flight finish with
+// the state they started with. Removed clusters keep serving routes that refer to them until
+// Retire.
 func (c *Change) Commit() {
 	if c.closed {
 		return
@@ -228,11 +225,10 @@ func (c *Change) Commit() {
 	c.committed = true
 }
 
-// Retire takes what a committed change has removed out of service: it drains,
-// and exchanges that reach it find no cluster. Called when the routes of before
-// are not used any more; what was configured again meanwhile stays, and if that
-// was removed once more, it is for the later change to retire. It may be called
-// from another goroutine than Commit, and in any order with other changes.
+// Retire takes the removed clusters of a committed change out of service: they drain, and later
+// exchanges get NoCluster. The caller calls it when the previous routes are no longer used. A
+// cluster that was configured again stays; if it was removed once more, the later change retires
+// it. Retire may be called from another goroutine than Commit, and in any order with other changes.
 func (c *Change) Retire() {
 	if !c.committed {
 		return
@@ -247,7 +243,7 @@ func (c *Change) Retire() {
 	}
 }
 
-// Rollback drops the change: the set stays as it is.
+// Rollback drops the change; the set is unchanged.
 func (c *Change) Rollback() {
 	if c.closed {
 		return
@@ -263,8 +259,8 @@ func (c *Change) Rollback() {
 	c.set.changing = false
 }
 
-// leaves reports whether a cluster is one that change removed, and nobody since
-// has configured; it says so once.
+// leaves reports whether change removed the cluster and no later change configured it. It returns
+// true once.
 func (s *Set) leaves(c *Cluster, change *Change) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -275,7 +271,7 @@ func (s *Set) leaves(c *Cluster, change *Change) bool {
 	return true
 }
 
-// stopWatch ends the discovery of what a cluster was configured with.
+// stopWatch stops the discovery of a cluster's hosts.
 func (s *Set) stopWatch(c *Cluster) {
 	s.mu.Lock()
 	w := s.watches[c]
@@ -286,7 +282,7 @@ func (s *Set) stopWatch(c *Cluster) {
 	}
 }
 
-// enter records who is configured after a change.
+// enter records the configured clusters after a change.
 func (s *Set) enter(change *Change) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -312,9 +308,9 @@ func (s *Set) enter(change *Change) {
 	s.changing = false
 }
 
-// Close takes every cluster out of service: idle connections end now, those in
-// use with their exchange. It returns when no timer or goroutine is left, and is
-// called once, after the last change.
+// Close takes every cluster out of service: it closes idle connections now, and those in use with
+// their exchange. It returns when no timer or goroutine is left. It is called once, after the last
+// change.
 func (s *Set) Close() {
 	s.mu.Lock()
 	clusters := make([]*Cluster, 0, len(s.configured))

@@ -11,44 +11,41 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// multiplexPool is a pool whose connections carry many exchanges at once. An exchange
-// goes to the one with the fewest; while all are busy, one more is opened, up to
-// as many as the cluster's configuration says, and beyond that while all of them
-// carry as many as the host takes. A connect belongs to the pool and
-// not to the exchange that wanted it: whoever comes meanwhile waits for the same
-// one, each as long as it may, and nobody's impatience ends it for the others.
+// multiplexPool is a pool whose connections carry many exchanges concurrently. An exchange goes to
+// the connection with the fewest. While all are busy, the pool opens one more, up to the configured
+// number, and beyond that while all of them carry as many exchanges as the host allows. A connect
+// belongs to the pool, not to the exchange that needed it: exchanges that arrive meanwhile wait for
+// the same connect, each until its own deadline, which does not end the connect for the others.
 //
-// A connection on which as many exchanges have begun as maxRequestsPerConn allows is
-// spent: it takes no more, ends with the last of them, and another is opened in its
-// place at once.
+// A connection on which maxRequestsPerConn exchanges have begun takes no more and ends with the
+// last of them. The pool opens another in its place immediately.
 type multiplexPool struct {
 	base
-	single bool // immutable; one connection, whatever the configuration says
+	single bool // immutable; one connection, regardless of the configuration
 
-	// lines are those that take exchanges: a new slice for each change, made with mu
+	// lines are the connections that take exchanges: a new slice for each change, made with mu
 	// held.
 	lines atomic.Pointer[[]*multiplexConn]
-	turn  atomic.Uint32 // where the search for the least busy begins
+	turn  atomic.Uint32 // start index of the search for the least busy one
 
 	mu       sync.Mutex
 	openings []*pendingConnect // guarded by mu; oldest first
 	isClosed bool              // guarded by mu
-	// growAt is when, by the set's clock, one connection more may be opened beside
-	// those there are; guarded by mu.
+	// growAt is when, by the set's clock, the pool with connections may open another; guarded by
+	// mu.
 	growAt time.Duration
 	// isOpening: there are openings. Changed with mu held, read without.
 	isOpening atomic.Bool
 }
 
-// growPause is how long a pool with connections does without another that could
-// not be opened.
+// growPause is how long a pool with connections waits after it failed to open another.
 const growPause = time.Second
 
-// tries is how often an exchange is given another connection because the one it
-// had been given had ended before it was sent.
+// tries bounds the connections that an exchange is given, because those before had ended before it
+// was sent.
 const tries = 3
 
-// Start is pool's.
+// Start implements pool.
 func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	l, err := p.attach()
 	switch {
@@ -61,7 +58,7 @@ func (p *multiplexPool) Start(ctx context.Context, x *protocol.Exchange) error {
 	return l.start.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err error) error {
 	if p.lost(x, err) {
 		return x.RunBlocking(ctx, protocol.ServiceFunc(p.again))
@@ -69,17 +66,17 @@ func (p *multiplexPool) Finish(ctx context.Context, x *protocol.Exchange, err er
 	return err
 }
 
-// Serve is pool's.
+// Serve implements pool.
 func (p *multiplexPool) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return p.try(ctx, x, tries)
 }
 
-// again is Serve for an exchange whose first connection had ended.
+// again does what Serve does for an exchange whose first connection had ended.
 func (p *multiplexPool) again(ctx context.Context, x *protocol.Exchange) error {
 	return p.try(ctx, x, tries-1)
 }
 
-// try gives x up to so many connections, one after the other.
+// try gives x at most that many connections, one after the other.
 func (p *multiplexPool) try(ctx context.Context, x *protocol.Exchange, most int) error {
 	for range most {
 		l, err := p.take(ctx, x)
@@ -93,9 +90,9 @@ func (p *multiplexPool) try(ctx context.Context, x *protocol.Exchange, most int)
 	return &notSent{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s had ended before the request was sent", tries, p.host.address)}
 }
 
-// lost takes note of how an exchange went on a connection, and reports whether
-// that had ended before: then the exchange is in flight at the host once more, and may
-// have another.
+// lost handles the result of an exchange on a connection, and reports whether the connection had
+// ended before the request was sent. Then the exchange counts as in flight at the host once more
+// and may use another connection.
 func (p *multiplexPool) lost(x *protocol.Exchange, err error) bool {
 	switch {
 	case err == nil:
@@ -108,8 +105,8 @@ func (p *multiplexPool) lost(x *protocol.Exchange, err error) bool {
 	return true
 }
 
-// take returns a connection that x is counted on. A panic is an error, and nothing is
-// counted then.
+// take returns a connection that x is counted on. It turns a panic into an error, and then nothing
+// is counted.
 func (p *multiplexPool) take(ctx context.Context, x *protocol.Exchange) (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	for {
@@ -126,7 +123,7 @@ func (p *multiplexPool) take(ctx context.Context, x *protocol.Exchange) (l *mult
 				return nil, err
 			}
 			return l, nil
-		case o == nil: // one has come meanwhile
+		case o == nil: // another connection is available by now
 			continue
 		}
 		if l, err := p.await(ctx, x, o); l != nil || err != nil {
@@ -135,9 +132,9 @@ func (p *multiplexPool) take(ctx context.Context, x *protocol.Exchange) (l *mult
 	}
 }
 
-// join returns a connection on which x is to wait until its host takes more exchanges, or
-// one that is being opened and that x, which is pending then, waits for; neither if there
-// may be a connection with room by now.
+// join returns a connection on which x waits until its host allows more exchanges, or a pending
+// connect that x, which is pending then, waits for. It returns neither if a connection may have
+// room by now.
 func (p *multiplexPool) join(ctx context.Context, x *protocol.Exchange) (*multiplexConn, *pendingConnect, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -168,8 +165,8 @@ func (p *multiplexPool) join(ctx context.Context, x *protocol.Exchange) (*multip
 	return nil, o, nil
 }
 
-// attach returns a connection that an exchange more is counted on, nil if there is none
-// or all are full. A panic is an error, and nothing is counted then.
+// attach returns a connection that one more exchange is counted on, or nil if there is none with
+// room. It turns a panic into an error, and then nothing is counted.
 func (p *multiplexPool) attach() (l *multiplexConn, err error) {
 	defer protocol.RecoverPanic(&err)
 	l = p.ready()
@@ -183,7 +180,7 @@ func (p *multiplexPool) attach() (l *multiplexConn, err error) {
 	return l, nil
 }
 
-// all returns the connections that take exchanges: not to be changed.
+// all returns the connections that take exchanges. The caller must not change the slice.
 func (p *multiplexPool) all() []*multiplexConn {
 	if lines := p.lines.Load(); lines != nil {
 		return *lines
@@ -191,8 +188,8 @@ func (p *multiplexPool) all() []*multiplexConn {
 	return nil
 }
 
-// ready returns a connection that carries an exchange more, nil if there
-// is none, or all are full. In steady state it takes no lock.
+// ready returns a connection with one more exchange entered, or nil if there is none with room. In
+// steady state it takes no lock.
 func (p *multiplexPool) ready() *multiplexConn {
 	for {
 		l := p.least()
@@ -219,8 +216,8 @@ func (p *multiplexPool) ready() *multiplexConn {
 	}
 }
 
-// least returns the connection that carries the fewest exchanges, nil if there is
-// none; of equals, each in its turn.
+// least returns the connection that carries the fewest exchanges, or nil if there is none. It
+// rotates among equals.
 func (p *multiplexPool) least() *multiplexConn {
 	lines := p.all()
 	switch len(lines) {
@@ -241,14 +238,14 @@ func (p *multiplexPool) least() *multiplexConn {
 	return best
 }
 
-// leave makes l take no exchange, and reports whether it is to be discarded: it
-// carries none. p.mu is held.
+// leave closes l to new exchanges, and reports whether the caller must discard l because it carries
+// none. p.mu is held.
 func (p *multiplexPool) leave(l *multiplexConn) bool {
 	p.remove(l)
 	for {
 		n := l.load.Load()
 		if n < 0 {
-			return false // it has left, and somebody else discards it
+			return false // it left before, and another goroutine discards it
 		}
 		if !l.load.CompareAndSwap(n, n-closedBias) {
 			continue
@@ -261,16 +258,15 @@ func (p *multiplexPool) leave(l *multiplexConn) bool {
 	}
 }
 
-// follow opens a connection in the place of one that is spent, ahead of the exchanges
-// that would have to wait for it. Like keepWarm it takes none from another host. p.mu is
-// held.
+// follow opens a connection in the place of one that reached maxRequests, ahead of the exchanges
+// that would have to wait for it. Like keepWarm it takes none from another host. p.mu is held.
 func (p *multiplexPool) follow() {
 	if p.joinable() == nil && len(p.all()) < p.most() {
-		_ = p.openAnother() // or whoever comes does
+		_ = p.openAnother() // otherwise the next exchange opens it
 	}
 }
 
-// remove takes l out of lines. p.mu is held.
+// remove removes l from lines. p.mu is held.
 func (p *multiplexPool) remove(l *multiplexConn) {
 	lines := p.all()
 	if i := slices.Index(lines, l); i >= 0 {
@@ -279,7 +275,7 @@ func (p *multiplexPool) remove(l *multiplexConn) {
 	}
 }
 
-// retire is leave for whoever does not hold p.mu.
+// retire does what leave does, discards l if needed and keeps the pool warm. p.mu is not held.
 func (p *multiplexPool) retire(l *multiplexConn) {
 	p.mu.Lock()
 	over := p.leave(l)
@@ -290,21 +286,21 @@ func (p *multiplexPool) retire(l *multiplexConn) {
 	}
 }
 
-// isWarm reports whether there is to be a connection ahead of exchanges.
+// isWarm reports whether the pool keeps a connection open ahead of exchanges.
 func (p *multiplexPool) isWarm() bool {
 	cfg := p.host.cluster.settings()
 	return cfg.Pool.Warm == p.protocol && cfg.Pool.Mode == config.Multiplex && p.breaker.priority == config.DefaultPriority
 }
 
-// warm opens a connection, if there is none.
+// warm opens a connection if there is none.
 func (p *multiplexPool) warm() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keepWarm()
 }
 
-// keepWarm is warm for whoever holds p.mu. It takes no connection from another host,
-// and nobody's turn: while max_connections is reached there is none.
+// keepWarm does what warm does. p.mu is held. It takes no connection from another host and does not
+// overtake waiting connects: while max_connections is reached, it opens none.
 func (p *multiplexPool) keepWarm() {
 	if len(p.all()) > 0 || len(p.openings) > 0 || p.isClosed || !p.isWarm() {
 		return
@@ -312,14 +308,14 @@ func (p *multiplexPool) keepWarm() {
 	if b := p.breaker; b.slots.waiting.Load() == 0 && b.slots.take(b.limits().MaxConnections) {
 		p.begin(true)
 	}
-	p.arm(p) // to try again if that fails
+	p.arm(p) // to try again if the connect fails
 }
 
-// mayGrow reports whether grow might open one connection more.
+// mayGrow reports whether grow might open one more connection.
 func (p *multiplexPool) mayGrow() bool { return len(p.all()) < p.most() && !p.isOpening.Load() }
 
-// most is how many connections there may be that no limit of the host's asks for, and
-// that take exchanges.
+// most returns how many connections that take exchanges the pool opens without regard to the stream
+// limits of the host.
 func (p *multiplexPool) most() int {
 	if p.single {
 		return 1
@@ -327,16 +323,16 @@ func (p *multiplexPool) most() int {
 	return max(p.host.cluster.settings().Pool.Connections, 1)
 }
 
-// grow opens one connection more, if the cluster may have it.
+// grow opens one more connection, if the cluster's limits allow it.
 func (p *multiplexPool) grow() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.mayGrow() {
-		_ = p.openAnother() // or none
+		_ = p.openAnother() // the pool stays as it is otherwise
 	}
 }
 
-// openAnother opens a connection beside others, and reports false if there can be none
+// openAnother opens a connection in addition to others, and returns false if none can be opened
 // now. p.mu is held.
 func (p *multiplexPool) openAnother() bool {
 	b := p.breaker
@@ -350,8 +346,8 @@ func (p *multiplexPool) openAnother() bool {
 	return true
 }
 
-// giveUp makes one of several connections that always carry something end with its
-// last exchange, because another host waits for one: for each that waits, one.
+// giveUp makes one of several busy connections end with its last exchange, because another host
+// waits for a slot. At most one connection ends for each waiter.
 func (p *multiplexPool) giveUp(l *multiplexConn) {
 	s := &p.breaker.slots
 	p.mu.Lock()
@@ -372,10 +368,10 @@ func (p *multiplexPool) giveUp(l *multiplexConn) {
 	}
 }
 
-// slotsScarce reports whether connections are so few that one which carries nothing
-// is to end: somebody waits for its slot, or max_connections was lowered. It is
-// asked after the others can see that the connection carries nothing, or with the
-// lock held that keeps them from looking: so no wake-up is lost.
+// slotsScarce reports whether a connection that carries nothing must end: a connect waits for its
+// slot, or max_connections was lowered. The caller calls it after other goroutines can see that the
+// connection carries nothing, or with the lock held that keeps them from looking, so that no
+// wake-up is lost.
 func (b *Breaker) slotsScarce() bool {
 	if b.slots.waiting.Load() > 0 {
 		return true
@@ -384,7 +380,7 @@ func (b *Breaker) slotsScarce() bool {
 	return limit != 0 && b.slots.open.Load() > int64(limit)
 }
 
-// giveWay is pool's.
+// giveWay implements pool.
 func (p *multiplexPool) giveWay() evictedConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -397,7 +393,7 @@ func (p *multiplexPool) giveWay() evictedConn {
 	return nil
 }
 
-// counts is pool's.
+// counts implements pool.
 func (p *multiplexPool) counts() (open int64, idle int) {
 	for _, l := range p.all() {
 		if l.load.Load() == 0 {
@@ -407,7 +403,7 @@ func (p *multiplexPool) counts() (open int64, idle int) {
 	return p.open.Load(), idle
 }
 
-// roundTrip is the longest that a connection measured last; 0: none has.
+// roundTrip returns the longest of the connections' last round-trip times; 0: none was measured.
 func (p *multiplexPool) roundTrip() (longest time.Duration) {
 	for _, l := range p.all() {
 		if c, ok := l.conn.(RTTReporter); ok {
@@ -417,8 +413,8 @@ func (p *multiplexPool) roundTrip() (longest time.Duration) {
 	return longest
 }
 
-// swept ends the connections that carried nothing for the idle timeout, or are
-// not usable any more. It runs on the timer.
+// swept closes the connections that carried nothing for the idle timeout or are no longer usable.
+// The timer runs it.
 func (p *multiplexPool) swept() {
 	timeout, since := p.host.cluster.settings().IdleTimeout, p.sweepEvery()
 	p.mu.Lock()
@@ -449,7 +445,7 @@ func (p *multiplexPool) swept() {
 	p.rearm(!p.isClosed && (len(p.all()) > 0 || p.isWarm()))
 }
 
-// close is pool's.
+// close implements pool.
 func (p *multiplexPool) close() {
 	p.mu.Lock()
 	p.isClosed = true

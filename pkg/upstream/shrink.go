@@ -5,10 +5,10 @@ import (
 	"time"
 )
 
-// CloseIdle ends the connections to hosts that carry nothing and have been idle for d,
-// as if that were the idle timeout of every cluster, and returns how many. Those that
-// belong to a connection of a caller (bound) end with it. For processes that are short
-// of memory or descriptors. Exchanges that come meanwhile open what they need.
+// CloseIdle closes the connections to hosts that carry nothing and have been idle for d, as if d
+// were the idle timeout of every cluster, and returns how many. Connections of a bind pool stay
+// open until their downstream connection ends. It is for processes that are short of memory or
+// descriptors. Later exchanges open new connections.
 func (s *Set) CloseIdle(d time.Duration) (ended int) {
 	s.mu.RLock()
 	clusters := make([]*Cluster, 0, len(s.configured))
@@ -28,7 +28,7 @@ func (s *Set) CloseIdle(d time.Duration) (ended int) {
 	return ended
 }
 
-// endIdle ends what has been idle for d.
+// endIdle closes connections that have been idle for d.
 func (p *pingPongPool) endIdle(d time.Duration) int {
 	before := p.host.cluster.env.now() - d
 	p.mu.Lock()
@@ -45,8 +45,8 @@ func (p *pingPongPool) endIdle(d time.Duration) int {
 	return len(old)
 }
 
-// endIdle ends what has been idle for d, as far as sweeps have seen. A connection that
-// is kept ahead of exchanges stays.
+// endIdle closes connections that have been idle for d according to the last sweep. A connection
+// that is kept open ahead of exchanges stays.
 func (p *multiplexPool) endIdle(d time.Duration) int {
 	var old []*multiplexConn
 	p.mu.Lock()

@@ -1,7 +1,7 @@
 package upstream
 
 // HostCount returns how many hosts the cluster has, whatever their health; 0 if it is not
-// configured, or none is known yet.
+// configured, or no host is known yet.
 func (c *Cluster) HostCount() int {
 	s := c.state.Load()
 	if s == nil || s.removed {
@@ -10,7 +10,7 @@ func (c *Cluster) HostCount() int {
 	return len(s.members())
 }
 
-// UsableHosts returns how many of them are not down.
+// UsableHosts returns how many hosts of the cluster are up.
 func (c *Cluster) UsableHosts() (usable int) {
 	s := c.state.Load()
 	if s == nil || s.removed {
@@ -24,8 +24,8 @@ func (c *Cluster) UsableHosts() (usable int) {
 	return usable
 }
 
-// EligibleHosts returns among how many hosts one exchange may choose: Size, but of a cluster of
-// type ORIGINAL_DST one, because each has its own destination.
+// EligibleHosts returns the number of hosts among which one exchange can be balanced: HostCount,
+// but 1 for a cluster of type ORIGINAL_DST, where each exchange has one destination.
 func (c *Cluster) EligibleHosts() int {
 	if s := c.state.Load(); s != nil && s.destinations != nil {
 		return 1

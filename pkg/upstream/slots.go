@@ -12,16 +12,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// slots are the connections that a priority of a cluster may have open (max_connections)
-// and the connects that wait for one of them, oldest first. Without a limit none waits.
+// slots counts the open connections of a priority of a cluster against max_connections and queues
+// the connects that wait for a slot, oldest first. Without a limit none waits.
 //
-// No wake-up is lost: a goroutine that gives something back (an idle connection, a slot) looks
-// at waiting after the other side can see it; a connect that comes to wait adds to waiting
-// before it looks for the last time.
+// No wake-up is lost: a goroutine that returns something (an idle connection, a slot) reads waiting
+// after other goroutines can see it; a connect that starts to wait increments waiting before it
+// looks for the last time.
 type slots struct {
 	open    atomic.Int64 // connections open or being opened
 	waiting atomic.Int64 // length of queue; changed with mu held, read without
-	leaving atomic.Int64 // shared connections that were given up for those who wait, and carry something yet
+	leaving atomic.Int64 // multiplexed connections that giveUp closed for waiters and that still carry exchanges
 
 	mu    sync.Mutex // taken before a pool's mu
 	queue list.List  // of *waiter; guarded by mu
@@ -30,22 +30,22 @@ type slots struct {
 // waiter is a connect of a pool that waits for a slot.
 type waiter struct {
 	pool *base
-	// grant receives once: true with a slot taken, or false if the pool has no use for a
-	// connection any more. It has room for that, so that giving never blocks.
+	// grant receives once: true with a slot taken, or false if the pool no longer needs a
+	// connection. It is buffered, so that sending never blocks.
 	grant chan bool
-	place *list.Element // guarded by slots.mu; nil if it does not wait
+	place *list.Element // guarded by slots.mu; nil if it is not queued
 }
 
 // take takes a slot if one is free.
 func (s *slots) take(limit int) bool { return publish(&s.open, limit) }
 
-// freeSlot gives a slot back, to the oldest waiter if there is one.
+// freeSlot frees a slot and grants it to the oldest waiter, if there is one.
 func (b *Breaker) freeSlot() {
 	b.slots.open.Add(-1)
 	b.grantSlots()
 }
 
-// grantSlots gives free slots to the oldest waiters.
+// grantSlots grants free slots to the oldest waiters.
 func (b *Breaker) grantSlots() {
 	s := &b.slots
 	if s.waiting.Load() == 0 {
@@ -66,10 +66,10 @@ func (s *slots) give(place *list.Element, slot bool) {
 	w.grant <- slot
 }
 
-// handOver gives an idle connection to the exchange of its pool that has waited
-// longest, or its slot to the oldest waiter, and reports false if there is neither. Its own
-// pool comes first; but if the oldest waiter is of a host without any connection, which
-// therefore none will be given back for, the connection is closed and its slot passed on.
+// handOver gives an idle connection to the exchange of its pool that has waited longest, or its
+// slot to the oldest waiter, and returns false if there is neither. Its own pool comes first. But
+// if the oldest waiter belongs to a host without any connection, which no release could serve,
+// handOver closes the connection and passes its slot on.
 func (b *Breaker) handOver(m *pingPongConn) bool {
 	s := &b.slots
 	s.mu.Lock()
@@ -80,7 +80,7 @@ func (b *Breaker) handOver(m *pingPongConn) bool {
 			oldest := front.Value.(*waiter).pool //nolint:forcetypeassert // it holds nothing else
 			own = oldest == &m.pool.base
 			if !own && oldest.open.Load() == 0 {
-				s.give(front, true) // m's slot, which is open until m is
+				s.give(front, true) // the slot of m, which is closed below
 				break
 			}
 		}
@@ -96,21 +96,21 @@ func (b *Breaker) handOver(m *pingPongConn) bool {
 		if !own {
 			break
 		}
-		// No exchange of m's pool waits: its connects wait for nothing.
+		// No exchange of m's pool waits, so its connects do not need a slot.
 	}
 	s.mu.Unlock()
 	m.end()
 	return true
 }
 
-// cancel ends the wait of w, if it waits. s.mu is held.
+// cancel ends the wait of w, if it is queued. s.mu is held.
 func (s *slots) cancel(w *waiter) {
 	if w.place != nil {
 		s.give(w.place, false)
 	}
 }
 
-// cancel ends the wait of connects that were canceled for slots.
+// cancel ends the wait of canceled connects for slots.
 func (b *Breaker) cancel(list []*connecting) {
 	if len(list) == 0 {
 		return
@@ -126,8 +126,8 @@ func (b *Breaker) cancel(list []*connecting) {
 // errUnwanted ends a connect that no exchange waits for any more.
 var errUnwanted = errors.New("no request waits for the connection any more")
 
-// wait has w wait for a slot until the deadline (zero: for ever) or the end of ctx. Errors
-// are errUnwanted and Faults.
+// wait waits for a slot for w until the deadline (zero: none) or the end of ctx. Errors are
+// errUnwanted and Faults.
 func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error {
 	if b.enqueue(w) {
 		return nil
@@ -139,13 +139,13 @@ func (b *Breaker) wait(ctx context.Context, deadline time.Time, w *waiter) error
 	case why == protocol.ReasonNone:
 		return errUnwanted
 	case !b.leave(w) && <-w.grant:
-		b.freeSlot() // it was granted at the same moment: pass it on
+		b.freeSlot() // the slot was granted at the same moment: pass it on
 	}
 	return protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", b.cluster.name, b.limits().MaxConnections)
 }
 
-// enqueue makes w wait, unless there is a slot at the last moment: then it returns true
-// and the slot is w's. An idle connection to another host gives way.
+// enqueue queues w, unless a slot becomes free at the last moment or an idle connection of the
+// priority can be closed: then it returns true and the slot is w's.
 func (b *Breaker) enqueue(w *waiter) (taken bool) {
 	s := &b.slots
 	s.mu.Lock()
@@ -168,7 +168,7 @@ func (b *Breaker) enqueue(w *waiter) (taken bool) {
 	return taken
 }
 
-// leave ends w's wait and reports true, or false if it was granted something
+// leave removes w from the queue and returns true, or returns false if w was granted something
 // before.
 func (b *Breaker) leave(w *waiter) bool {
 	s := &b.slots
@@ -183,7 +183,7 @@ func (b *Breaker) leave(w *waiter) bool {
 	return true
 }
 
-// anyIdle takes an idle connection from any of the pools of the priority.
+// anyIdle removes an idle connection from any of the pools of the priority.
 func (b *Breaker) anyIdle() evictedConn {
 	s := b.cluster.state.Load()
 	if s.destinations != nil {
@@ -197,8 +197,8 @@ func (b *Breaker) anyIdle() evictedConn {
 	return nil
 }
 
-// giveWay takes an idle connection from any of the host's pools of a priority, nil if
-// there is none. The caller ends it, and has its slot.
+// giveWay removes an idle connection from any of the host's pools of a priority, or returns nil if
+// there is none. The caller closes it and owns its slot.
 func (h *Host) giveWay(p config.Priority) evictedConn {
 	for l := h.lanes.Load(); l != nil; l = l.next {
 		if l.priority != p {

@@ -7,19 +7,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// ready reports whether a host that was drawn is taken: always if it is no longer
-// new, else as often as its age says. What is passed over is drawn again, so that
-// shares are as if weights were smaller, and no table is built as hosts grow old.
+// ready reports whether to use a host that the balancer returned: always after slow start, else
+// with a probability that grows with its age. The balancer then draws again, so that shares are as
+// with smaller weights and no table is rebuilt as hosts age.
 func (d *hostSets) ready(h *Host) bool {
 	s := &d.config.SlowStart
 	age := d.env.now() - time.Duration(h.since.Load())
 	if age >= s.Duration {
 		return true
 	}
-	return float64(pointOf(d.env.random())) < warmth(s, age)*connPool
+	return float64(pointOf(d.env.random())) < warmth(s, age)*randomPoints
 }
 
-// warmth is the part of its weight that a host of that age has.
+// warmth returns the fraction of its weight that a host of that age gets.
 func warmth(s *config.SlowStart, age time.Duration) float64 {
 	part := float64(max(age, 0)) / float64(s.Duration)
 	if s.Aggression > 0 && s.Aggression != 1 {

@@ -5,10 +5,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// upstreamProtocol returns what the hosts of a cluster are spoken to in for x: what the route
-// says, else the cluster, else the listener, else what the caller speaks. Requests that
-// cannot be said in that are refused with a Fault of NotImplemented: those of RPC in
-// anything else, and calls of gRPC in HTTP/1.1 unless the cluster takes them.
+// upstreamProtocol returns the protocol in which x is sent to the hosts: that of the route, else of
+// the cluster, else of the listener, else of the downstream. It returns a Fault of NotImplemented
+// for a request that this protocol cannot carry: RPC in any other protocol, and gRPC in HTTP/1.1
+// unless the cluster allows it.
 func (v *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Exchange) (config.Protocol, error) {
 	caller := config.Protocol(x.Meta.Protocol)
 	name := v.Protocol
@@ -22,7 +22,7 @@ func (v *ClusterPicker) upstreamProtocol(cfg *config.Cluster, x *protocol.Exchan
 	return name, carried(cfg, caller, name, x)
 }
 
-// carried refuses what a caller's request cannot be said in.
+// carried returns a Fault if the upstream protocol name cannot carry the request.
 func carried(cfg *config.Cluster, caller, name config.Protocol, x *protocol.Exchange) error {
 	switch {
 	case caller == name:

@@ -11,25 +11,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// state is what a cluster serves with: immutable but for its counts, replaced as a whole. The hosts
-// in it are shared with the state before and after.
+// state is what a cluster serves with. It is immutable except for its counts and replaced as a
+// whole. The previous and the next state share its hosts.
 type state struct {
 	config  *config.Cluster
 	hosts   []*Host
-	all     *hostSet // what exchanges go to that no subset fits, and all of them if subsets is nil
+	all     *hostSet // for exchanges that match no subset, and for all if subsets is nil
 	subsets *subsets // nil: none
 
-	// Guarded by Cluster.mu: how many groups the rules have made, and the hosts in them.
+	// Guarded by Cluster.mu: number of host sets that rules made, and of the hosts in them.
 	ruleGroups, ruleSeats int
 
-	removed bool // not configured any more; config is the last one
+	removed bool // no longer configured; config is the last one
 	demand  bool // the hosts are on demand
 
-	destinations *originalDstHosts // instead of hosts, of a cluster of type ORIGINAL_DST; else nil
+	destinations *originalDstHosts // replaces hosts in a cluster of type ORIGINAL_DST; else nil
 }
 
-// connectBy returns when a connect that starts now has taken too long, the zero
-// time for never.
+// connectBy returns the deadline of a connect that starts now, or the zero time for none.
 func (s *state) connectBy() time.Time {
 	if s.config.ConnectTimeout <= 0 {
 		return time.Time{}
@@ -37,7 +36,7 @@ func (s *state) connectBy() time.Time {
 	return time.Now().Add(s.config.ConnectTimeout)
 }
 
-// check returns what keeps cfg from being installed.
+// check returns an error if cfg cannot be installed.
 func (e *env) check(cfg *config.Cluster) error {
 	if e.Policies[cfg.Policy] == nil && cfg.Type != config.ClusterOriginalDst {
 		return fmt.Errorf("cluster %s: load-balancing policy %q is not known", cfg.Name, cfg.Policy)
@@ -50,9 +49,9 @@ func (e *env) check(cfg *config.Cluster) error {
 	return e.checkable(cfg)
 }
 
-// install makes cfg with these hosts what the cluster serves with. Hosts whose
-// address it has already are kept, with all they hold; the others are new. It
-// returns those that are gone, to be retired by the caller when it holds no lock.
+// install makes the cluster serve with cfg and these hosts. It keeps hosts whose address is
+// unchanged, with their health, connections and counts. It returns the removed hosts, which the
+// caller retires when it holds no lock.
 func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +66,7 @@ func (c *Cluster) install(cfg *config.Cluster, entries []config.Host) (gone []*H
 		c.onDemand.Come()
 	}
 	for _, h := range hosts {
-		h.updateHealthCounts() // what changed while the state was made
+		h.updateHealthCounts() // apply health changes that occurred while the state was made
 	}
 	for p := range c.breakers {
 		c.breakers[p].grantSlots() // the limit may be larger now
@@ -91,8 +90,8 @@ func (c *Cluster) warm(cfg *config.Cluster, hosts []*Host) {
 	}
 }
 
-// newState divides hosts into groups and counts who is healthy; asked says that the
-// balancers of the state before were in use.
+// newState divides hosts into host sets and counts healthy hosts; asked says that the balancers of
+// the previous state were in use.
 func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
 	s := &state{config: cfg, hosts: hosts, demand: cfg.OnDemand.Applies()}
 	d := newDivision(e, cfg, hosts)
@@ -108,8 +107,7 @@ func newState(e *env, cfg *config.Cluster, hosts []*Host, asked bool) *state {
 	return s
 }
 
-// remove makes the cluster one that is not configured, and returns its hosts as
-// install does.
+// remove marks the cluster as not configured and returns its hosts, which the caller retires.
 func (c *Cluster) remove() (gone []*Host) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -118,7 +116,7 @@ func (c *Cluster) remove() (gone []*Host) {
 		return nil
 	}
 	c.state.Store(&state{config: s.config, all: new(hostSet), removed: true})
-	c.onDemand.Come() // to find out
+	c.onDemand.Come() // waiting exchanges resume and see the removal
 	c.era.Add(1)
 	c.ledger.close()
 	c.detect(nil, nil)
@@ -134,9 +132,9 @@ func retire(hosts []*Host) {
 	}
 }
 
-// reuse returns a host for each entry, and the hosts of old that have none. Hosts to
-// which TLS, or the header of connections, is another matter from now on are others:
-// connections that are open are not what the configuration says. c.mu is held.
+// reuse returns a host for each entry, and the hosts of old without an entry. A host whose TLS or
+// PROXY header configuration changed is replaced, because its open connections do not match the
+// configuration. c.mu is held.
 func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) (hosts, gone []*Host) {
 	hosts = make([]*Host, len(entries))
 	var known map[string]*Host
@@ -167,8 +165,8 @@ func (c *Cluster) reuse(old *state, cfg *config.Cluster, entries []config.Host) 
 	return hosts, gone
 }
 
-// merged returns entries with each address once: the first entry of it, with the
-// weight of all. Two names that resolve to one address are the usual cause.
+// merged returns entries with each address once: its first entry, with the sum of the weights. The
+// usual cause is two names that resolve to one address.
 func merged(entries []config.Host) []config.Host {
 	if len(entries) < 2 {
 		return entries
@@ -186,7 +184,7 @@ func merged(entries []config.Host) []config.Host {
 			continue
 		}
 		if len(kept) == len(entries) {
-			kept = slices.Clone(entries[:i]) // the argument is not ours to change
+			kept = slices.Clone(entries[:i]) // the caller owns the argument
 		}
 		kept[first].Weight += e.Weight
 	}
@@ -196,8 +194,8 @@ func merged(entries []config.Host) []config.Host {
 // errBusy is returned by Prepare.
 var errBusy = errors.New("upstream: another change is neither committed nor rolled back")
 
-// same reports whether a and b mean the same, so that nothing has to be done. A
-// field that it forgets is found by TestEveryClusterFieldCounts.
+// same reports whether a and b are equivalent, so that nothing has to change.
+// TestEveryClusterFieldCounts finds a field that it does not compare.
 func same(a, b *config.Cluster) bool {
 	return a == b ||
 		a.Name == b.Name &&

@@ -8,17 +8,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Labels are the labels that the exchanges of a route bring to a cluster with
-// subsets, made ready to be looked up. Immutable; nil and the zero value are no
-// labels.
+// Labels are the labels that the exchanges of a route have for a cluster with subsets, prepared for
+// lookup. Immutable; nil and the zero value are no labels.
 type Labels struct {
 	list []label
-	sum  uint64 // of the hashes of list, whatever its order
+	sum  uint64 // of the hashes of list, in any order
 }
 
 type label struct{ name, value string }
 
-// NewLabels returns labels by their names, nil for none.
+// NewLabels returns the labels for a map of names to values, nil for none.
 func NewLabels(values map[string]string) *Labels {
 	if len(values) == 0 {
 		return nil
@@ -35,14 +34,14 @@ func (l *Labels) add(name, value string) {
 	l.sum += hash.Pair(name, value)
 }
 
-// requestLabels is the labels of one exchange: those of its route, and those that filters
-// gave it, which count for more.
+// requestLabels holds the labels of one exchange: those of its route, and those that filters gave
+// it, which take precedence.
 type requestLabels struct {
 	route    *Labels            // nil: none
 	metadata *protocol.Metadata // nil: none
 }
 
-// count returns how many labels there are, and the sum of their hashes.
+// count returns the number of labels and the sum of their hashes.
 func (b requestLabels) count() (n int, sum uint64) {
 	if b.route != nil {
 		n, sum = len(b.route.list), b.route.sum
@@ -54,7 +53,7 @@ func (b requestLabels) count() (n int, sum uint64) {
 	seen := storage[:0]
 	for name, value := range b.metadata.All(protocol.BalancerNamespace) {
 		if slices.Contains(seen, name) {
-			continue // of a list the first counts
+			continue // only the first of duplicates counts
 		}
 		if len(seen) < cap(seen) {
 			seen = append(seen, name)
@@ -85,29 +84,29 @@ func (b requestLabels) has(l label) bool {
 	return i >= 0 && b.route.list[i].value == l.value
 }
 
-// find returns the place of a label, -1 if it is not there.
+// find returns the index of a label, or -1.
 func (l *Labels) find(name string) int {
 	return slices.IndexFunc(l.list, func(have label) bool { return have.name == name })
 }
 
-// subsets find the group of an exchange's labels.
+// subsets maps the labels of exchanges to host sets.
 type subsets struct {
 	bySum    map[uint64]*subset
 	count    int
 	fallback *hostSet
 }
 
-// subset is the group of the hosts that have some labels.
+// subset is the hostSet of the hosts that have certain labels.
 type subset struct {
 	labels Labels
 	group  *hostSet
 	next   *subset // with the same sum
 
-	places []int32 // of its hosts, until there is a group
+	places []int32 // indexes of its hosts, until group is set
 }
 
-// newSubsets divides the hosts as the selectors say: one way through the hosts for
-// each selector.
+// newSubsets divides the hosts as the selectors say, with one pass over the hosts for each
+// selector.
 func newSubsets(d *hostSets, c *config.Subsets) *subsets {
 	s := &subsets{bySum: make(map[uint64]*subset)}
 	var all []*subset
@@ -136,7 +135,7 @@ func newSubsets(d *hostSets, c *config.Subsets) *subsets {
 	return s
 }
 
-// selectors returns the selectors, each set of names once.
+// selectors returns each distinct non-empty set of names once, sorted.
 func selectors(list [][]string) [][]string {
 	var out [][]string
 	for _, names := range list {
@@ -148,7 +147,7 @@ func selectors(list [][]string) [][]string {
 	return out
 }
 
-// labelsOf makes out the labels of those names, and reports whether there are all.
+// labelsOf sets out to the labels with those names, and reports whether metadata has all of them.
 func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
 	out.list, out.sum = out.list[:0], 0
 	for _, name := range names {
@@ -161,7 +160,7 @@ func labelsOf(out *Labels, metadata map[string]string, names []string) bool {
 	return true
 }
 
-// fallback makes the group of exchanges that no subset fits.
+// fallback returns the hostSet of exchanges that match no subset.
 func (d *hostSets) fallback(c *config.Subsets) *hostSet {
 	switch c.Fallback {
 	case config.AnyEndpoint:
@@ -199,7 +198,7 @@ func (s *subsets) find(b requestLabels, n int, sum uint64) *subset {
 	return nil
 }
 
-// group returns the hosts that an exchange may go to.
+// group returns the hosts that an exchange with these labels may use.
 func (s *state) group(b requestLabels) *hostSet {
 	if s.subsets == nil {
 		return s.all

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// A pool with connections that may grow old has a timer that sweeps them; a pool
-// without has none. A quarter of the idle timeout bounds how much later than due
-// a connection ends, and mostSweep how long one that its host has closed holds a
-// descriptor.
+// A pool with connections that may become too old has a timer that sweeps them; a pool without has
+// none. A quarter of the idle timeout bounds the delay after which an expired connection closes.
+// mostSweep bounds how long a connection that its host has closed keeps a descriptor.
 const (
 	leastSweep = 10 * time.Millisecond
 	mostSweep  = 5 * time.Second
@@ -17,7 +16,7 @@ const (
 // sweeper is the timer of a pool.
 type sweeper struct {
 	timer *time.Timer // nil until it is first armed
-	armed bool        // it is set, or what it calls runs
+	armed bool        // the timer is set, or its function runs
 }
 
 func (b *base) sweepEvery() time.Duration {
@@ -28,8 +27,8 @@ func (b *base) sweepEvery() time.Duration {
 	return min(max(timeout/4, leastSweep), mostSweep)
 }
 
-// arm sets the timer for p, whose base b is, unless it is set. The pool's mu is
-// held, as for the others below.
+// arm sets the timer for p, whose base is b, unless it is set. The pool's mu is held, as for rearm
+// and still.
 func (b *base) arm(p interface{ swept() }) {
 	s := &b.sweep
 	if s.armed {
@@ -44,8 +43,7 @@ func (b *base) arm(p interface{ swept() }) {
 	}
 }
 
-// rearm is called at the end of sweep: more says that there is something to
-// sweep yet.
+// rearm is called at the end of a sweep; more says that something is left to sweep.
 func (b *base) rearm(more bool) {
 	if more {
 		b.sweep.timer.Reset(b.sweepEvery())
@@ -55,15 +53,15 @@ func (b *base) rearm(more bool) {
 	b.host.cluster.env.tasks.Done()
 }
 
-// still stops the timer. If sweep runs, it is left to that.
+// still stops the timer. A sweep that is running stops it itself.
 func (b *base) still() {
 	if b.sweep.armed && b.sweep.timer.Stop() {
 		b.rearm(false)
 	}
 }
 
-// contain runs a part of a sweep. A panic in it, of a connection's or of what counts, is
-// logged: nothing else recovers on a timer's goroutine, and the pool is swept again.
+// contain runs a part of a sweep. It logs a panic of a connection or a recorder: nothing else
+// recovers on a timer's goroutine, and the pool must be swept again.
 func (b *base) contain(f func()) { b.host.cluster.env.contain("sweeping a pool", f) }
 
 // isUsable reports whether a connection can be used. One whose Usable panics cannot.
@@ -72,8 +70,8 @@ func (b *base) isUsable(conn Connection, idle time.Duration) (usable bool) {
 	return usable
 }
 
-// swept ends the connections that were idle for too long or are not usable any
-// more. It runs on the timer.
+// swept closes the connections that were idle for too long or are no longer usable. The timer runs
+// it.
 func (p *pingPongPool) swept() {
 	now := p.host.cluster.env.now()
 	for _, m := range p.expired(now) {
@@ -85,7 +83,7 @@ func (p *pingPongPool) swept() {
 	p.rearm(!p.isClosed && len(p.idle) > 0)
 }
 
-// expired takes the connections that were idle for the idle timeout.
+// expired removes and returns the connections that reached the idle timeout.
 func (p *pingPongPool) expired(now time.Duration) []*pingPongConn {
 	timeout := p.host.cluster.settings().IdleTimeout
 	if timeout <= 0 {
@@ -102,14 +100,14 @@ func (p *pingPongPool) expired(now time.Duration) []*pingPongConn {
 	return expired
 }
 
-// probeShare is the part of the idle connections that a probe takes out of the pool at once:
-// exchanges find the others, and a sweep of many takes time in proportion to their number,
-// though taking some out moves those behind them.
+// probeShare is the divisor for the idle connections that a probe removes from the pool together:
+// exchanges find the others, and a sweep of many takes time in proportion to their number, though
+// each removal moves those behind it.
 const probeShare = 16
 
-// probe asks each connection that was idle at the given time whether it is still
-// usable. It takes some at a time, because asking is a system call, and
-// oldest first, because exchanges take the newest.
+// probe checks whether each connection that was idle at the given time is still usable. It checks
+// some at a time, because a check is a system call, and oldest first, because exchanges take the
+// newest.
 func (p *pingPongPool) probe(now time.Duration) {
 	var batch []*pingPongConn
 	for place := 0; ; {
@@ -135,8 +133,8 @@ func (p *pingPongPool) probe(now time.Duration) {
 	}
 }
 
-// popAt appends to batch the idle connections from place on that became idle at now or
-// before: a part of the pool at a time.
+// popAt moves the next connections from index place on that became idle at now or before to batch:
+// a part of the pool at a time.
 func (p *pingPongPool) popAt(batch []*pingPongConn, place int, now time.Duration) []*pingPongConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,8 +150,8 @@ func (p *pingPongPool) popAt(batch []*pingPongConn, place int, now time.Duration
 	return batch
 }
 
-// keepAt puts members back at a place, and reports false if they are wanted or the pool is
-// closed.
+// keepAt puts connections back at an index, and returns false if something waits for one or the
+// pool is closed.
 func (p *pingPongPool) keepAt(members []*pingPongConn, place int) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

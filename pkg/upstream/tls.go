@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TLS returns what connections to the host are secured by, nil for none; of a
-// cluster that has left the configuration, what it said last.
+// TLS returns the TLS configuration of connections to the host, nil for none. For a removed cluster
+// it returns the last configured value.
 func (h *Host) TLS() *config.TLS {
 	s, entry := h.cluster.state.Load(), h.Config()
 	switch {
@@ -19,8 +19,8 @@ func (h *Host) TLS() *config.TLS {
 	return s.config.TLS
 }
 
-// SameTLS reports whether all that hosts of a cluster may be secured by, and asked for, is
-// the same.
+// SameTLS reports whether a and b have the same TLS configurations and request the same name of
+// hosts.
 func SameTLS(a, b *config.Cluster) bool {
 	return a.RequestName == b.RequestName && a.TLS.Equal(b.TLS) && slices.EqualFunc(a.MoreTLS, b.MoreTLS, (*config.TLS).Equal)
 }

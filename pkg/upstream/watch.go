@@ -7,14 +7,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// watch brings what a discovery finds into a cluster. Until its change is
-// committed it only remembers.
+// watch passes the hosts that a discovery finds to a cluster. Until its change is committed, it
+// only stores them.
 type watch struct {
 	cluster *Cluster        // immutable
 	config  *config.Cluster // immutable
 	log     *slog.Logger    // immutable
 	stop    func()          // immutable once newWatch has returned
-	first   chan struct{}   // closed when the first attempt is over
+	first   chan struct{}   // closed when the first attempt is complete
 
 	mu    sync.Mutex
 	phase phase         // guarded by mu
@@ -23,8 +23,8 @@ type watch struct {
 	hosts []config.Host // guarded by mu; kept until goLive
 }
 
-// phase is how far a watch has come: prepared, then live, then over; a change
-// that is rolled back leaves out live.
+// phase is the state of a watch: prepared, then live, then over. A change that is rolled back skips
+// live.
 type phase uint8
 
 const (
@@ -39,7 +39,7 @@ func newWatch(c *Cluster, cfg *config.Cluster, d Discovery, log *slog.Logger) *w
 	return w
 }
 
-// update is what the discovery calls.
+// update is the callback of the discovery.
 func (w *watch) update(hosts []config.Host, err error) {
 	if err != nil {
 		w.log.Warn("cluster hosts not found", logCluster, w.config.Name, logError, err)
@@ -47,7 +47,7 @@ func (w *watch) update(hosts []config.Host, err error) {
 	retire(w.learn(hosts, err))
 }
 
-// learn takes in what the discovery says and returns the hosts that are gone.
+// learn applies a result of the discovery and returns the removed hosts.
 func (w *watch) learn(hosts []config.Host, err error) (gone []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,9 +65,8 @@ func (w *watch) learn(hosts []config.Host, err error) (gone []*Host) {
 	return nil
 }
 
-// goLive installs the cluster with the hosts that were found and returns those
-// that are gone. If none were found yet, it goes on with the hosts that it had
-// under the configuration before.
+// goLive installs the cluster with the discovered hosts and returns the removed ones. If none were
+// found yet, the cluster keeps the hosts of its previous configuration.
 func (w *watch) goLive() (gone []*Host) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +78,7 @@ func (w *watch) goLive() (gone []*Host) {
 	return gone
 }
 
-// end makes every later update have no effect.
+// end makes every later update have no effect and stops the discovery.
 func (w *watch) end() {
 	w.mu.Lock()
 	w.phase = over
@@ -87,9 +86,9 @@ func (w *watch) end() {
 	w.stop()
 }
 
-// entries returns the hosts that the cluster has now, if they mean the same to a
-// discovery of that kind: they were found by one, or are the addresses that a cluster of
-// names had before it had names.
+// entries returns the current hosts of the cluster, if a discovery of that kind can keep them: they
+// were found by the same kind, or are the addresses that a cluster of names had before it had
+// names.
 func (c *Cluster) entries(kind config.ClusterType) []config.Host {
 	s := c.state.Load()
 	if s == nil || s.removed {
