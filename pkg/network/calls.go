@@ -74,18 +74,8 @@ func (r *readCalls) tryCall(fd uintptr) bool {
 	if len(r.out) == 0 {
 		return r.tryRead(fd)
 	}
-	for len(r.out) > 0 {
-		n, errno := writeFD(fd, r.out)
-		switch {
-		case errno == syscall.EAGAIN:
-			return true
-		case errno != 0:
-			r.err = os.NewSyscallError("write", errno)
-			return true
-		}
-		r.out = r.out[n:]
-	}
-	return false
+	r.out, r.err = writeAvailable(fd, r.out)
+	return r.err != nil || len(r.out) > 0
 }
 
 // trySecure is tryRead for plaintext. The TLS layer remembers that its last read found
@@ -139,16 +129,21 @@ func (r *readCalls) tryPeek(fd uintptr) {
 
 // tryWrite writes w.out. The poller calls it as it calls tryRead, until it returns true.
 func (w *writeCalls) tryWrite(fd uintptr) bool {
-	for len(w.out) > 0 {
-		n, errno := writeFD(fd, w.out)
+	w.out, w.err = writeAvailable(fd, w.out)
+	return w.err != nil || len(w.out) == 0
+}
+
+// writeAvailable writes as much of out as the socket takes and returns the rest.
+func writeAvailable(fd uintptr, out []byte) (rest []byte, err error) {
+	for len(out) > 0 {
+		n, errno := writeFD(fd, out)
 		switch {
 		case errno == syscall.EAGAIN:
-			return false
+			return out, nil
 		case errno != 0:
-			w.err = os.NewSyscallError("write", errno)
-			return true
+			return out, os.NewSyscallError("write", errno)
 		}
-		w.out = w.out[n:]
+		out = out[n:]
 	}
-	return true
+	return out, nil
 }

@@ -11,15 +11,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/buffer"
 )
 
+// socketPair returns two connected sockets, which the end of the test closes.
+func socketPair(tb testing.TB) [2]int {
+	tb.Helper()
+	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		_ = syscall.Close(fds[0])
+		_ = syscall.Close(fds[1])
+	})
+	return fds
+}
+
 // BenchmarkCall measures the cost of telling the scheduler about a system call: recv that
 // finds nothing, with and without it.
 func BenchmarkCall(b *testing.B) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer syscall.Close(fds[0])
-	defer syscall.Close(fds[1])
+	fds := socketPair(b)
 	var p [1]byte
 	b.Run("hidden", func(b *testing.B) {
 		for b.Loop() {
@@ -35,12 +44,7 @@ func BenchmarkCall(b *testing.B) {
 
 // TestCallsAreBounded: the scheduler does not know of these calls, so none may take long.
 func TestCallsAreBounded(t *testing.T) {
-	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer syscall.Close(fds[0])
-	defer syscall.Close(fds[1])
+	fds := socketPair(t)
 	for _, fd := range fds {
 		if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_SNDBUF, 4<<20); err != nil {
 			t.Fatal(err)
