@@ -198,7 +198,7 @@ func TestOnlySocketsWithoutTLSTakeLoans(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	for name, conn := range map[string]*Conn{"over TLS": encrypted, "in memory": NewConn(near)} {
-		o := NewOutbox(conn, func(func()) { t.Error("somebody waits to write") })
+		o := NewWriteQueue(conn, func(func()) { t.Error("somebody waits to write") })
 		if o.AppendBorrowed([]byte("head"), []byte("content")) || o.Queued() > 0 {
 			t.Errorf("%s: a loan was taken, %d bytes are queued", name, o.Queued())
 		}

@@ -27,9 +27,9 @@ const (
 	MaxQueued = 64 << 20
 )
 
-// ErrOutboxFull means that AppendFrame refused a frame, because the maximum number of bytes
+// ErrWriteQueueFull means that AppendFrame refused a frame, because the maximum number of bytes
 // is pending. The connection continues.
-var ErrOutboxFull = errors.New("network: the peer takes too little: too much waits to be sent")
+var ErrWriteQueueFull = errors.New("network: the peer takes too little: too much waits to be sent")
 
 // WriteQueue gathers the frames that many exchanges send on one connection, so that pending
 // frames leave in one write, in the order of their arrival. A sender calls Flush once it has
@@ -60,9 +60,9 @@ type WriteQueue struct {
 	res      error
 }
 
-// NewOutbox returns the write queue of conn. run starts a goroutine and makes its owner wait
+// NewWriteQueue returns the write queue of conn. run starts a goroutine and makes its owner wait
 // for the goroutine's end; the goroutine ends when the connection is closed.
-func NewOutbox(conn *Conn, run func(func())) *WriteQueue {
+func NewWriteQueue(conn *Conn, run func(func())) *WriteQueue {
 	o := &WriteQueue{conn: conn, run: run, yields: runtime.GOMAXPROCS(0) == 1, limit: MaxQueued}
 	o.room.L = &o.mu
 	o.try = o.attempt
@@ -107,7 +107,7 @@ func (o *WriteQueue) EndFrame(dst []byte) error {
 // AppendFrame appends the frame of about size bytes that frame appends to dst, and returns
 // its length in bytes. If frame returns an error or panics, the queue drops the partial
 // frame and continues. err is frame's. lost means that the connection is lost, or is
-// ErrOutboxFull: then frame was not called.
+// ErrWriteQueueFull: then frame was not called.
 func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error)) (n int, err, lost error) {
 	dst := o.BeginFrame(size)
 	start := len(dst)
@@ -115,7 +115,7 @@ func (o *WriteQueue) AppendFrame(size int, frame func(dst []byte) ([]byte, error
 	full := o.Full() // o.mu is held until EndFrame
 	defer func() {
 		if lost = o.EndFrame(out); lost == nil && full {
-			lost = ErrOutboxFull
+			lost = ErrWriteQueueFull
 		}
 	}()
 	if full {

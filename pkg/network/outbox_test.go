@@ -24,7 +24,7 @@ func outbox(t *testing.T) (*WriteQueue, net.Conn, *sync.WaitGroup) {
 		_ = near.Close()
 		running.Wait()
 	})
-	return NewOutbox(near, running.Go), far, &running
+	return NewWriteQueue(near, running.Go), far, &running
 }
 
 // put appends a frame and reports the outbox's error.
@@ -196,7 +196,7 @@ func TestAFrameThatCannotBeMadeLeavesTheOutboxAsItWas(t *testing.T) {
 	defer b.Close()
 	conn := NewConn(a)
 	defer conn.Close()
-	o := NewOutbox(conn, func(f func()) { go f() })
+	o := NewWriteQueue(conn, func(f func()) { go f() })
 	frame := func(text string) func([]byte) ([]byte, error) {
 		return func(dst []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
@@ -261,7 +261,7 @@ func TestAPeerThatTakesNothingHasItsConnectionClosed(t *testing.T) {
 		defer far.Close()
 		near := NewConn(nc)
 		near.SetWriteTimeout(30 * time.Second)
-		o := NewOutbox(near, func(f func()) { go f() })
+		o := NewWriteQueue(near, func(f func()) { go f() })
 		began := time.Now()
 		if err := put(o, "a frame"); err != nil {
 			t.Fatal(err)

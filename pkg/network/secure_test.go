@@ -257,7 +257,7 @@ func TestTheEndOfTLS(t *testing.T) {
 func TestAnOutboxOverTLSSendsWhatTheSocketDoesNotTakeAtOnce(t *testing.T) {
 	c, peer := secured(t, nil)
 	var running sync.WaitGroup
-	o := NewOutbox(c, func(f func()) { running.Go(f) })
+	o := NewWriteQueue(c, func(f func()) { running.Go(f) })
 	frame := bytes.Repeat([]byte("0123456789abcdef"), 4096)
 	const frames = 200 // 13 MB: more than the sockets hold
 	got := make(chan int)
@@ -296,7 +296,7 @@ func TestAnOutboxOverTLSSendsWhatTheSocketDoesNotTakeAtOnce(t *testing.T) {
 
 func TestFramesOfAnOutboxLeaveAsOneBatchOfRecords(t *testing.T) {
 	c, peer := secured(t, nil)
-	o := NewOutbox(c, func(f func()) { t.Error("somebody waits for the socket") })
+	o := NewWriteQueue(c, func(f func()) { t.Error("somebody waits for the socket") })
 	for range 100 {
 		o.EndFrame(append(o.BeginFrame(100), make([]byte, 100)...))
 	}

@@ -27,8 +27,8 @@ type Poller struct {
 	peers map[int32]*ConnectedUDP // guarded by mu; by descriptor
 }
 
-// NewPoll returns a Poller without sockets.
-func NewPoll() (*Poller, error) {
+// NewPoller returns a Poller without sockets.
+func NewPoller() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)

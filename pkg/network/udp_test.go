@@ -114,7 +114,7 @@ func (c *collector) Readable(buffer []byte) {
 
 func runPoll(t *testing.T) *Poller {
 	t.Helper()
-	poll, err := NewPoll()
+	poll, err := NewPoller()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func NewSet(o Options) *Set {
 		leaving:    make(map[*Cluster]*Change),
 		watches:    make(map[*Cluster]*watch),
 	}
-	s.env.checks = health.NewGroup(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
+	s.env.checks = health.NewScheduler(func(p *protocol.PanicError) { p.Log(o.Log, "checking a host") })
 	s.env.ctx, s.env.end = context.WithCancel(context.Background())
 	return s
 }

@@ -283,7 +283,7 @@ func openFault(err error) error {
 		return err
 	case errors.Is(err, syntax.ErrNoExtendedConnect):
 		return protocol.NewFault(protocol.NotImplemented, err)
-	case errors.Is(err, network.ErrOutboxFull):
+	case errors.Is(err, network.ErrWriteQueueFull):
 		return protocol.NewFault(protocol.Overflow, err) // the host reads no requests
 	}
 	return protocol.NewFault(protocol.ConnectFailure, err)

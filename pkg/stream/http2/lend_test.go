@@ -88,7 +88,7 @@ func TestAFrameIsLentOnOnce(t *testing.T) {
 	}
 	defer conn.Close()
 	var running sync.WaitGroup
-	w := &muxConn{outbox: network.NewOutbox(conn, running.Go)}
+	w := &muxConn{outbox: network.NewWriteQueue(conn, running.Go)}
 	head := syntax.AppendFrameHeader(nil, n, syntax.FrameData, 0, 5)
 	if !w.lend(b, c, head, n) {
 		t.Fatal("the frame was not lent on")

@@ -83,7 +83,7 @@ type timeoutSide interface {
 // init initializes w for conn. The side sets state.
 func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.engine, w.conn, w.side = e, conn, side
-	w.outbox = network.NewOutbox(conn, e.start)
+	w.outbox = network.NewWriteQueue(conn, e.start)
 	w.stalled.links = func(l *muxStream) *links[muxStream] { return &l.queued }
 	w.waiters.links = func(p *pump) *links[pump] { return &p.queued }
 }
@@ -109,11 +109,11 @@ func (w *muxConn) queue(frames []byte) error {
 
 // startHead returns scratch for the frames of a header section, which the caller passes to put. If
 // appending panics, nothing is sent: the caller recovers and resets the stream, and the connection
-// continues. The error is ErrOutboxFull, before anything is encoded: the peer has to see each
+// continues. The error is ErrWriteQueueFull, before anything is encoded: the peer has to see each
 // section that was encoded (RFC 9113 4.3). mu is held.
 func (w *muxConn) startHead() ([]byte, error) {
 	if w.outbox.Full() {
-		return nil, network.ErrOutboxFull
+		return nil, network.ErrWriteQueueFull
 	}
 	if w.scratch == nil {
 		w.scratch = make([]byte, 0, firstRead/8)

@@ -51,7 +51,7 @@ type keepalive struct {
 
 func newClient(e *Engine, c codec.Codec, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
 	u := &UpstreamConn{engine: e, codec: c, traits: c.Traits(), conn: conn, o: o, local: conn.LocalAddr().String(), tls: stream.NewTLSMeta(conn)}
-	u.outbox = network.NewOutbox(conn, e.start)
+	u.outbox = network.NewWriteQueue(conn, e.start)
 	u.outbox.Limit(o.RPC.MaxQueued)
 	conn.SetWriteTimeout(o.RPC.WriteTimeout)
 	now := time.Now()
@@ -320,7 +320,7 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	case err != nil:
 		return err
 	case lost == nil:
-	case errors.Is(lost, network.ErrOutboxFull):
+	case errors.Is(lost, network.ErrWriteQueueFull):
 		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
 	default:
 		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", lost)

@@ -328,7 +328,7 @@ func (r *request) put(size int, frame func(dst []byte) ([]byte, error)) error {
 
 // noteLost records why the client does not get its response.
 func (r *request) noteLost(why error) {
-	if errors.Is(why, network.ErrOutboxFull) {
+	if errors.Is(why, network.ErrWriteQueueFull) {
 		// The client does not read its responses and will miss this one.
 		r.c.abort(r.batch)
 	}

@@ -52,7 +52,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := &downstreamConn{s: s, conn: conn, ctx: ctx, lasting: lasting, meta: stream.NewConnMeta(s.o.Listener, conn)}
 	c.fewer.L = &c.mu
 	c.onWait = c.pause
-	c.outbox = network.NewOutbox(conn, s.engine.start)
+	c.outbox = network.NewWriteQueue(conn, s.engine.start)
 	c.outbox.Limit(s.o.RPC.MaxQueued)
 	conn.SetWriteTimeout(s.o.RPC.WriteTimeout)
 	err := c.contained()

@@ -66,9 +66,9 @@ type Scheduler struct {
 	closed  bool          // guarded by mu
 }
 
-// NewGroup returns a Scheduler without checks. It calls panicked, which may be nil, with each panic
+// NewScheduler returns a Scheduler without checks. It calls panicked, which may be nil, with each panic
 // of a probe or a report.
-func NewGroup(panicked func(*protocol.PanicError)) *Scheduler {
+func NewScheduler(panicked func(*protocol.PanicError)) *Scheduler {
 	g := &Scheduler{epoch: time.Now(), at: never, panicked: panicked}
 	g.ctx, g.end = context.WithCancel(context.Background())
 	return g

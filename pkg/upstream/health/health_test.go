@@ -62,7 +62,7 @@ func TestThresholds(t *testing.T) {
 
 func TestChecksComeInIntervals(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		begun := time.Now()
 		var at []time.Duration
 		cfg := &config.HealthCheck{
@@ -98,7 +98,7 @@ func TestChecksComeInIntervals(t *testing.T) {
 
 func TestReportsTell(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		defer g.Close()
 		answers := []error{nil, errSick, errSick, nil}
 		var got []Result
@@ -124,7 +124,7 @@ func TestReportsTell(t *testing.T) {
 
 func TestStopCutsACheckShort(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		defer g.Close()
 		var ended bool
 		c := g.Start(&config.HealthCheck{Interval: time.Second, Timeout: time.Hour}, probeFunc(func(ctx context.Context, _ time.Time) error {
@@ -144,7 +144,7 @@ func TestStopCutsACheckShort(t *testing.T) {
 
 func TestCloseEndsEverything(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		var running atomic.Int32
 		cfg := &config.HealthCheck{Interval: time.Second, Timeout: time.Hour}
 		for range 3 * workers { // more than can run at once
@@ -170,7 +170,7 @@ func TestCloseEndsEverything(t *testing.T) {
 // A host whose checks hang must not delay the checks of others for longer than its timeouts.
 func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done atomic.Int32
@@ -193,7 +193,7 @@ func TestChecksWaitForAWorkerInTurn(t *testing.T) {
 // Hosts that respond immediately need few workers, however many checks are due.
 func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		defer g.Close()
 		cfg := &config.HealthCheck{Interval: 1e6 * time.Hour, Timeout: time.Second, HealthyThreshold: 1, UnhealthyThreshold: 1}
 		var done, running, most atomic.Int32
@@ -217,7 +217,7 @@ func TestChecksThatTakeNoTimeNeedFewWorkers(t *testing.T) {
 
 func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		defer g.Close()
 		ran := map[int]int{}
 		var checks []*Check
@@ -244,7 +244,7 @@ func TestAStoppedCheckLeavesTheAgenda(t *testing.T) {
 
 func TestAPanicFailsTheCheck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		g := NewGroup(nil)
+		g := NewScheduler(nil)
 		var got Result
 		g.Start(&config.HealthCheck{Interval: time.Hour}, probeFunc(func(context.Context, time.Time) error {
 			panic("a defect")
@@ -261,7 +261,7 @@ func TestAPanicFailsTheCheck(t *testing.T) {
 func TestAPanicOfAReportIsContained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var contained []any
-		g := NewGroup(func(p *protocol.PanicError) { contained = append(contained, p.Value) })
+		g := NewScheduler(func(p *protocol.PanicError) { contained = append(contained, p.Value) })
 		defer g.Close()
 		fine := probeFunc(func(context.Context, time.Time) error { return nil })
 		reports := [2]int{}

@@ -22,7 +22,7 @@ type session struct {
 	mu      sync.Mutex
 	way     filter.HostLease // guarded by mu; nil: over
 	cluster string           // guarded by mu; that way leads to
-	refused bool             // guarded by mu: nobody receives at the host
+	refused bool             // guarded by mu; the host has no socket on its port
 	moved   time.Duration    // guarded by mu; when it was tried to change the host last
 }
 

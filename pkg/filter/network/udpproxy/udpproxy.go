@@ -63,7 +63,7 @@ type Proxy struct {
 // New returns a proxy that serves once Serve is called. An error is the system's, for
 // want of descriptors; then the socket stays the caller's.
 func New(o Options) (*Proxy, error) {
-	poll, err := network.NewPoll()
+	poll, err := network.NewPoller()
 	if err != nil {
 		return nil, err
 	}

@@ -158,8 +158,8 @@ func (c *controller) look(now time.Duration) {
 	}
 }
 
-// update ends the window, or the measuring, if it is over. If somebody else is at it, the
-// next who leaves looks again.
+// update ends the window, or the measurement, if its time is up. If another goroutine holds mu,
+// the next request that ends calls update again.
 func (c *controller) update(now time.Duration) {
 	if !c.mu.TryLock() {
 		return

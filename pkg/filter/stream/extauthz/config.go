@@ -43,7 +43,7 @@ type Status struct {
 	Code int `key:"code" doc:"The status." min:"400" max:"599" default:"403" example:"503"`
 }
 
-// BufferSettings says how much content the service is told.
+// BufferSettings limits how much of the body the authorization service receives.
 type BufferSettings struct {
 	Most    int  `key:"max_request_bytes" doc:"How much; it is kept in memory meanwhile." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
 	Partial bool `key:"allow_partial_message" doc:"Of more than that the service is told the beginning; else such a request is answered with 413." default:"false" example:"true"`
@@ -77,7 +77,7 @@ type ServerURI struct {
 	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
-// AuthorizationRequest is what a service of HTTP is told beside method, host, path and Authorization.
+// AuthorizationRequest selects what an HTTP service receives besides method, host, path and Authorization.
 type AuthorizationRequest struct {
 	Allowed *ListStringMatcher `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
 	Add     []Header           `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
@@ -186,10 +186,10 @@ func inherit(of, own any) any {
 
 // rules is what follows from a Config for what is told and what is taken.
 type rules struct {
-	sentHeaders   names // fields that the service is told; nil: see all
-	all           bool  // told is nil and every field is meant
+	sentHeaders   names // headers that the service receives; nil: see all
+	all           bool  // sentHeaders is nil, and the service receives every header
 	unsentHeaders names
-	set           *router.Mutation // fields that the service is told beside
+	set           *router.Mutation // headers that the service receives in addition
 	replace       names            // of an answer: fields of the request that it replaces
 	add           names            // fields that it adds
 	refused       names            // fields for the caller of a refusal
