@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc"
@@ -36,7 +37,11 @@ type bootstrap struct {
 }
 
 // dynamic says which types are subscribed to from the start.
-type dynamic struct{ clusters, listeners bool }
+type dynamic struct {
+	clusters, listeners bool
+	// clustersLimit is how long the first CDS response is waited for; 0: until it comes.
+	clustersLimit time.Duration
+}
 
 // target is where a control plane is.
 type target struct {
@@ -90,17 +95,17 @@ func (b *bootstrap) readDynamic(data []byte) error {
 	if err != nil {
 		wrong = problemsOf("", err)
 	}
-	for _, one := range []struct {
-		name   string
-		wanted *bool
-	}{{"cds_config", &b.dynamic.clusters}, {"lds_config", &b.dynamic.listeners}} {
-		if len(all[one.name]) == 0 {
-			continue
-		}
-		if _, err := b.readADS("dynamic_resources."+one.name, all[one.name]); err != nil {
+	if text := all["cds_config"]; len(text) > 0 {
+		b.dynamic.clusters = true
+		if b.dynamic.clustersLimit, err = b.readFetched("dynamic_resources.cds_config", text); err != nil {
 			wrong = append(wrong, problemsOf("", err)...)
 		}
-		*one.wanted = true
+	}
+	if text := all["lds_config"]; len(text) > 0 {
+		b.dynamic.listeners = true
+		if _, err := b.readADS("dynamic_resources.lds_config", text); err != nil {
+			wrong = append(wrong, problemsOf("", err)...)
+		}
 	}
 	const field = "dynamic_resources.ads_config"
 	if len(all["ads_config"]) == 0 {

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 	"google.golang.org/grpc/metadata"
@@ -53,6 +54,26 @@ func (b *bootstrap) readADS(field string, data []byte, known ...string) (*corev3
 	wrong := b.only(field, s, append(known, "ads", "resource_api_version"), []string{"authorities"})
 	wrong = append(wrong, onlyV3(field+".resource_api_version", s.GetResourceApiVersion())...)
 	return s, wrong.orNil()
+}
+
+// defaultFetch is how long a first response is waited for if nothing is said.
+const defaultFetch = 15 * time.Second
+
+// readFetched is readADS of a source whose first response is waited for. limit is how long, 0
+// for until it comes (core.v3.ConfigSource.initial_fetch_timeout).
+func (b *bootstrap) readFetched(field string, data []byte) (limit time.Duration, err error) {
+	from, err := b.readADS(field, data, "initial_fetch_timeout")
+	if err != nil {
+		return 0, err
+	}
+	d := from.GetInitialFetchTimeout()
+	switch {
+	case d == nil:
+		return defaultFetch, nil
+	case !d.IsValid() || d.AsDuration() < 0:
+		return 0, Problems{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a time", d)}}
+	}
+	return d.AsDuration(), nil
 }
 
 // readService reads who a source of gRPC is: it returns the name of the cluster, whose

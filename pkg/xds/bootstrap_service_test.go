@@ -83,12 +83,14 @@ func TestEveryFieldOfASourceIsJudged(t *testing.T) {
 		ignored []string
 	}{
 		"as ever": {askedBy(`, "transport_api_version": "V3", "set_node_on_first_message_only": true`, "", `, "skip_envoy_headers": true`, `, "resource_api_version": "V3"`), nil, nil},
-		"without effect": {askedBy(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, `, "initial_fetch_timeout": "0s"`), nil,
-			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length", cds + ".initial_fetch_timeout"}},
-		"another version":              {askedBy(`, "transport_api_version": "V2"`, "", "", ""), Problems{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
-		"resources of another version": {askedBy("", "", "", `, "resource_api_version": "V2"`), Problems{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
-		"an authority of resources":    {askedBy("", "", "", `, "authorities": [{"name": "a"}]`), Problems{{cds + ".authorities", "is not supported"}}, nil},
-		"who looks at resources":       {askedBy(`, "config_validators": [{"name": "v"}]`, "", "", ""), Problems{{ads + ".config_validators", "is not supported"}}, nil},
+		"without effect": {askedBy(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
+			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length"}},
+		"how long the first clusters are waited for": {askedBy("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
+		"a wait that is no time":                     {askedBy("", "", "", `, "initial_fetch_timeout": "-1s"`), Problems{{cds + ".initial_fetch_timeout", "found seconds:-1, expected a time"}}, nil},
+		"another version":                            {askedBy(`, "transport_api_version": "V2"`, "", "", ""), Problems{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
+		"resources of another version":               {askedBy("", "", "", `, "resource_api_version": "V2"`), Problems{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
+		"an authority of resources":                  {askedBy("", "", "", `, "authorities": [{"name": "a"}]`), Problems{{cds + ".authorities", "is not supported"}}, nil},
+		"who looks at resources":                     {askedBy(`, "config_validators": [{"name": "v"}]`, "", "", ""), Problems{{ads + ".config_validators", "is not supported"}}, nil},
 		"fields that are not text": {askedBy("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), Problems{
 			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected the name of a field of gRPC in plain text`},
 			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected the name of a field of gRPC in plain text`},

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -399,7 +400,7 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 // TestAListenerThatWaitsForTheControlPlaneIsServedInTime: as long as it says.
 func TestAListenerThatWaitsForTheControlPlaneIsServedInTime(t *testing.T) {
 	b := bootstrapText("GRPC")
-	b.Dynamic = []byte(strings.Replace(string(b.Dynamic), `, "lds_config": {"ads": {}}`, "", 1))
+	b.Dynamic = []byte(regexp.MustCompile(`,\s*"cds_config".*`).ReplaceAllString(string(b.Dynamic), "}"))
 	b.Static = staticText([]string{controlPlane}, []string{httpListener("fed", 81, strings.Replace(byADSRoutes, `"0s"`, `"3s"`, 1))}, nil)
 	s, inForce := aSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(inForce.Listeners) != 0 || s.Ready() {

@@ -116,8 +116,8 @@ func TestAListenerWaitsForItsFilters(t *testing.T) {
 func TestSettingsThatAreRefused(t *testing.T) {
 	s, inForce := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	say(t, s, aFilteredListener("l", "r", 0, "x"))
-	say(t, s, someRoutes("r", "text"))
+	sayNoClusters(t, s)
+	say(t, s, aFilteredListener("l", "r", 0, "x"), someRoutes("r", "text"))
 	refusal := func(a *anypb.Any) string {
 		say(t, s, said{resource.ExtensionType, "x", serialized(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: a})})
 		queue := s.feeds[0].queue

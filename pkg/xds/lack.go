@@ -21,10 +21,11 @@ func (w *world) lacks(name string, s *clusterState) []lack {
 }
 
 // lacksOf is lacks of a listener.
-func (w *world) lacksOf(s *listenerState) (all []lack) {
+func (w *world) lacksOf(name string, s *listenerState) (all []lack) {
 	if s.live == s.last {
 		return nil
 	}
+	all = w.lacksClusters(name, s)
 	for _, t := range s.last.Routes {
 		if w.tables[t] == nil && !w.sparesTable(t) {
 			all = append(all, lack{"routes", tableName(t), s.since, s.last.RoutesTimeout})

@@ -213,6 +213,7 @@ func TestRoutesAreAskedForWhenTheyAreUsedAndDroppedWhenTheyAreNot(t *testing.T) 
 		c := r.converse()
 		c.want(resource.ClusterType)
 		c.want(resource.ListenerType)
+		c.say(resource.ClusterType)
 		c.accepted(aListener("l", 80, "r", "", 0), aListener("m", 81, "q", "", 10*time.Second))
 		if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
 			t.Errorf("listeners %v, want l and m, which wait for no routes", got)
@@ -250,6 +251,7 @@ func TestRoutesAreNotLeftThereUnlessItIsSaid(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, _, tables := startLazy(t, false)
 		c := r.converse()
+		c.say(resource.ClusterType)
 		c.accepted(aListener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 0 {
 			t.Errorf("listeners %v, want none: the routes have not come", got)

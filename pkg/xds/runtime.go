@@ -26,9 +26,6 @@ type runtime struct {
 	now    *resource.Runtime
 }
 
-// defaultFetch is how long a layer is waited for if nothing is said.
-const defaultFetch = 15 * time.Second
-
 // readRuntime reads layered_runtime of a bootstrap. The error is Problems.
 func (b *bootstrap) readRuntime(data []byte) error {
 	given, err := members("layered_runtime", data, "layers")
@@ -110,18 +107,8 @@ func (b *bootstrap) readRTDS(field string, data []byte) (layer, error) {
 	if name == "" {
 		return layer{}, Problems{{field + ".name", "is missing"}}
 	}
-	from, err := b.readADS(field+".rtds_config", all["rtds_config"], "initial_fetch_timeout")
-	if err != nil {
-		return layer{}, err
-	}
-	one := layer{resource: name, limit: defaultFetch}
-	if d := from.GetInitialFetchTimeout(); d != nil {
-		if !d.IsValid() || d.AsDuration() < 0 {
-			return layer{}, Problems{{field + ".rtds_config.initial_fetch_timeout", fmt.Sprintf("found %v, expected a time", d)}}
-		}
-		one.limit = d.AsDuration()
-	}
-	return one, nil
+	limit, err := b.readFetched(field+".rtds_config", all["rtds_config"])
+	return layer{resource: name, limit: limit}, err
 }
 
 // names are those of the layers that are resources.

@@ -79,6 +79,7 @@ func TestRoutesFollowTheRuntime(t *testing.T) {
 					t.Errorf("it is refused with %q, want %q", got, refused)
 				}
 			}
+			sayNoClusters(t, s)
 			step(-1, "", aListener("l", 80, "r", "", 0), sharedRoutes("r"))
 			if waits := s.world.waiting(); len(waits) != 1 || !slices.Equal(waits[0].For, []string{"runtime one", "runtime two"}) {
 				t.Errorf("what waits is %+v", waits)
@@ -124,6 +125,7 @@ func TestTheRuntimeIsWaitedFor(t *testing.T) {
 func TestALayerThatIsRefusedIsNotWaitedFor(t *testing.T) {
 	s, inForce := aSourceOf(t, layered("GRPC"), slog.New(slog.DiscardHandler))
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	sayNoClusters(t, s)
 	say(t, s, aListener("l", 80, "r", "", 0), sharedRoutes("r"), aRuntimeLayer("one", 20))
 	bad := said{resource.RuntimeType, "two", serialized(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 		Fields: map[string]*structpb.Value{"share": structpb.NewNullValue()},

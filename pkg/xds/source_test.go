@@ -494,6 +494,7 @@ func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
 		c := r.converse()
 		c.want(resource.ClusterType)
 		c.want(resource.ListenerType)
+		c.say(resource.ClusterType)
 		c.accepted(aListener("slow", 80, "none", "", 10*time.Second), aListener("slower", 81, "none", "", 20*time.Second))
 		for _, step := range []struct {
 			wait time.Duration

@@ -40,7 +40,7 @@ func TestToolsForEnvoyReadTheDump(t *testing.T) {
 	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	leaf := pki.Issue(testpki.Spec{})
-	say(t, s, aCluster("a", "hosts", "", 0), aCluster("warming", "others", "", 0), someHosts("hosts", 80),
+	say(t, s, aCluster("a", "hosts", "", 0), someHosts("hosts", 80), aCluster("warming", "others", "", 0),
 		aListener("in", 2000, "table", "mine", 0), someRoutes("table", "x"), aSecret("mine", leaf),
 		aListener("waits", 2001, "no table", "", 0), said{resource.ListenerType, "bad", []byte{0xff}})
 

@@ -2,8 +2,9 @@ package xds
 
 import "github.com/weft-proxy/weft/pkg/xds/resource"
 
-// Ready reports whether the first listeners that the control plane and static_resources
-// have are in force, or cannot be: before, the process does not serve what it is there for.
+// Ready reports whether the first clusters and listeners that the control plane and
+// static_resources have are in force, or cannot be: before, the process does not serve what
+// it is there for.
 // Once true it stays true. It does not wait.
 func (s *Source) Ready() bool {
 	switch {
@@ -18,6 +19,9 @@ func (s *Source) Ready() bool {
 
 // isReady is Ready while s.work is held.
 func (s *Source) isReady() bool {
+	if s.world.warmup != nil {
+		return false
+	}
 	if s.boot.dynamic.listeners && !s.Kept().InUse && !s.answered(resource.ListenerType) {
 		return false
 	}

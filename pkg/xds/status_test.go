@@ -55,7 +55,7 @@ func TestStatusTellsWhatIsHeldRefusedAndWaitedFor(t *testing.T) {
 	if w := got.Waiting[0]; w.Name != "later" || !slices.Equal(w.For, []string{"endpoints others"}) || w.Until.Sub(w.Since) != time.Minute || w.InForce {
 		t.Errorf("the cluster waits as %+v", w)
 	}
-	if w := got.Waiting[1]; w.Name != "in" || !slices.Equal(w.For, []string{"routes table", "secret mine"}) || !w.Until.IsZero() {
+	if w := got.Waiting[1]; w.Name != "in" || !slices.Equal(w.For, []string{"clusters of the first response", "routes table", "secret mine"}) || !w.Until.IsZero() {
 		t.Errorf("the listener waits as %+v", w)
 	}
 	if _, err := json.Marshal(got); err != nil {
@@ -132,7 +132,7 @@ func TestItIsReadyWhenTheFirstListenersAreInForce(t *testing.T) {
 	}
 	ready(false, "before the control plane was heard of")
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
-	say(t, s, aCluster("a", "hosts", "", 0))
+	say(t, s, aCluster("a", "hosts", "", 0), someHosts("hosts", 80))
 	ready(false, "before listeners were heard of")
 	say(t, s, aListener("in", 2000, "table", "", 0))
 	ready(false, "while a listener waits for its routes")
@@ -148,6 +148,7 @@ func TestItIsReadyWhenTheFirstListenersAreInForce(t *testing.T) {
 func TestItIsReadyThoughTheFirstListenerIsRefused(t *testing.T) {
 	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
+	sayNoClusters(t, s)
 	say(t, s, said{resource.ListenerType, "in", []byte{0xff}})
 	if !s.Ready() {
 		t.Error("a listener that is refused is waited for")

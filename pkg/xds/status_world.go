@@ -25,7 +25,7 @@ func (w *world) waiting() []Waiting {
 			continue
 		}
 		one := Waiting{Type: resource.ListenerType, Name: name, Since: s.since, InForce: s.live != nil, For: []string{}}
-		one.wait(w.lacksOf(s))
+		one.wait(w.lacksOf(name, s))
 		one.For = append(one.For, w.lacking(s.last.Secrets())...)
 		if s.held == s.last {
 			one.For = append(one.For, "what keeps it from being put in force")

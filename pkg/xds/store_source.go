@@ -215,6 +215,7 @@ func (s *Source) recall(ctx context.Context) {
 		s.noteKept(func(k *Kept) { k.Failure = err.Error() })
 		return
 	}
+	s.world.skipWarmup() // who keeps a configuration wants to serve by it at once
 	for _, url := range keptTypes() {
 		for _, u := range g.resources {
 			if u.Type == url {

@@ -170,6 +170,12 @@ func say(t testing.TB, s *Source, all ...said) {
 	}
 }
 
+// sayNoClusters has the control plane of s say that there are no clusters.
+func sayNoClusters(t testing.TB, s *Source) {
+	t.Helper()
+	s.handle(t.Context(), event{feed: s.feeds[0], response: &ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n"}})
+}
+
 // TestWhatIsKeptIsUsedWithoutItsSecrets: what one process has saved is what another puts
 // in force, but for what needs a secret, and for what holds a key itself.
 func TestWhatIsKeptIsUsedWithoutItsSecrets(t *testing.T) {

@@ -34,7 +34,8 @@ type world struct {
 	lateListeners map[string]time.Time
 	users         users
 	references    references
-	lazy          *lazy // nil: all that is referred to is asked for
+	lazy          *lazy   // nil: all that is referred to is asked for
+	warmup        *warmup // nil: it is over
 
 	undo []func() // what takes back each change since the last mark
 }
@@ -315,11 +316,12 @@ func (w *world) settle(now time.Time) (c change, next time.Time) {
 	expire(w.lateClusters, w.dirtyClusters, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyClusters)) {
 		delete(w.lateClusters, name)
-		if limit := w.settleCluster(name, now, &c); !limit.IsZero() {
+		if limit := w.warmCluster(name, w.settleCluster(name, now, &c), now); !limit.IsZero() {
 			w.lateClusters[name] = limit
 		}
 	}
 	w.dirtyClusters = emptied(w.dirtyClusters)
+	next = w.endWarmup(now)
 	expire(w.lateListeners, w.dirtyListeners, now)
 	for _, name := range slices.Sorted(maps.Keys(w.dirtyListeners)) {
 		delete(w.lateListeners, name)
@@ -433,7 +435,7 @@ func (w *world) settleListener(name string, now time.Time, c *change) time.Time 
 	if s.live == s.last && s.made != nil && !w.dirtyListeners[name] {
 		return time.Time{} // only its routes are others
 	}
-	complete, again := waited(w.lacksOf(s), now)
+	complete, again := waited(w.lacksOf(name, s), now)
 	if complete && s.held != s.last && w.makeListener(name, s, s.last, c) {
 		return time.Time{}
 	}
