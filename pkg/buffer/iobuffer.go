@@ -126,8 +126,11 @@ func (b *IoBuffer) grow(need int) {
 
 func (b *IoBuffer) poison() {
 	all := b.store.B[:cap(b.store.B)]
-	for i := range all {
+	for i := range all[:min(len(all), 64)] {
 		all[i] = 0xdb
+	}
+	for n := 64; n < len(all); n *= 2 { // a copy is one access to the race detector
+		copy(all[n:], all[:n])
 	}
 }
 
