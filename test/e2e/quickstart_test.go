@@ -7,13 +7,15 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/weft-proxy/weft/test/netns"
 )
 
-// TestQuickStart does what README.md says, and sees what it promises. The ports
-// are those of the page.
+// TestQuickStart runs the commands of README.md and checks the output that it promises.
 func TestQuickStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {
@@ -37,12 +39,12 @@ func TestQuickStart(t *testing.T) {
 		"without arguments": {"start"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			awaitFree(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
-			w := launch(t, launchOptions{args: args, dir: root})
+			at := newMachine(t, "127.0.0.1:2045", "127.0.0.1:2046", "127.0.0.1:2047", "127.0.0.1:34901")
+			w := launch(t, launchOptions{args: args, dir: root, shell: at.shell()})
 			w.stdout.await(t, 0, "Then:")
 			quickStartGreets(t, w.stdout.String())
 			for i, command := range curls {
-				out, err := exec.CommandContext(t.Context(), "curl", append([]string{"-sf"}, strings.Fields(string(command[1]))...)...).CombinedOutput()
+				out, err := at.command("curl", append([]string{"-sf"}, strings.Fields(string(command[1]))...)...).CombinedOutput()
 				if err != nil {
 					t.Fatalf("curl %s: %v\n%s", command[1], err, out)
 				}
@@ -79,7 +81,33 @@ func quickStartGreets(t *testing.T, greeting string) {
 	}
 }
 
-// awaitFree waits until somebody else's quick start has ended, or skips.
+// machine is where a quick start runs, whose ports are fixed.
+type machine struct{ prefix []string } // of commands
+
+// newMachine returns a network namespace, where all ports are free. Without the rights for one
+// it is the machine itself, once the addresses are free there.
+func newMachine(t *testing.T, addresses ...string) machine {
+	t.Helper()
+	if _, err := exec.LookPath("ip"); err != nil || os.Geteuid() != 0 {
+		awaitFree(t, addresses...)
+		return machine{}
+	}
+	return machine{prefix: []string{"ip", "netns", "exec", netns.New(t).Namespace("start").Name()}}
+}
+
+// shell is launchOptions.shell.
+func (m machine) shell() string {
+	return strings.Join(append(append([]string{"exec"}, m.prefix...), `"$@"`), " ")
+}
+
+func (m machine) command(program string, args ...string) *exec.Cmd {
+	all := append(append(slices.Clone(m.prefix), program), args...)
+	c := exec.Command(all[0], all[1:]...)
+	c.Dir = root
+	return c
+}
+
+// awaitFree waits until another quick start has ended. It skips the test if that takes too long.
 func awaitFree(t *testing.T, addresses ...string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -121,22 +149,26 @@ func TestDubboQuickStart(t *testing.T) {
 	if len(starts) != 2 || explain == nil || len(curls) != 2 {
 		t.Fatalf("README.md shows %d start and %d curl commands, and explain: %q", len(starts), len(curls), explain)
 	}
-	awaitFree(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
+	at := newMachine(t, "127.0.0.1:20080", "127.0.0.1:20881", "127.0.0.1:22222", "127.0.0.1:22223", "127.0.0.1:34940", "127.0.0.1:34941")
 	dir := t.TempDir()
 	for _, start := range starts {
-		w := launch(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, env: []string{
+		w := launch(t, launchOptions{args: strings.Fields(string(start[1])), dir: root, shell: at.shell(), env: []string{
 			"REGISTRY_ADDRESS=file:" + filepath.Join(dir, "registry"), "STATE_DIR=" + dir,
 		}})
 		w.awaitReady()
 	}
 	for _, command := range curls {
-		out, err := exec.CommandContext(t.Context(), "sh", "-c", string(command)).Output()
+		out, err := at.command("sh", "-c", string(command)).Output()
 		if err != nil || !strings.Contains(string(out), `{"err_no":0,`) {
 			t.Fatalf("%s: %v\n%s", command, err, out)
 		}
 	}
+	binary, err := plainBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	eventually(t, "the consumer's sidecar knows the provider's", func() bool {
-		said, _, _ := command(t, strings.Fields(string(explain[1]))...)
-		return strings.Contains(said, "host 127.0.0.1:20080")
+		out, _ := at.command(binary, strings.Fields(string(explain[1]))...).Output() // it fails until then
+		return strings.Contains(string(out), "host 127.0.0.1:20080")
 	})
 }
