@@ -9,33 +9,31 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Policy says which answers are compressed. Immutable.
+// Policy selects the responses to compress. It is immutable.
 type Policy struct {
-	// Encoders are the codings to choose from; of those that a caller likes alike the
-	// first is taken.
+	// Encoders are the codings to choose from. If the client weights several equally, the first one
+	// is used.
 	Encoders []*EncoderPool
-	// MinLength is the declared length, in bytes, below which content is left as it
-	// is. Content of unknown length is never below it.
+	// MinLength is the declared length, in bytes, below which a body is not compressed. A body of
+	// unknown length is never below it.
 	MinLength int64
-	// Types are the media types that are compressed, without parameters: "text/html",
-	// or "text/*".
+	// Types are the media types to compress, without parameters: "text/html", or "text/*".
 	Types []string
-	// KeepStrongTags leaves answers with a strong ETag as they are. Otherwise their tag
-	// is made a weak one: their bytes are not what it stands for any more.
+	// KeepStrongTags leaves responses with a strong ETag unchanged. Otherwise the filter makes the
+	// tag weak, because compression changes the bytes that it identifies.
 	KeepStrongTags bool
-	// HideRequest removes Accept-Encoding from requests, so that origins do not
-	// compress.
+	// HideRequest removes Accept-Encoding from requests, so that hosts do not compress.
 	HideRequest bool
 }
 
-// Compress returns the filter that does what p says. It fails open: what it does not
-// understand passes as it is.
+// Compress returns the filter that applies p. It fails open: it forwards unchanged what it does not
+// understand.
 //
-// Answers are left alone that have a content coding already, are parts (206, or with
-// Content-Range) or have no content (204, 205, 304, those to HEAD), that carry a
-// digest of their bytes, are calls of gRPC or of RPC, or whose request or answer says
-// no-transform (RFC 9111 5.2.2.6). An answer that depends on what its caller accepts
-// says so in Vary, compressed or not (RFC 9110 12.5.5).
+// The filter does not compress a response that already has a content coding, is partial (206, or
+// with Content-Range), has no body (204, 205, 304, or the response to HEAD), or carries a digest of
+// its bytes. It also skips gRPC and RPC, and no-transform in the request or the response (RFC 9111
+// 5.2.2.6). It adds Accept-Encoding to Vary if the response depends on it, compressed or not (RFC
+// 9110 12.5.5).
 func Compress(p Policy) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		c := &compressor{policy: p, next: protocol.Async(next)}
@@ -48,7 +46,7 @@ func Compress(p Policy) filter.Filter {
 	}
 }
 
-// compressor is immutable.
+// compressor implements the filter of Compress. It is immutable.
 type compressor struct {
 	policy  Policy
 	offered []Coding
@@ -56,13 +54,13 @@ type compressor struct {
 	next    protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (c *compressor) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.AsyncService's: it looks what the caller accepts, before anybody
-// changes that.
+// Start implements protocol.AsyncService. It reads Accept-Encoding before a later filter can change
+// it.
 func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method != "" && !listed(h, "Cache-Control", "no-transform") && !protocol.IsGRPC(h) {
@@ -74,13 +72,13 @@ func (c *compressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.next.Start(ctx, x)
 }
 
-// answer is what is done with the answer for a caller that chose a coding.
+// answer finishes exchanges for which one coding was negotiated.
 type answer struct {
 	*compressor
-	encoders *EncoderPool // nil: none
+	encoders *EncoderPool // nil: Identity
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (a *answer) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	r := &x.Response
 	if err != nil || !a.policy.fits(r) {
@@ -93,12 +91,12 @@ func (a *answer) Finish(_ context.Context, x *protocol.Exchange, err error) erro
 		return nil
 	}
 	length := r.ContentLength
-	r.ContentLength = -1 // nobody knows it yet; nor would GET's be this (RFC 9110 9.3.2)
+	r.ContentLength = -1 // the compressed length is unknown, also for HEAD (RFC 9110 9.3.2)
 	if x.Request.Method == "HEAD" {
 		return nil
 	}
 	r.Header.Set("Content-Encoding", a.encoders.Coding().String())
-	r.Header.Del("Accept-Ranges") // of other bytes
+	r.Header.Del("Accept-Ranges") // ranges would be of other bytes
 	if tag := r.Header.Get("ETag"); isStrong(tag) {
 		r.Header.Set("ETag", "W/"+tag) // RFC 9110 8.8.1
 	}
@@ -109,7 +107,7 @@ func (a *answer) Finish(_ context.Context, x *protocol.Exchange, err error) erro
 // isStrong reports whether tag is a strong entity tag (RFC 9110 8.8.3).
 func isStrong(tag string) bool { return strings.HasPrefix(tag, `"`) }
 
-// fits reports whether an answer is one to compress.
+// fits reports whether p allows to compress the response.
 func (p *Policy) fits(r *protocol.Response) bool {
 	switch {
 	case r.Body == nil, r.Tunnel != nil,
@@ -129,7 +127,7 @@ func (p *Policy) fits(r *protocol.Response) bool {
 		!(p.KeepStrongTags && isStrong(h.Get("ETag")))
 }
 
-// takes reports whether content of a type is to be compressed.
+// takes reports whether p compresses bodies of a media type.
 func (p *Policy) takes(contentType string) bool {
 	media, _, _ := strings.Cut(contentType, ";")
 	media = strings.Trim(media, " \t")

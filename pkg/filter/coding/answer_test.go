@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// exchanged has an application answer a GET of a caller that accepts gzip with a
-// page of a KB; change makes the exchange another, from inside the application.
+// exchanged serves a GET that accepts gzip with a response of 1 KiB of HTML. ask changes the
+// request, and change changes the exchange inside the application.
 func exchanged(t *testing.T, p Policy, ask func(*protocol.Exchange), change func(*protocol.Exchange)) *protocol.Exchange {
 	t.Helper()
 	x := new(protocol.Exchange)
@@ -105,7 +105,8 @@ func TestAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// TestAnswersToHEADSayNothingFalse: GET's content would have another length.
+// TestAnswersToHEADSayNothingFalse verifies that a response to HEAD declares no length if the body
+// of a GET would be compressed.
 func TestAnswersToHEADSayNothingFalse(t *testing.T) {
 	head := func(accept string) int64 {
 		return exchanged(t, html(), func(x *protocol.Exchange) {

@@ -1,5 +1,5 @@
-// Package coding owns content codings (RFC 9110 8.4): which one a caller wants,
-// compressing answers while they pass, and decompressing requests within limits.
+// Package coding owns content codings (RFC 9110 8.4): it negotiates the coding of a response,
+// compresses responses while they are read, and decompresses requests within limits.
 package coding
 
 import (
@@ -11,7 +11,7 @@ import (
 // Coding is a content coding.
 type Coding uint8
 
-// The codings. Identity is none.
+// The codings. Identity means no coding.
 const (
 	Identity Coding = iota
 	Gzip            // RFC 1952
@@ -21,8 +21,8 @@ const (
 
 func (c Coding) String() string { return [...]string{"identity", "gzip", "zstd"}[c] }
 
-// ParseCoding returns the coding that a field calls name, in any case; ok is false for
-// those that are not built.
+// ParseCoding returns the coding with the given name, case-insensitively; ok is false for a coding
+// that is not supported.
 func ParseCoding(name string) (c Coding, ok bool) {
 	switch {
 	case protocol.EqualFold(name, "gzip"), protocol.EqualFold(name, "x-gzip"): // RFC 9110 8.4.1.3
@@ -35,16 +35,15 @@ func ParseCoding(name string) (c Coding, ok bool) {
 	return Identity, false
 }
 
-// unsaid is the weight of what a request does not mention.
+// unsaid is the weight of a coding that the request does not mention.
 const unsaid = -1
 
-// Negotiate returns the coding that the request's Accept-Encoding fields prefer
-// (RFC 9110 12.5.3): of those offered the one with the greatest weight, the
-// first of equals; Identity if none is acceptable, or the caller would rather have
-// that. A request without the field gets what the origin sent.
+// Negotiate returns the coding that the request's Accept-Encoding fields prefer (RFC 9110 12.5.3):
+// the one of offered with the greatest weight, and of equals the first. It returns Identity if none
+// is acceptable, if the client prefers identity, or if the request has no such field.
 func Negotiate(request *protocol.Header, offered []Coding) Coding {
 	weights := [codings]int{unsaid, unsaid, unsaid}
-	rest := unsaid // of what is not named: "*"
+	rest := unsaid // the weight of "*": all codings without a weight
 	for name, value := range request.All() {
 		if !protocol.EqualFold(name, "Accept-Encoding") {
 			continue
@@ -77,8 +76,8 @@ func Negotiate(request *protocol.Header, offered []Coding) Coding {
 	return best
 }
 
-// weighted divides a member of Accept-Encoding into its name and its weight in
-// thousandths (RFC 9110 12.4.2). One that breaks the grammar is not ok.
+// weighted splits a member of Accept-Encoding into its name and its weight in thousandths (RFC 9110
+// 12.4.2). ok is false if the member breaks the grammar.
 func weighted(member string) (name string, weight int, ok bool) {
 	name, parameter, found := strings.Cut(member, ";")
 	name = strings.Trim(name, " \t")
@@ -93,7 +92,7 @@ func weighted(member string) (name string, weight int, ok bool) {
 	return name, weight, ok && name != ""
 }
 
-// thousandths reads a qvalue: 0 or 1 with at most three digits behind the point.
+// thousandths parses a qvalue: 0 or 1 with at most three digits after the point.
 func thousandths(s string) (int, bool) {
 	if len(s) > len("0.000") || s[0] != '0' && s[0] != '1' || len(s) > 1 && s[1] != '.' {
 		return 0, false
@@ -112,8 +111,8 @@ func thousandths(s string) (int, bool) {
 	return n, n <= 1000
 }
 
-// listed reports whether a field of comma-separated words called field has word,
-// in any case and whatever parameters it has.
+// listed reports whether a header called field, a comma-separated list, has the member word,
+// case-insensitively. It ignores an "=" of a member and what follows.
 func listed(h *protocol.Header, field, word string) bool {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, field) {

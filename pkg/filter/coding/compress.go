@@ -14,29 +14,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// pieceSize is how much content is read and compressed at once, in bytes.
+// pieceSize is the maximum number of bytes that are read and compressed per step.
 const pieceSize = 16 << 10
 
-// keptSize is up to which size the storage of what was compressed is kept for the
-// next body, in bytes.
+// keptSize is the maximum capacity, in bytes, of an output buffer that is kept for the next body.
 const keptSize = 64 << 10
 
-// zstdWindow is how far back zstd looks, in bytes: memory is taken for it by us
-// for each answer under way, and by its reader.
+// zstdWindow is the zstd window in bytes. The encoder of each response in flight and its reader
+// allocate memory for it.
 const zstdWindow = 256 << 10
 
-// encoder is what gzip and zstd have in common. None starts a goroutine.
+// encoder is implemented by gzip and zstd writers, which start no goroutine.
 type encoder interface {
 	io.Writer
-	// Flush writes what there is so that a reader can have it.
+	// Flush writes pending data, so that the reader can decode all of it.
 	Flush() error
-	// Close writes the end.
+	// Close writes the end of the compressed data.
 	Close() error
 	Reset(to io.Writer)
 }
 
-// EncoderPool compress bodies in one coding at one level. Their memory is used again.
-// Safe for concurrent use.
+// EncoderPool compresses bodies in one coding at one level and reuses the encoders. It is safe for
+// concurrent use.
 type EncoderPool struct {
 	coding Coding // immutable
 	level  int    // immutable
@@ -45,12 +44,12 @@ type EncoderPool struct {
 	answers, before, after *metrics.Counter // immutable
 }
 
-// Counters are where Encoders account; none is nil. Before and After count bytes
-// of content.
+// Counters are the metrics of an EncoderPool; none is nil. Before and After count body bytes before
+// and after compression.
 type Counters struct{ Responses, Before, After *metrics.Counter }
 
-// NewEncoders returns encoders of c: Gzip with the levels 1 to 9, or Zstd with the
-// levels 1 to 22 as zstd counts them, of which those that are close are the same.
+// NewEncoders returns the encoders of c: Gzip with levels 1 to 9, or Zstd with levels 1 to 22.
+// Several zstd levels map to the same encoder level.
 func NewEncoders(c Coding, level int, count Counters) (*EncoderPool, error) {
 	e := &EncoderPool{coding: c, level: level, answers: count.Responses, before: count.Before, after: count.After}
 	w, err := e.make()
@@ -61,7 +60,7 @@ func NewEncoders(c Coding, level int, count Counters) (*EncoderPool, error) {
 	return e, nil
 }
 
-// Coding returns what bodies are compressed in.
+// Coding returns the coding that the pool encodes.
 func (e *EncoderPool) Coding() Coding { return e.coding }
 
 func (e *EncoderPool) make() (encoder, error) {
@@ -96,7 +95,7 @@ func (e *EncoderPool) give(w *work) {
 	e.idle.Put(w)
 }
 
-// work is what one body needs to be compressed.
+// work holds an encoder and the buffers of one body.
 type work struct {
 	encoder encoder
 	in      [pieceSize]byte
@@ -104,17 +103,16 @@ type work struct {
 	read    int    // bytes of out that have been read
 }
 
-// Write takes what the encoder has made.
+// Write appends the output of the encoder.
 func (w *work) Write(p []byte) (int, error) {
 	w.out = append(w.out, p...)
 	return len(p), nil
 }
 
-// Compress returns source compressed. length is how many bytes source has, -1 if
-// that is not known. It holds an encoder and a piece of content, however long
-// source is. When source has nothing at hand, what was read of it can be read
-// compressed: who sends piece by piece is received piece by piece. Closing it closes
-// source; both once.
+// Compress returns source compressed. length is the number of bytes of source, -1 if it is not
+// known. The body holds an encoder and one piece of data, however long source is. When source has
+// no buffered bytes, Compress flushes those that it has read, so that a stream is not delayed.
+// Closing the body closes source; only the first Close has an effect.
 func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body {
 	e.answers.Add(1)
 	b := &compressed{source: source, from: e, work: e.take(), left: length}
@@ -122,8 +120,8 @@ func (e *EncoderPool) Compress(source protocol.Body, length int64) protocol.Body
 	return b
 }
 
-// What a compressed body is doing. Close beside a Read leaves the encoder to the
-// collector: an encoder that is still at work must not be given to another body.
+// States of a compressed body. A Close concurrent with a Read does not put the encoder back into
+// the pool, because the encoder is still in use.
 const (
 	resting = iota
 	reading
@@ -135,16 +133,16 @@ type compressed struct {
 	from   *EncoderPool  // immutable
 	state  atomic.Uint32 // resting, reading or closed
 
-	// Of the reader; of Close once it rests.
+	// The reader owns these fields; Close owns work while the state is resting.
 	work *work
-	left int64 // of source; negative: nobody knows
-	held bool  // the encoder has content that cannot be read yet
-	err  error // what Read returns behind what is in work.out
+	left int64 // bytes of source left to read; negative: not known
+	held bool  // the encoder has data that it did not flush
+	err  error // Read returns it after work.out
 }
 
 var errClosed = errors.New("coding: read of a closed body")
 
-// Read is protocol.Body's.
+// Read implements protocol.Body.
 func (b *compressed) Read(p []byte) (int, error) {
 	if len(p) == 0 {
 		return 0, nil
@@ -166,7 +164,7 @@ func (b *compressed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill compresses until something can be read.
+// fill compresses until there is output or an error.
 func (b *compressed) fill() {
 	w := b.work
 	w.out, w.read = w.out[:0], 0
@@ -192,7 +190,7 @@ func (b *compressed) fill() {
 	}
 }
 
-// Buffered is protocol.Body's: at least so many bytes come without waiting.
+// Buffered implements protocol.Body. It returns a lower bound.
 func (b *compressed) Buffered() int {
 	if b.state.Load() != resting {
 		return 0
@@ -206,7 +204,7 @@ func (b *compressed) Buffered() int {
 	return 0
 }
 
-// Close is protocol.Body's.
+// Close implements protocol.Body.
 func (b *compressed) Close() error {
 	before := b.state.Swap(closed)
 	if before == closed {

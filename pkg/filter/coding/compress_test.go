@@ -29,7 +29,7 @@ func encodersOf(t testing.TB, c Coding, level int) *EncoderPool {
 	return e
 }
 
-// plain is what a judge makes of compressed content.
+// plain decompresses data with a reference implementation.
 func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
 	t.Helper()
 	if c == Gzip {
@@ -47,10 +47,10 @@ func plain(t testing.TB, c Coding, from io.Reader) io.Reader {
 	return r
 }
 
-// pieces is content that comes piece by piece: never more than one is at hand.
+// pieces is a body that arrives piece by piece and never has buffered bytes.
 type pieces struct {
 	list   []string
-	err    error // behind the last; nil: io.EOF
+	err    error // after the last piece; nil: io.EOF
 	closed int
 	read   func() // nil, or called by each Read
 }
@@ -75,7 +75,7 @@ func (p *pieces) Read(b []byte) (int, error) {
 func (*pieces) Buffered() int  { return 0 }
 func (p *pieces) Close() error { p.closed++; return nil }
 
-// text is content that compresses well, and noise is content that does not.
+// text returns data that compresses well, and noise returns data that does not.
 func text(size int) string { return strings.Repeat("weft and warp, ", size/15+1)[:size] }
 
 func noise(size int) string {
@@ -109,8 +109,8 @@ func TestCompressedContentIsTheSame(t *testing.T) {
 	}
 }
 
-// TestWhatTheOriginSentIsNotKeptBack: an event of a stream is received when it was
-// sent, and not when the next one is.
+// TestWhatTheOriginSentIsNotKeptBack verifies that an event of a stream can be read before the
+// source is read for the next one.
 func TestWhatTheOriginSentIsNotKeptBack(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		t.Run(c.String(), func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestWhatTheOriginSentIsNotKeptBack(t *testing.T) {
 	}
 }
 
-// oneByOne gives its reader no more than it asks for.
+// oneByOne reads one byte at a time, so that the decompressor does not read ahead.
 type oneByOne struct{ protocol.Body }
 
 func (o oneByOne) Read(p []byte) (int, error) { return o.Body.Read(p[:1]) }
@@ -149,7 +149,7 @@ func (o oneByOne) ReadByte() (byte, error) {
 	return b[0], err
 }
 
-// TestMemoryIsBounded: nothing is held of content but the piece that is under way.
+// TestMemoryIsBounded verifies that a large body does not make the compressed body buffer much.
 func TestMemoryIsBounded(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		body := encodersOf(t, c, 6).Compress(protocol.NewStringBody(noise(8<<20)), 8<<20)
@@ -201,7 +201,8 @@ func TestClosingClosesTheSourceOnce(t *testing.T) {
 	}
 }
 
-// TestClosingBesideAReadKeepsTheEncoderFromOthers: it is still at work.
+// TestClosingBesideAReadKeepsTheEncoderFromOthers verifies that a Close during a Read does not put
+// the encoder, which is still in use, into the pool.
 func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
 	e := encodersOf(t, Gzip, 1)
 	source := &pieces{list: []string{"a"}}
@@ -220,7 +221,8 @@ func TestClosingBesideAReadKeepsTheEncoderFromOthers(t *testing.T) {
 	}
 }
 
-// TestEncodersHaveNoMemoryOfOthers: what one answer held is in no other.
+// TestEncodersHaveNoMemoryOfOthers verifies that a reused encoder writes no data of the previous
+// body.
 func TestEncodersHaveNoMemoryOfOthers(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		e := encodersOf(t, c, 6)

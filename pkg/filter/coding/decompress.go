@@ -12,45 +12,43 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Limits bound what content may become when it is decompressed.
+// Limits bound the decompressed size of a body.
 type Limits struct {
 	Size int64 // bytes, decompressed; 0: no limit
-	// Ratio is how many times its compressed size content may have, once it is larger
-	// than RatioFrom bytes; 0: no limit.
+	// Ratio is the maximum ratio of the decompressed to the compressed size, checked once the
+	// decompressed size exceeds RatioFrom; 0: no limit.
 	Ratio int64
 }
 
-// RatioFrom is the size, in bytes, up to which content may have any ratio: little
-// content compresses very well, and does no harm.
+// RatioFrom is the decompressed size, in bytes, up to which a body may have any ratio: small bodies
+// can compress very well, and do no harm.
 const RatioFrom = 64 << 10
 
-// maxWindow is how far back zstd may look (RFC 9659): how much memory content can
-// make us take, in bytes.
+// maxWindow is the maximum zstd window in bytes (RFC 9659). It bounds the memory that a frame can
+// make the decoder allocate.
 const maxWindow = 8 << 20
 
-// ErrTooLarge is in the chain of the Fault that a body ends with which exceeds its
-// Limits.
+// ErrTooLarge is in the chain of the Fault of a body that exceeds its Limits.
 var ErrTooLarge = errors.New("the content is too large when it is decompressed")
 
-// errCorrupt is in the chain of the Fault that a body ends with which is not what it
-// says to be.
+// errCorrupt is in the chain of the Fault of a body that the decoder rejects.
 var errCorrupt = errors.New("the content cannot be decompressed")
 
-// decoder is what gzip and zstd have in common. None starts a goroutine.
+// decoder is implemented by gzip and zstd readers, which start no goroutine.
 type decoder interface {
 	io.Reader
 	Reset(from io.Reader) error
 }
 
-// DecoderPool decompress bodies in one coding. Their memory is used again. Safe for
-// concurrent use.
+// DecoderPool decompresses bodies in one coding and reuses the decoders. It is safe for concurrent
+// use.
 type DecoderPool struct {
 	coding Coding // immutable
 	limits Limits // immutable
 	idle   sync.Pool
 }
 
-// NewDecoders returns decoders of c, Gzip or Zstd.
+// NewDecoders returns the decoders of c, which is Gzip or Zstd.
 func NewDecoders(c Coding, limits Limits) (*DecoderPool, error) {
 	d := &DecoderPool{coding: c, limits: limits}
 	made, err := d.make()
@@ -61,7 +59,7 @@ func NewDecoders(c Coding, limits Limits) (*DecoderPool, error) {
 	return d, nil
 }
 
-// Coding returns what bodies are decompressed from.
+// Coding returns the coding that the pool decodes.
 func (d *DecoderPool) Coding() Coding { return d.coding }
 
 func (d *DecoderPool) make() (decoder, error) {
@@ -86,32 +84,32 @@ func (d *DecoderPool) take() decoder {
 	return made
 }
 
-// Decompress returns source decompressed. It ends in a Fault of BodyTooLarge, with
-// ErrTooLarge in it, before anything is returned that exceeds the limits; content
-// that is not what it says to be ends in one of MalformedRequest. An empty source is
-// empty. It is a protocol.Rewinder if source is.
+// Decompress returns source decompressed. If it exceeds the limits, it ends in a Fault of
+// BodyTooLarge with ErrTooLarge in its chain, before it returns a byte beyond them. If it is
+// corrupt, it ends in a Fault of MalformedRequest. An empty source stays empty. Rewind works if
+// source is a protocol.Rewinder.
 func (d *DecoderPool) Decompress(source protocol.Body) protocol.Body {
 	return &decompressed{Body: source, from: d}
 }
 
-// decompressed is content that is decompressed while it is read. Buffered is 0: what
-// comes without waiting is not known before it was decompressed.
+// decompressed is a body that Read decompresses. Buffered is 0, because the number of bytes that
+// are available without waiting is not known before they are decompressed.
 type decompressed struct {
 	protocol.Body // compressed
 
 	from    *DecoderPool // immutable
-	decoder decoder      // nil: reading has not begun, or is over
+	decoder decoder      // nil before the first Read and after the last
 	err     error        // what Read returns from now on
 
-	taken  int64 // compressed bytes
+	taken  int64 // compressed bytes read
 	given  int64 // decompressed bytes
-	broken error // of the source
+	broken error // error of the source
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (*decompressed) Buffered() int { return 0 }
 
-// Rewind is protocol.Rewinder's.
+// Rewind implements protocol.Rewinder.
 func (b *decompressed) Rewind() bool {
 	r, ok := b.Body.(protocol.Rewinder)
 	if !ok || !r.Rewind() {
@@ -122,8 +120,8 @@ func (b *decompressed) Rewind() bool {
 	return true
 }
 
-// Read is protocol.Body's. Whoever reads to the end, or to an error, gives the
-// decoder back; Close may come beside a Read, and leaves it to the collector.
+// Read implements protocol.Body. It releases the decoder at the end of the body or at an error.
+// Close does not release it, because it may run concurrently with Read.
 func (b *decompressed) Read(p []byte) (int, error) {
 	if b.err != nil || len(p) == 0 {
 		return 0, b.err
@@ -147,14 +145,14 @@ func (b *decompressed) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// end has Read return err from now on.
+// end makes Read return err from now on.
 func (b *decompressed) end(err error) error {
 	b.release()
 	b.err = err
 	return err
 }
 
-// release gives the decoder back.
+// release returns the decoder to the pool.
 func (b *decompressed) release() {
 	if b.decoder != nil {
 		b.from.idle.Put(b.decoder)
@@ -162,7 +160,7 @@ func (b *decompressed) release() {
 	}
 }
 
-// fault is what the decoder's error means.
+// fault converts an error of the decoder.
 func (b *decompressed) fault(err error) error {
 	switch {
 	case b.broken != nil:
@@ -179,7 +177,7 @@ func (b *decompressed) tooLarge() bool {
 		l.Ratio > 0 && b.given > RatioFrom && b.given/l.Ratio > b.taken
 }
 
-// compressedSide is where the decoder reads: it counts, and keeps what went wrong.
+// compressedSide is the reader of the decoder. It counts bytes and records an error of the source.
 type compressedSide struct{ b *decompressed }
 
 func (s compressedSide) Read(p []byte) (int, error) {

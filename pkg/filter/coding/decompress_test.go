@@ -22,7 +22,7 @@ func decodersOf(t testing.TB, c Coding, l Limits) *DecoderPool {
 	return d
 }
 
-// packed is content compressed by a judge.
+// packed compresses content with a reference implementation.
 func packed(t testing.TB, c Coding, content string) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -75,7 +75,7 @@ func TestContentThatIsNotWhatItSaysIsMalformed(t *testing.T) {
 	for _, c := range []Coding{Gzip, Zstd} {
 		good := packed(t, c, text(1000))
 		damaged := []byte(good)
-		damaged[len(damaged)-1] ^= 1 // the checksum, or the length
+		damaged[len(damaged)-1] ^= 1 // corrupts the checksum or the length
 		for name, sent := range map[string]string{
 			"plain text": "hello, this is no compressed content", "cut": good[:len(good)-3],
 			"damaged": string(damaged), "with something behind": good + "garbage garbage",
@@ -101,7 +101,7 @@ func TestBombsAreNotUnpacked(t *testing.T) {
 			name   string
 			limits Limits
 			sent   string
-			most   int64 // that may be read; -1: all, without an error
+			most   int64 // maximum that may be read; -1: all, without an error
 		}{
 			{"by size", Limits{Size: 1 << 20}, bomb, 1 << 20},
 			{"by ratio", Limits{Ratio: 100}, bomb, RatioFrom + 1<<20},
@@ -128,8 +128,7 @@ func TestBombsAreNotUnpacked(t *testing.T) {
 	}
 }
 
-// TestWindowsAreBounded: a frame that declares a window of 64 MB would make us take
-// as much.
+// TestWindowsAreBounded verifies that the decoder rejects a frame that declares a window of 64 MB.
 func TestWindowsAreBounded(t *testing.T) {
 	frame := []byte{0x28, 0xb5, 0x2f, 0xfd, 0x00, 16 << 3, 0x01, 0x00, 0x00} // window descriptor: 2^(10+16)
 	_, err := io.ReadAll(decodersOf(t, Zstd, Limits{}).Decompress(protocol.NewStringBody(string(frame))))

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panicking is content of which Close panics, and Read does if it is to.
+// panicking is a body whose Close panics, and whose Read panics if inRead is set.
 type panicking struct{ inRead bool }
 
 func (p panicking) Read([]byte) (int, error) {
@@ -22,7 +22,8 @@ func (panicking) Buffered() int { return 0 }
 
 func (panicking) Close() error { panic("Close") }
 
-// TestEncodersAreGivenBackAfterPanics of the content that is compressed.
+// TestEncodersAreGivenBackAfterPanics verifies that Close releases the encoder after the source
+// panics.
 func TestEncodersAreGivenBackAfterPanics(t *testing.T) {
 	counter := func() *metrics.Counter { return new(metrics.Counter) }
 	for _, coding := range []Coding{Gzip, Zstd} {
@@ -41,7 +42,7 @@ func TestEncodersAreGivenBackAfterPanics(t *testing.T) {
 			if b.work != nil {
 				t.Errorf("%v: the body keeps its encoder", coding)
 			}
-			if err := b.Close(); err != nil { // it is closed, and does not close the content again
+			if err := b.Close(); err != nil { // it does not close the source again
 				t.Errorf("%v: a second Close returns %v", coding, err)
 			}
 			if _, err := b.Read(make([]byte, 1)); err == nil {

@@ -9,17 +9,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Decompress returns the filter that decompresses requests whose content is in one of
-// the codings, and only in that; others pass as they are. What exceeds the limits, or
-// is not what it says to be, is refused: decompressed counts all that are begun, and
-// refused those.
+// Decompress returns the filter that decompresses requests whose only content coding is that of one
+// of the decoders. It forwards other requests unchanged. It rejects a request whose body exceeds
+// the limits or is corrupt. decompressed counts every request whose body it replaces, and refused
+// those that it rejects.
 func Decompress(decoders []*DecoderPool, decompressed, refused *metrics.Counter) filter.Filter {
 	return func(next protocol.Service) protocol.Service {
 		return &decompressor{decoders, decompressed, refused, protocol.Async(next)}
 	}
 }
 
-// decompressor is immutable but for its counters.
+// decompressor is immutable except for its counters.
 type decompressor struct {
 	decoders []*DecoderPool
 	begun    *metrics.Counter
@@ -27,12 +27,12 @@ type decompressor struct {
 	next     protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (d *decompressor) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, d, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	if r.Body != nil && r.Method != "" && !listed(&r.Header, "Cache-Control", "no-transform") {
@@ -46,8 +46,8 @@ func (d *decompressor) Start(ctx context.Context, x *protocol.Exchange) error {
 	return d.next.Start(ctx, x)
 }
 
-// of returns the decoders of a request's content; nil: there are none, or there is
-// more than one coding around it.
+// of returns the decoders for a request, or nil if there are none or the body has more than one
+// coding.
 func (d *decompressor) of(h *protocol.Header) *DecoderPool {
 	said := ""
 	for name, value := range h.All() {
@@ -57,7 +57,7 @@ func (d *decompressor) of(h *protocol.Header) *DecoderPool {
 			}
 			said = value
 		}
-		// A digest is of the bytes that were sent: the application could not check it.
+		// A digest covers the compressed bytes, so the host could not verify it.
 		if protocol.EqualFold(name, "Content-Digest") || protocol.EqualFold(name, "Content-MD5") {
 			return nil
 		}
@@ -74,7 +74,7 @@ func (d *decompressor) of(h *protocol.Header) *DecoderPool {
 	return nil
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (d *decompressor) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
 	if errors.Is(err, ErrTooLarge) || errors.Is(err, errCorrupt) {
 		d.refused.Add(1)

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// received is what an application gets of a request.
+// received records the request that an application gets.
 type received struct {
 	content, encoding string
 	length            int64
@@ -29,7 +29,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		name    string
 		fields  [][2]string
 		sent    string
-		want    string // content; "": as it was sent
+		want    string // body; "": as sent
 		reason  protocol.Reason
 		refused bool
 	}{

@@ -138,7 +138,7 @@ func Play(t testing.TB, f filter.Filter, app protocol.Service, x *protocol.Excha
 	return err
 }
 
-// contained calls f and returns its panic as an error.
+// contained calls f and returns its error. A panic becomes an error.
 func contained(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()

@@ -1,5 +1,5 @@
-// Package tcpproxy owns the tcp_proxy network filter: bytes between a caller and
-// a host of a cluster, whatever they mean.
+// Package tcpproxy owns the tcp_proxy network filter, which forwards bytes between a client and a
+// host of a cluster. It does not interpret them.
 package tcpproxy
 
 import (
@@ -13,17 +13,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// Carrier connects to a host of a cluster, on behalf of a caller, and calls use with
-// the connection, and with what is to count the bytes; it closes the connection afterwards.
-// It tries so many hosts at most. An error is its own or use's.
+// Carrier connects to hosts of clusters.
 type Carrier interface {
+	// Forward connects to a host of the cluster, in at most attempts attempts, on behalf of the
+	// client connection caller. It calls use with the connection and with the counters for the
+	// relayed bytes, and closes the connection afterwards. It returns its own error, or that of
+	// use.
 	Forward(ctx context.Context, caller *network.Conn, cluster string, attempts int, use func(upstream *network.Conn, traffic *network.RelayCounters) error) error
 }
 
-// Proxy is the handler of one filter chain. Immutable: safe for concurrent use.
+// Proxy is the handler of one filter chain. It is immutable, and safe for concurrent use.
 type Proxy struct {
 	config  config.TCPProxy
-	routes  []config.TCPRoute // config's, with addresses as addrPort gives them
+	routes  []config.TCPRoute // the routes of config; their address ranges are unmapped
 	carrier Carrier
 	log     *slog.Logger
 }
@@ -39,8 +41,8 @@ func New(cfg config.TCPProxy, carrier Carrier, log *slog.Logger) *Proxy {
 	return p
 }
 
-// unmapped returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291
-// 2.5.5.2) as the IPv4 ranges that they are.
+// unmapped returns ranges with those of IPv4-mapped IPv6 addresses (RFC 4291 2.5.5.2) converted to
+// IPv4 ranges.
 func unmapped(ranges []netip.Prefix) []netip.Prefix {
 	out := slices.Clone(ranges)
 	for i, r := range out {
@@ -51,12 +53,12 @@ func unmapped(ranges []netip.Prefix) []netip.Prefix {
 	return out
 }
 
-// mappedBits is how many bits come before the IPv4 address in a mapped one.
+// mappedBits is the number of bits before the IPv4 address in a mapped one.
 const mappedBits = 96
 
-// ServeConn is network.Handler's: it returns when both directions have ended,
-// either failed, or the connection was idle for too long; at once, when no route
-// matches. An error is the carrier's: the connection was not carried.
+// ServeConn implements network.Handler. It returns when both directions have ended, one of them
+// failed, or the connection was idle for too long. It returns immediately if there is neither a
+// matching route nor a default cluster. Errors are those of the Carrier.
 func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 	cluster := p.route(addrPort(conn.RemoteAddr()), addrPort(conn.LocalAddr()))
 	if cluster == "" {
@@ -70,7 +72,7 @@ func (p *Proxy) ServeConn(ctx context.Context, conn *network.Conn) error {
 	})
 }
 
-// route returns the cluster of the first route that matches, else the default.
+// route returns the cluster of the first route that matches, or the default cluster.
 func (p *Proxy) route(source, destination netip.AddrPort) string {
 	for i := range p.routes {
 		r := &p.routes[i]
@@ -81,15 +83,15 @@ func (p *Proxy) route(source, destination netip.AddrPort) string {
 	return p.config.Cluster
 }
 
-// within reports whether a is in one of the ranges and one of the port ranges;
-// an empty list holds everything.
+// within reports whether a is in one of the address ranges and in one of the port ranges. An empty
+// list matches everything.
 func within(a netip.AddrPort, addrs []netip.Prefix, ports []config.PortRange) bool {
 	return (len(addrs) == 0 || slices.ContainsFunc(addrs, func(p netip.Prefix) bool { return p.Contains(a.Addr()) })) &&
 		(len(ports) == 0 || slices.ContainsFunc(ports, func(r config.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last }))
 }
 
-// addrPort is an address as routes compare it: IPv4 as such, and without a zone,
-// which no range has. What has no IP address is the zero value.
+// addrPort returns a in the form that routes compare: an IPv4 address is unmapped, and there is no
+// zone, because ranges have none. It returns the zero value if a is not a TCP address.
 func addrPort(a net.Addr) netip.AddrPort {
 	tcp, ok := a.(*net.TCPAddr)
 	if !ok {

@@ -23,8 +23,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// carrier connects each cluster to what the test has put there, and remembers
-// what it was asked for.
+// carrier connects every cluster by dial, and records the arguments of the last call.
 type carrier struct {
 	dial     func() net.Conn
 	err      error
@@ -93,7 +92,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// carried sends text through p to a host that sends back what it gets.
+// carried sends text through p to a host that echoes it, and returns what comes back.
 func carried(t *testing.T, p *Proxy, text string) (string, error) {
 	t.Helper()
 	b := newBench(t, p)
@@ -194,7 +193,7 @@ func TestWithoutARouteTheConnectionIsClosed(t *testing.T) {
 	}
 }
 
-// bench is a proxy before a host that the test serves, on loopback.
+// bench is a proxy in front of a host that the test serves, on loopback.
 type bench struct {
 	t     *testing.T
 	front *network.Listener
@@ -209,8 +208,8 @@ func (c *counter) Closed(network.CloseReason) { c.closed.Add(1) }
 func (*counter) Refused()                     {}
 func (*counter) AcceptError()                 {}
 
-// newBench serves p. If p's carrier dials nowhere yet, it dials a host that
-// sends back what it gets.
+// newBench serves p. If p's carrier has no dial function, it gets one that connects to an echo
+// host.
 func newBench(t *testing.T, p *Proxy) *bench {
 	t.Helper()
 	b := &bench{t: t, count: new(counter)}
@@ -237,7 +236,7 @@ func newBench(t *testing.T, p *Proxy) *bench {
 	return b
 }
 
-// dialer listens, serves what connects with serve, and returns what connects.
+// dialer listens, serves each connection with serve, and returns a function that connects.
 func dialer(t *testing.T, serve func(conn *net.TCPConn)) func() net.Conn {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -257,13 +256,13 @@ func dialer(t *testing.T, serve func(conn *net.TCPConn)) func() net.Conn {
 	return func() net.Conn {
 		nc, err := net.Dial("tcp", ln.Addr().String())
 		if err != nil {
-			panic(err) // a listener of ours on loopback
+			panic(err) // the test's own listener on loopback
 		}
 		return nc
 	}
 }
 
-// bounded is nc with an end of the test's patience.
+// bounded sets a deadline on nc, so that the test does not hang.
 func bounded(nc net.Conn) *net.TCPConn {
 	_ = nc.SetDeadline(time.Now().Add(30 * time.Second))
 	return nc.(*net.TCPConn)
@@ -340,8 +339,8 @@ func TestEachDirectionEndsByItself(t *testing.T) {
 	}
 }
 
-// TestNothingIsLostInATransfer: many megabytes both ways at once, larger than
-// any socket's buffer.
+// TestNothingIsLostInATransfer verifies a transfer of many megabytes in both directions
+// concurrently, which is larger than any socket buffer.
 func TestNothingIsLostInATransfer(t *testing.T) {
 	const size = 16 << 20
 	sent := make([]byte, size)
@@ -418,8 +417,8 @@ func TestAnIdleConnectionEnds(t *testing.T) {
 	})
 }
 
-// TestBytesOfEitherSideKeepAConnection: the other direction may be silent for
-// longer than the idle time.
+// TestBytesOfEitherSideKeepAConnection verifies that bytes in one direction keep the connection
+// open while the other direction is silent for longer than the idle timeout.
 func TestBytesOfEitherSideKeepAConnection(t *testing.T) {
 	for _, side := range []string{"caller", "host"} {
 		t.Run(side, func(t *testing.T) {

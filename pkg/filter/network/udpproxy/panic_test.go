@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// fuse panics at the point that it is armed for, once.
+// fuse panics once, at the point for which it is armed.
 type fuse struct {
 	at   atomic.Pointer[string]
 	hits atomic.Int64
@@ -21,9 +21,9 @@ func (f *fuse) reach(point string) {
 	}
 }
 
-// TestAPanicCostsADatagramAtMost: wherever what knows the hosts panics, other sessions go
-// on, the one that it was for goes on with its next datagram, and no host keeps a session
-// that has ended.
+// TestAPanicCostsADatagramAtMost verifies that a panic of the host leaser or of a lease is
+// contained: other sessions continue, the affected session continues with its next datagram, and no
+// host keeps a session that has ended.
 func TestAPanicCostsADatagramAtMost(t *testing.T) {
 	for _, point := range []string{"Assign", "Usable", "Heard", "End"} {
 		t.Run(point, func(t *testing.T) {

@@ -12,21 +12,22 @@ import (
 	"github.com/weft-proxy/weft/pkg/network"
 )
 
-// session is all between one source and one address of the listener, and its host. It
-// stays with its host while that is usable.
+// session holds the state of one Flow and the lease of its host. The session keeps its host while
+// the host is usable.
 type session struct {
 	proxy *Proxy       // immutable
 	flow  network.Flow // immutable
-	last  atomic.Int64 // when a datagram went either way: ns since Proxy.epoch
+	last  atomic.Int64 // time of the last datagram in either direction: ns since Proxy.epoch
 
 	mu      sync.Mutex
-	way     filter.HostLease // guarded by mu; nil: over
-	cluster string           // guarded by mu; that way leads to
-	refused bool             // guarded by mu; the host has no socket on its port
-	moved   time.Duration    // guarded by mu; when it was tried to change the host last
+	way     filter.HostLease // guarded by mu; nil: the session has ended
+	cluster string           // guarded by mu; cluster of way
+	refused bool             // guarded by mu; nothing receives at the host's port
+	moved   time.Duration    // guarded by mu; last attempt to change the host, since Proxy.epoch
 }
 
-// begin gives the session its first host; false if there is none, which was counted.
+// begin leases the first host of the session. It returns false, and counts the datagram as dropped,
+// if there is no host.
 func (s *session) begin(cfg *config.UDPProxy) bool {
 	s.touch()
 	s.mu.Lock()
@@ -40,8 +41,8 @@ func (s *session) begin(cfg *config.UDPProxy) bool {
 	return true
 }
 
-// assign finds a host and has its answers told; it returns now if that leads to the
-// host. s.mu is held.
+// assign leases a host and adds its socket to the poller. It returns now if the session should keep
+// its host. s.mu is held.
 func (s *session) assign(cfg *config.UDPProxy, now filter.HostLease) (filter.HostLease, error) {
 	way, err := s.proxy.hosts.Assign(cfg.Cluster, hashOf(cfg, s.flow), now)
 	if err != nil || way == now {
@@ -56,15 +57,15 @@ func (s *session) assign(cfg *config.UDPProxy, now filter.HostLease) (filter.Hos
 
 func (s *session) touch() { s.last.Store(int64(s.proxy.now())) }
 
-// send passes a datagram of the source on.
+// send forwards a datagram of the source to the host.
 func (s *session) send(b []byte) {
 	s.touch()
 	way := s.current()
 	if way == nil {
-		return // the session has just ended: datagrams may be lost
+		return // the session has just ended; UDP may lose datagrams
 	}
 	err := way.Peer().Send(b)
-	if errors.Is(err, network.ErrConnRefused) { // that is what the kernel heard of one before
+	if errors.Is(err, network.ErrConnRefused) { // caused by an earlier datagram
 		s.refuse(err)
 		if way = s.current(); way != nil {
 			err = way.Peer().Send(b)
@@ -79,12 +80,11 @@ func (s *session) send(b []byte) {
 	counts.InBytes.Add(uint64(len(b)))
 }
 
-// movePause is how long a session stays with a host that is not usable when it was
-// found that there is no better one.
+// movePause is how long a session keeps an unusable host before it looks for another one again.
 const movePause = time.Second
 
-// current returns the way to the host, another one if that is not usable any more or
-// is not of the cluster in force; nil if the session is over.
+// current returns the lease of the host, or nil if the session has ended. It leases another host if
+// this one is no longer usable or the configured cluster has changed.
 func (s *session) current() filter.HostLease {
 	cfg := s.proxy.config.Load()
 	s.mu.Lock()
@@ -99,7 +99,7 @@ func (s *session) current() filter.HostLease {
 	s.moved = now
 	way, err := s.assign(cfg, s.way)
 	if err != nil || way == s.way {
-		return s.way // there is no better one
+		return s.way // no better host is available
 	}
 	before := s.way
 	s.way, s.cluster, s.refused = way, cfg.Cluster, false
@@ -108,7 +108,7 @@ func (s *session) current() filter.HostLease {
 	return way
 }
 
-// refuse takes note that nobody receives at the host.
+// refuse records that nothing receives at the host's port.
 func (s *session) refuse(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -118,10 +118,11 @@ func (s *session) refuse(err error) {
 	}
 }
 
-// turns is how many datagrams of one host are passed on before others have a turn.
+// turns is the maximum number of datagrams that one call of Readable receives, so that other hosts
+// get their turn.
 const turns = 32
 
-// Readable is network.Readable's: it passes what the host sent on to the source.
+// Readable implements network.ReadHandler. It forwards datagrams of the host to the source.
 func (s *session) Readable(buffer []byte) {
 	defer s.proxy.contain("passing a datagram to its source")
 	s.mu.Lock()
@@ -151,7 +152,7 @@ func (s *session) Readable(buffer []byte) {
 	}
 }
 
-// end gives the host back.
+// end releases the host. Later datagrams of the session are dropped.
 func (s *session) end() {
 	defer s.proxy.contain("ending a session of datagrams")
 	s.mu.Lock()

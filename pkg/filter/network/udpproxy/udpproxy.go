@@ -1,14 +1,14 @@
-// Package udpproxy owns the udp_proxy network filter: datagrams between many sources
-// and hosts of a cluster, whatever they mean.
+// Package udpproxy owns the udp_proxy network filter, which forwards datagrams between many sources
+// and the hosts of a cluster. It does not interpret their payload.
 //
-//	Serve      a source's datagram: its session, or a new one     udpproxy.go
-//	session    to its host, by a socket of its own                session.go
-//	Readable   the host's datagrams, back to the source           session.go
-//	sweep      sessions that are silent                           udpproxy.go
+//	Serve      receives datagrams of sources and finds their session    udpproxy.go
+//	session    forwards them to its host, through its own socket        session.go
+//	Readable   forwards datagrams of the host back to the source        session.go
+//	sweep      ends idle sessions                                       udpproxy.go
 //
-// A listener has three goroutines however many sessions there are: one receives from
-// sources, one from all hosts (network.Poll), one sweeps. A session is an entry of a
-// map and a descriptor.
+// A listener has three goroutines, no matter how many sessions it has: one receives from sources,
+// one receives from all hosts (network.Poller), and one sweeps. A session costs a map entry and a
+// file descriptor.
 package udpproxy
 
 import (
@@ -27,41 +27,41 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Options are what a Proxy needs of the rest of the process.
+// Options holds the dependencies and the configuration of a Proxy.
 type Options struct {
 	Config config.UDPProxy
-	Socket *network.PacketConn // becomes the Proxy's
+	Socket *network.PacketConn // the Proxy owns it once New succeeds
 	Hosts  filter.HostLeaser
 	Counts *filter.DatagramCounts
 	Log    *slog.Logger
 }
 
-// Proxy is a filter.PacketServer.
+// Proxy implements filter.PacketServer.
 type Proxy struct {
 	socket *network.PacketConn    // immutable
 	poll   *network.Poller        // immutable
 	hosts  filter.HostLeaser      // immutable
 	counts *filter.DatagramCounts // immutable
 	log    *slog.Logger           // immutable
-	epoch  time.Time              // immutable; of session.last
+	epoch  time.Time              // immutable; start of session.last
 
 	config   atomic.Pointer[config.UDPProxy]
 	serving  atomic.Bool
 	draining atomic.Bool
-	complain atomic.Int64 // when a failure to give a session its host was logged last, as session.last
+	complain atomic.Int64 // last log entry about a session without a host, like session.last
 
-	wake  chan struct{}  // has room for one: sweep at once
-	quit  chan struct{}  // closed: nothing is to run any more
-	tasks sync.WaitGroup // of Serve
+	wake  chan struct{}  // buffered, capacity 1; wakes sweep
+	quit  chan struct{}  // closed when the goroutines of Serve must end
+	tasks sync.WaitGroup // goroutines of Serve
 
 	mu       sync.Mutex
 	sessions map[network.Flow]*session // guarded by mu
-	closed   bool                      // guarded by mu: no session may begin
-	empty    chan struct{}             // guarded by mu: closed once there is no session and none may begin
+	closed   bool                      // guarded by mu: no session can begin
+	empty    chan struct{}             // guarded by mu: closed once no session is left and none can begin
 }
 
-// New returns a proxy that serves once Serve is called. An error is the system's, for
-// want of descriptors; then the socket stays the caller's.
+// New returns a proxy that is ready for Serve. It fails if the system has no descriptors left; the
+// caller then still owns the socket.
 func New(o Options) (*Proxy, error) {
 	poll, err := network.NewPoller()
 	if err != nil {
@@ -78,21 +78,21 @@ func New(o Options) (*Proxy, error) {
 
 func (p *Proxy) now() time.Duration { return time.Since(p.epoch) }
 
-// Change is filter.PacketServer's. A session of another cluster than the new one moves
-// with its next datagram.
+// Change implements filter.PacketServer. If the cluster changes, each session moves with its next
+// datagram.
 func (p *Proxy) Change(cfg config.UDPProxy) {
 	p.config.Store(&cfg)
 	p.sweepSoon()
 }
 
-// Sessions is filter.PacketServer's.
+// Sessions implements filter.PacketServer.
 func (p *Proxy) Sessions() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.sessions)
 }
 
-// Serve is filter.PacketServer's. It is called once.
+// Serve implements filter.PacketServer. It is called once.
 func (p *Proxy) Serve() error {
 	p.serving.Store(true)
 	p.tasks.Go(func() {
@@ -104,12 +104,12 @@ func (p *Proxy) Serve() error {
 	err := p.receive()
 	p.endAll()
 	close(p.quit)
-	_ = p.poll.Close() // Run tells
+	_ = p.poll.Close() // Run reports the error
 	p.tasks.Wait()
 	return err
 }
 
-// receive passes datagrams of sources on, until the socket is closed.
+// receive forwards datagrams of sources until the socket is closed.
 func (p *Proxy) receive() error {
 	buffer := make([]byte, network.MaxDatagram)
 	failures := 0
@@ -122,7 +122,7 @@ func (p *Proxy) receive() error {
 			return nil
 		case failures == mostFailures:
 			return err
-		default: // an error of a datagram that was sent, or a want of memory
+		default: // an error of an earlier datagram, or the kernel is out of memory
 			failures++
 			continue
 		}
@@ -130,7 +130,7 @@ func (p *Proxy) receive() error {
 	}
 }
 
-// pass passes a datagram of a source on.
+// pass forwards a datagram of a source.
 func (p *Proxy) pass(b []byte, flow network.Flow) {
 	defer p.contain("passing a datagram to a host")
 	if s := p.session(flow); s != nil {
@@ -138,18 +138,18 @@ func (p *Proxy) pass(b []byte, flow network.Flow) {
 	}
 }
 
-// contain is deferred by what must not end its goroutine, which all sessions share.
+// contain recovers a panic and logs it, because all sessions share the goroutine. Callers defer it.
 func (p *Proxy) contain(doing string) {
 	if v := recover(); v != nil {
 		protocol.NewPanic(v).Log(p.log, doing)
 	}
 }
 
-// mostFailures is how often in a row receiving may fail before the socket is given up.
+// mostFailures is the number of consecutive receive errors after which Serve gives up.
 const mostFailures = 1000
 
-// session returns the session of a flow, a new one if there is none; nil if it cannot
-// have one, which was counted.
+// session returns the session of a flow and begins one if there is none. It returns nil, and counts
+// the datagram as dropped, if no session can begin.
 func (p *Proxy) session(flow network.Flow) *session {
 	cfg := p.config.Load()
 	p.mu.Lock()
@@ -174,7 +174,7 @@ func (p *Proxy) session(flow network.Flow) *session {
 	return s
 }
 
-// hashOf is what the hosts of a flow's session are chosen by; 0: nothing.
+// hashOf returns the hash that selects a host for the flow; 0: the source is not hashed.
 func hashOf(cfg *config.UDPProxy, flow network.Flow) uint64 {
 	if !cfg.HashSource {
 		return 0
@@ -183,7 +183,7 @@ func hashOf(cfg *config.UDPProxy, flow network.Flow) uint64 {
 	return max(hash.String(string(ip[:])), 1)
 }
 
-// unassigned takes note that no host could be given to a session.
+// unassigned counts a session that got no host, and logs it at most once per quiet.
 func (p *Proxy) unassigned(cluster string, err error) {
 	p.counts.NoHost.Add(1)
 	now := p.now()
@@ -192,19 +192,19 @@ func (p *Proxy) unassigned(cluster string, err error) {
 	}
 }
 
-// quiet is how long nothing more is said of what happens again and again.
+// quiet is the minimum time between two log entries of the same failure.
 const quiet = 10 * time.Second
 
-// How often sessions are looked at: four times in the time that they may be silent, so
-// that they end at most a quarter late; and while the listener drains, when sessions
-// end that are silent for drainSilence.
+// Bounds of the sweep interval, which is a quarter of the idle timeout, so that sessions end at
+// most a quarter late. While the listener drains, sessions end after drainSilence without a
+// datagram.
 const (
 	leastSweep   = 10 * time.Millisecond
 	mostSweep    = 5 * time.Second
 	drainSilence = time.Second
 )
 
-// patience returns how long sessions may be silent now.
+// patience returns the current idle timeout of sessions.
 func (p *Proxy) patience() time.Duration {
 	idle := p.config.Load().IdleTimeout
 	if p.draining.Load() {
@@ -213,7 +213,7 @@ func (p *Proxy) patience() time.Duration {
 	return idle
 }
 
-// sweep ends sessions that are silent, until quit.
+// sweep ends idle sessions until quit is closed.
 func (p *Proxy) sweep() {
 	for {
 		timer := time.NewTimer(min(max(p.patience()/4, leastSweep), mostSweep))
@@ -232,11 +232,11 @@ func (p *Proxy) sweep() {
 func (p *Proxy) sweepSoon() {
 	select {
 	case p.wake <- struct{}{}:
-	default: // it will, already
+	default: // a sweep is already pending
 	}
 }
 
-// endSilent ends the sessions that have been silent for so long.
+// endSilent ends the sessions that have been idle for at least patience.
 func (p *Proxy) endSilent(patience time.Duration) {
 	since := p.now() - patience
 	p.mu.Lock()
@@ -254,7 +254,7 @@ func (p *Proxy) endSilent(patience time.Duration) {
 	}
 }
 
-// endAll ends every session, lets none begin any more, and returns how many that were.
+// endAll ends every session, prevents new ones, and returns how many it ended.
 func (p *Proxy) endAll() int {
 	p.mu.Lock()
 	p.closed = true
@@ -268,7 +268,7 @@ func (p *Proxy) endAll() int {
 	return len(all)
 }
 
-// checkEmpty closes empty when it is time. p.mu is held.
+// checkEmpty closes empty once no session is left and none can begin. p.mu is held.
 func (p *Proxy) checkEmpty() {
 	if len(p.sessions) > 0 || !p.closed && !p.draining.Load() {
 		return
@@ -280,11 +280,11 @@ func (p *Proxy) checkEmpty() {
 	}
 }
 
-// Drain is filter.PacketServer's.
+// Drain implements filter.PacketServer.
 func (p *Proxy) Drain(ctx context.Context) (cut int) {
 	p.draining.Store(true)
 	p.sweepSoon()
-	p.endSilent(drainSilence) // also if Serve does not run
+	p.endSilent(drainSilence) // also works if Serve does not run
 	select {
 	case <-p.empty:
 	case <-ctx.Done():
@@ -292,7 +292,7 @@ func (p *Proxy) Drain(ctx context.Context) (cut int) {
 	cut = p.endAll()
 	_ = p.socket.Close() // ends Serve
 	if !p.serving.Load() {
-		_ = p.poll.Close() // nothing was told by it
+		_ = p.poll.Close() // Serve, which closes it otherwise, does not run
 	}
 	return cut
 }

@@ -21,10 +21,10 @@ import (
 
 var _ filter.PacketServer = (*Proxy)(nil)
 
-// within bounds what the kernel of this machine may take.
+// within is the timeout of a wait.
 const within = 10 * time.Second
 
-// hosts is a filter.HostLeaser of a list: the first that is up, or by hash.
+// hosts is a filter.HostLeaser over a list. It selects among the hosts that are up, by hash.
 type hosts struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -38,7 +38,7 @@ type host struct {
 	sessions      atomic.Int64
 	refusals      atomic.Int64
 	heard         atomic.Int64
-	ended         chan struct{} // a session left
+	ended         chan struct{} // receives when a session ends
 }
 
 type way struct {
@@ -99,7 +99,8 @@ func (w *way) End() {
 	})
 }
 
-// echo answers each datagram with its name and what came, to whom it came from.
+// echo adds a host that responds to each datagram with its name, up to 20 bytes of the datagram,
+// and its size.
 func (h *hosts) echo(name string) (stop func()) {
 	h.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -118,7 +119,7 @@ func (h *hosts) echo(name string) (stop func()) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.WriteToUDPAddrPort(fmt.Appendf(nil, "%s %s %d", name, b[:min(n, 20)], n), from) // its session may be gone
+			_, _ = conn.WriteToUDPAddrPort(fmt.Appendf(nil, "%s %s %d", name, b[:min(n, 20)], n), from) // the session may have ended
 		}
 	}()
 	stop = sync.OnceFunc(func() {
@@ -173,14 +174,14 @@ func start(t *testing.T, cfg config.UDPProxy, names ...string) *rig {
 	return r
 }
 
-// caller is a source of its own.
+// caller returns the socket of a new source.
 func (r *rig) caller() *net.UDPConn {
 	r.t.Helper()
 	conn, err := net.DialUDP("udp", nil, r.socket.Addr().(*net.UDPAddr))
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	r.t.Cleanup(func() { _ = conn.Close() }) // the test has ended
 	return conn
 }
 
@@ -193,7 +194,7 @@ func (r *rig) say(conn *net.UDPConn, text string) {
 
 func (r *rig) hear(conn *net.UDPConn) string {
 	r.t.Helper()
-	_ = conn.SetReadDeadline(time.Now().Add(within)) // it is open
+	_ = conn.SetReadDeadline(time.Now().Add(within)) // the socket is open
 	b := make([]byte, network.MaxDatagram)
 	n, err := conn.Read(b)
 	if err != nil {
@@ -266,7 +267,7 @@ func TestSilentSessionsEnd(t *testing.T) {
 	if n := r.Sessions(); n != 0 {
 		t.Errorf("%d sessions", n)
 	}
-	if got := r.ask(c, "two"); got != "a two 3" { // a new one
+	if got := r.ask(c, "two"); got != "a two 3" { // a new session
 		t.Errorf("got %q", got)
 	}
 }
@@ -277,7 +278,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	r.ask(first, "1")
 	r.ask(r.caller(), "2")
 	r.say(r.caller(), "3")
-	if got := r.ask(first, "4"); got != "a 4 1" { // what has a session is served
+	if got := r.ask(first, "4"); got != "a 4 1" { // an existing session is served
 		t.Errorf("got %q", got)
 	}
 	if n, dropped := r.Sessions(), r.counts.MaxSessions.Load(); n != 2 || dropped != 1 {
@@ -296,7 +297,7 @@ func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
 		t.Errorf("got %q", got)
 	}
 	r.hosts.list[0].down.Store(false)
-	if got := r.ask(c, "3"); got != "b 3 1" { // it stays where it is well
+	if got := r.ask(c, "3"); got != "b 3 1" { // it stays with a usable host
 		t.Errorf("got %q", got)
 	}
 	if r.counts.Moved.Load() != 1 || r.hosts.list[0].sessions.Load() != 0 || r.Sessions() != 1 {
@@ -304,8 +305,8 @@ func TestASessionMovesWhenItsHostIsDown(t *testing.T) {
 	}
 }
 
-// With no better host the session stays with the one that is said to be down: that may
-// be wrong.
+// TestASessionStaysIfThereIsNoOtherHost verifies that a session keeps a host that is down if there
+// is no other host. The health status may be wrong.
 func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
 	r := start(t, config.UDPProxy{}, "a")
 	c := r.caller()
@@ -319,7 +320,7 @@ func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
 	if r.counts.Moved.Load() != 0 {
 		t.Error("it moved")
 	}
-	r.say(r.caller(), "3") // a new one finds nothing
+	r.say(r.caller(), "3") // a new session gets no host
 	r.ask(c, "4")
 	if n := r.counts.NoHost.Load(); n != 1 {
 		t.Errorf("%d datagrams without a host, want 1", n)
@@ -333,7 +334,7 @@ func TestARefusalMovesTheSession(t *testing.T) {
 	c := r.caller()
 	r.ask(c, "1")
 	stop()
-	r.say(c, "lost") // the kernel hears that nobody receives it
+	r.say(c, "lost") // the kernel receives an ICMP port unreachable
 	await(t, "the refusal is heard of", func() bool { return r.hosts.list[0].refusals.Load() > 0 })
 	if got := r.ask(c, "2"); got != "b 2 1" {
 		t.Errorf("got %q", got)
@@ -355,7 +356,7 @@ func TestTheHashIsOfTheSourceIP(t *testing.T) {
 			t.Fatal(err)
 		}
 		at[r.ask(conn, "x")] = true
-		_ = conn.Close() // it was answered
+		_ = conn.Close() // the response has arrived
 	}
 	if len(at) != 3 {
 		t.Errorf("many addresses were sent to %d hosts", len(at))
@@ -393,7 +394,7 @@ func TestDrainWaitsForAnswersAndTakesNobodyNew(t *testing.T) {
 	if n := r.counts.Draining.Load(); n != 1 {
 		t.Errorf("%d datagrams of new sources, want 1", n)
 	}
-	if cut := <-drained; cut != 0 { // after it was silent for a second
+	if cut := <-drained; cut != 0 { // after one second without datagrams
 		t.Errorf("%d sessions were cut", cut)
 	}
 }
@@ -408,7 +409,7 @@ func TestTheEndOfTheDrainTimeCutsSessions(t *testing.T) {
 	}
 }
 
-// A proxy that never served leaves nothing behind.
+// TestDrainWithoutServe verifies that Drain closes the socket of a proxy that never served.
 func TestDrainWithoutServe(t *testing.T) {
 	socket, err := network.ListenPacket(context.Background(), network.PacketOptions{Name: "l", Address: "127.0.0.1:0"})
 	if err != nil {
@@ -426,7 +427,7 @@ func TestDrainWithoutServe(t *testing.T) {
 	}
 }
 
-// mute answers with what came, and allocates nothing.
+// mute adds a host that echoes each datagram and allocates nothing.
 func (h *hosts) mute() {
 	h.t.Helper()
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -445,7 +446,7 @@ func (h *hosts) mute() {
 			if err != nil {
 				return
 			}
-			_, _ = conn.WriteToUDPAddrPort(b[:n], from) // its session may be gone
+			_, _ = conn.WriteToUDPAddrPort(b[:n], from) // the session may have ended
 		}
 	}()
 	h.t.Cleanup(func() {
@@ -459,7 +460,7 @@ func TestDatagramsOfASessionAllocateNothing(t *testing.T) {
 	r.hosts.mute()
 	c := r.caller()
 	b := make([]byte, 1500)
-	_ = c.SetReadDeadline(time.Now().Add(within)) // it is open
+	_ = c.SetReadDeadline(time.Now().Add(within)) // the socket is open
 	there := func() {
 		if _, err := c.Write(b[:100]); err != nil {
 			t.Fatal(err)

@@ -1,10 +1,10 @@
-// Package adaptiveconcurrency owns the adaptive_concurrency filter: it lets as many
-// requests be under way at once as can be served in about the time that few take, and
-// refuses others, the least important first.
+// Package adaptiveconcurrency owns the adaptive_concurrency filter. It limits the requests in
+// flight to as many as the host serves in about the time of an unloaded request, and rejects
+// others, the least important first.
 //
-//	Config      what a file says                                  config.go
-//	limits      the controllers of routes or methods              limits.go
-//	controller  finds a limit by how long requests take           controller.go, histogram.go
+//	Config      the configuration of the filter                    config.go
+//	limiterSet  the limiters of routes or methods                  limits.go
+//	controller  finds a limit from how long requests take          controller.go, histogram.go
 package adaptiveconcurrency
 
 import (
@@ -20,8 +20,8 @@ import (
 
 const name = "adaptive_concurrency"
 
-// Kind is the filter's entry for the registry. What one Kind builds, one configuration
-// after the other, shares the limits that stay.
+// Kind returns the filter factory. Filters that one factory builds, such as those before and after
+// a reload, share their limits if their configuration and env.Key are the same.
 func Kind() filter.StreamFilterFactory {
 	k := &kind{start: time.Now()}
 	return filter.StreamFilterFactory{
@@ -93,37 +93,37 @@ func (k *kind) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &limited{f, protocol.Async(next)} }, nil
 }
 
-// adaptive is a configuration. It is immutable but for its limits and its pool.
+// adaptive is a compiled configuration. It is immutable except for its limits and its pool.
 type adaptive struct {
 	levels   *levels
 	byMethod bool
 	status   int
-	text     string // for those who are refused
+	text     string // body of a rejection
 	limits   *limiterSet
 	calls    sync.Pool // of *call
 }
 
-// limited is the filter before a service.
+// limited is the filter in front of a service.
 type limited struct {
 	*adaptive
 	next protocol.AsyncService
 }
 
-// call is a request that was let in: what is to be known at its end.
+// call is the state of an admitted request until it finishes.
 type call struct {
 	filter *adaptive // immutable
 	gate   *limiter
 	began  time.Duration
-	stream bool // the time that it takes says nothing
+	stream bool // the duration is not a sample
 	grpc   bool
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *limited) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	g := f.limits.of(x, f.byMethod)
 	level := f.levels.of(x)
@@ -142,16 +142,16 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// refuse answers x. It is Exchange.Fail without what that allocates: whoever is
-// overloaded refuses many.
+// refuse sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
+// because an overloaded proxy rejects many requests.
 func (f *adaptive) refuse(x *protocol.Exchange) {
 	x.Record.Reason = protocol.Overflow
 	x.Record.Detail = "adaptive_concurrency: as many requests are under way as can be served in time"
 	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 
-// goesOn reports whether the caller of a request that is answered is still sending it, as
-// those of streams do. The engine that reads it may not know: then it does not.
+// goesOn reports whether the request body is incomplete after the response began, as in a stream.
+// It returns false if the body does not know.
 func goesOn(r *protocol.Request) bool {
 	body, ok := r.Body.(protocol.CompleteBody)
 	if !ok {
@@ -161,8 +161,8 @@ func goesOn(r *protocol.Request) bool {
 	return !whole
 }
 
-// Finish is protocol.Finisher's. outcome asks the body of the request, which may panic: the
-// request is no longer under way then, either.
+// Finish implements protocol.Finisher. It releases the request even if the request body, which
+// outcome examines, panics.
 func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	o := failed
 	defer func() {
@@ -174,7 +174,7 @@ func (c *call) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 	return err
 }
 
-// outcome tells what the time that x took says of the upstream.
+// outcome classifies the duration of x as a sample.
 func (c *call) outcome(x *protocol.Exchange, err error) outcome {
 	switch reason := protocol.ReasonOf(err); {
 	case c.stream, reason == protocol.ReasonDownstreamDisconnect:
@@ -198,8 +198,8 @@ func (c *call) outcome(x *protocol.Exchange, err error) outcome {
 
 const tooManyRequests = 429 // RFC 6585 4
 
-// isFailure reports whether a status of gRPC says that a service has not done what it
-// does. Others, as that something was not found, are answers.
+// isFailure reports whether a gRPC status is a failure of the service. Others, such as NOT_FOUND,
+// are regular responses.
 func isFailure(code int) bool {
 	switch code {
 	case 2, 4, 8, 12, 13, 14, 15: // unknown, deadline, exhausted, unimplemented, internal, unavailable, data loss
@@ -208,8 +208,8 @@ func isFailure(code int) bool {
 	return false
 }
 
-// of returns the level of x: of several fields, the one with the smallest share, so that
-// a field that is added makes no request more important.
+// of returns the index of the level of x. If the field is repeated, of uses the value with the
+// smallest share, so that an additional field makes no request more important.
 func (l *levels) of(x *protocol.Exchange) (least int) {
 	if len(l.list) == 1 {
 		return 0
@@ -230,7 +230,7 @@ func (l *levels) of(x *protocol.Exchange) (least int) {
 	}
 }
 
-// find returns the level of a value.
+// find returns the index of the level of a value.
 func (l *levels) find(value string) int {
 	for i := range l.list {
 		if l.list[i].Value == value {

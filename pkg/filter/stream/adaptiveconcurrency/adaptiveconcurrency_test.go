@@ -27,7 +27,7 @@ func TestReadme(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, examples[0])
-		r.letIn(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // of the first limit, which is 3
+		r.letIn(t, map[string]int{"batch": 1, "normal": 2, "high": 3}) // at the first limit, which is 3
 		method := behind(t, examples[1])
 		for _, name := range []string{"buy", "sell"} {
 			if got := method.hold(t, 5, func() *protocol.Exchange { return rpc("org.example.Shop", name) }); got != 3 {
@@ -37,13 +37,13 @@ func TestReadme(t *testing.T) {
 	})
 }
 
-// rig is the filter before an application that answers when it is told.
+// rig is the filter in front of an application that responds when the test allows it.
 type rig struct {
 	s       protocol.Service
 	counts  *filtertest.Counts
 	arrived atomic.Int64
-	answer  chan struct{} // closed: everything is answered
-	took    time.Duration // what an answer takes, if it does not wait for answer
+	answer  chan struct{} // closed: the application responds to every request
+	took    time.Duration // duration of a response; 0: wait for answer
 	replies func(x *protocol.Exchange) error
 	wait    sync.WaitGroup
 }
@@ -60,7 +60,7 @@ func behind(t *testing.T, s filtertest.Settings) *rig {
 func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
 	r.arrived.Add(1)
 	if r.took > 0 {
-		<-time.After(r.took) // of the bubble
+		<-time.After(r.took) // in the synctest bubble's fake time
 	} else {
 		<-r.answer
 	}
@@ -71,7 +71,7 @@ func (r *rig) serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// hold sends n requests, which are not answered, and returns how many were let in.
+// hold sends n requests that get no response yet, and returns how many were admitted.
 func (r *rig) hold(t *testing.T, n int, request func() *protocol.Exchange) int {
 	t.Helper()
 	before := r.arrived.Load()
@@ -87,8 +87,8 @@ func (r *rig) hold(t *testing.T, n int, request func() *protocol.Exchange) int {
 	return int(r.arrived.Load() - before)
 }
 
-// letIn sends many requests of each level, the levels in the order of what they may have
-// in use in the end.
+// letIn sends many requests of each level, in ascending order of share, and checks how many are in
+// flight.
 func (r *rig) letIn(t *testing.T, want map[string]int) {
 	t.Helper()
 	in := 0
@@ -100,7 +100,7 @@ func (r *rig) letIn(t *testing.T, want map[string]int) {
 	}
 }
 
-// end answers everything.
+// end lets the application respond to every request.
 func (r *rig) end() {
 	select {
 	case <-r.answer:
@@ -114,7 +114,7 @@ type route string
 
 func (r route) Name() string { return string(r) }
 
-// http is a request with fields "name: value".
+// http returns a request with headers in the form "name: value".
 func http(fields ...string) *protocol.Exchange {
 	x := filtertest.Get("/items", fields...)
 	x.Record.Route = route("all")
@@ -231,16 +231,16 @@ func TestRefusalsAreOverflows(t *testing.T) {
 	}
 }
 
-// coming is content that knows whether all of it has come.
+// coming is a body that knows whether it is complete.
 type coming struct {
 	protocol.Body
 	whole bool
 }
 
-// Complete is protocol.CompleteBody's.
+// Complete implements protocol.CompleteBody.
 func (c coming) Complete() (whole, empty bool) { return c.whole, false }
 
-// gateOf returns the only gate that the filter has.
+// gateOf returns the only limiter of the filter.
 func gateOf(t *testing.T, s protocol.Service) *limiter {
 	t.Helper()
 	gates := *s.(*limited).limits.byScope.Load()
@@ -253,7 +253,7 @@ func gateOf(t *testing.T, s protocol.Service) *limiter {
 	return nil
 }
 
-// TestWhatIsASample: whatever becomes of a request, it is not under way any more.
+// TestWhatIsASample verifies which requests are sampled, and that no request stays in flight.
 func TestWhatIsASample(t *testing.T) {
 	text := func(x *protocol.Exchange) error { x.LocalReply(200, "text/plain", "hello"); return nil }
 	head := func(status string) func(x *protocol.Exchange) error {
@@ -295,7 +295,7 @@ func TestWhatIsASample(t *testing.T) {
 				r := behind(t, `{`+gradientOnly+`}`)
 				r.took, r.replies = time.Millisecond, test.replies
 				x := test.request()
-				_ = r.s.Serve(t.Context(), x) // what is told here is what it left behind
+				_ = r.s.Serve(t.Context(), x) // the test checks the limiter, not the error
 				if x.Record.Reason == protocol.Overflow {
 					t.Fatal("it was refused")
 				}
@@ -311,14 +311,15 @@ func TestWhatIsASample(t *testing.T) {
 	}
 }
 
-// TestFailuresThatAreSlowAreSamples: they say that too much is asked.
+// TestFailuresThatAreSlowAreSamples verifies that slow failures are sampled, because they are a
+// sign of overload.
 func TestFailuresThatAreSlowAreSamples(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, `{"gradient_controller_config": {"min_rtt_calc_params": {"fixed_value": "10ms"}}}`)
 		r.replies = func(*protocol.Exchange) error { return protocol.NewFault(protocol.UpstreamTimeout, nil) }
 		for took, want := range map[time.Duration]bool{time.Millisecond: false, 20 * time.Millisecond: true} {
 			r.took = took
-			_ = r.s.Serve(t.Context(), http()) // the fault
+			_ = r.s.Serve(t.Context(), http()) // it returns the fault
 			g := gateOf(t, r.s)
 			if _, n := g.samples.drain(50); (n == 1) != want {
 				t.Errorf("a failure after %v makes %d samples, want one: %t", took, n, want)
@@ -342,14 +343,14 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 					default:
 					}
 					x := http()
-					_ = r.s.Serve(t.Context(), x) // a refusal is an answer
+					_ = r.s.Serve(t.Context(), x) // a rejection is a response
 					if x.Record.Reason != protocol.ReasonNone {
-						time.Sleep(time.Millisecond) // of the bubble
+						time.Sleep(time.Millisecond) // in fake time
 					}
 				}
 			})
 		}
-		time.Sleep(5 * time.Second) // of the bubble
+		time.Sleep(5 * time.Second) // in fake time
 		close(stop)
 		callers.Wait()
 		g := gateOf(t, r.s)
@@ -363,7 +364,7 @@ func TestTheLimitIsFoundInService(t *testing.T) {
 	})
 }
 
-// TestLimitsOutliveAReload: what the same kind builds again for the same place.
+// TestLimitsOutliveAReload verifies that a factory reuses limits for the same settings and key.
 func TestLimitsOutliveAReload(t *testing.T) {
 	kind := Kind()
 	build := func(s filtertest.Settings, place string) *limited {
@@ -485,7 +486,7 @@ func TestPassingAllocatesNothing(t *testing.T) {
 	filtertest.CheckNoAllocs(t, passing(t, byMethod), grpc("/org.example.Shop/buy"))
 }
 
-// full is the filter with as many requests under way as there may be.
+// full returns the filter with its limit reached.
 func full(t testing.TB) protocol.Service {
 	s := passing(t, byMethod)
 	x := rpc("org.example.Shop", "buy")

@@ -10,8 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration: Envoy's adaptive concurrency, version 3, with
-// keys of our own behind it.
+// Config is the filter's configuration: Envoy's adaptive concurrency v3, followed by keys of Weft.
 type Config struct {
 	Prefix   string    `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
 	Enabled  Switch    `key:"enabled" doc:"Whether anything is limited."`
@@ -23,25 +22,25 @@ type Config struct {
 	Priority  *Priority `key:"priority" doc:"Who is refused first."`
 }
 
-// Switch is a boolean, as Envoy writes one that can be changed at run time.
+// Switch is a boolean in the form of Envoy's runtime feature flags.
 type Switch struct {
 	Default bool   `key:"default_value" doc:"Whether it is on." default:"true" example:"false"`
 	Key     string `key:"runtime_key" doc:"What it is called in Envoy's runtime." noeffect:"there is no runtime: default_value is what counts" example:"\"adaptive_concurrency.enabled\""`
 }
 
-// Gradient says how a limit is found.
+// Gradient configures how the filter finds a limit.
 type Gradient struct {
 	Percentile Percent `key:"sample_aggregate_percentile" doc:"Which of the times that requests took counts; absent: 50, the median."`
 	Limit      Limit   `key:"concurrency_limit_params" doc:"The limit."`
 	MinRTT     MinRTT  `key:"min_rtt_calc_params" doc:"What requests take when there are few."`
 }
 
-// Percent is a number of percent.
+// Percent is a percentage.
 type Percent struct {
 	Value *float64 `key:"value" doc:"The number." unit:"percent" min:"0" max:"100" example:"50"`
 }
 
-// or returns the number, or another if there is none.
+// or returns the value, or absent if it is not set.
 func (p Percent) or(absent float64) float64 {
 	if p.Value == nil {
 		return absent
@@ -49,13 +48,13 @@ func (p Percent) or(absent float64) float64 {
 	return *p.Value
 }
 
-// Limit says how large a limit may be, and how often it is made anew.
+// Limit configures the bounds of a limit and how often it is updated.
 type Limit struct {
 	Max    int64         `key:"max_concurrency_limit" doc:"The largest limit." min:"1" max:"1000000" default:"1000" example:"500"`
 	Update time.Duration `key:"concurrency_update_interval" doc:"How often the limit is made anew, unless requests take longer than half of it." min:"1ms" default:"100ms" example:"\"100ms\""`
 }
 
-// MinRTT says how it is found out what requests take when there are few.
+// MinRTT configures how the filter measures the time of a request at the minimum limit.
 type MinRTT struct {
 	Interval time.Duration  `key:"interval" doc:"How often it is measured. Meanwhile, for a tenth of the interval at most, min_concurrency is the limit." min:"100ms" default:"60s" example:"\"60s\""`
 	Requests int64          `key:"request_count" doc:"How many requests it takes." min:"1" max:"100000" default:"50" example:"50"`
@@ -70,7 +69,7 @@ type Status struct {
 	Code int `key:"code" doc:"The status; of less than 400: 503." min:"0" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"503" example:"429"`
 }
 
-// Priority says how important a request is.
+// Priority configures how the filter finds the level of a request.
 type Priority struct {
 	Header  string  `key:"header,attachment" doc:"The field that tells: of a request, the metadata of gRPC, an attachment of Dubbo, the header of Bolt." required:"true" example:"\"x-priority\""`
 	Levels  []Level `key:"levels" doc:"What it may say." required:"true"`
@@ -85,7 +84,7 @@ type Level struct {
 
 const defaultStatus = 503
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Gradient != nil {
 		if p := c.Gradient.params(); p.least > p.most {
@@ -99,7 +98,7 @@ func (c *Config) Validate() error {
 }
 
 func (c *Config) status() int {
-	if c.Status.Code < 400 { // Envoy's reading
+	if c.Status.Code < 400 { // as in Envoy
 		return defaultStatus
 	}
 	return c.Status.Code
@@ -122,14 +121,14 @@ func (g *Gradient) params() params {
 	return p
 }
 
-// levels tell how much of the limit a request may use. They are immutable.
+// levels is a compiled Priority. It is immutable.
 type levels struct {
 	field  match.Field
 	list   []Level
-	others int // which of them is that of requests that say nothing, or something else
+	others int // index of the level for requests with no value or an unknown one
 }
 
-// compile checks p and returns its compiled form; nil for none: then there is one level.
+// compile checks p and returns its compiled form. If p is nil, there is one level.
 func (p *Priority) compile() (*levels, error) {
 	if p == nil {
 		return &levels{list: []Level{{Value: "all", Share: 100}}}, nil
@@ -155,5 +154,5 @@ func (p *Priority) compile() (*levels, error) {
 	return &levels{field, slices.Clone(p.Levels), others}, nil
 }
 
-// mostLevels is how many levels there may be: each limit counts by level.
+// mostLevels is the maximum number of levels: each limiter has one counter per level.
 const mostLevels = 16

@@ -8,34 +8,33 @@ import (
 	"time"
 )
 
-// params say how a controller finds its limit. They are immutable.
+// params configure how a controller finds its limit. They are immutable.
 type params struct {
-	percent  float64       // which of the sampled times counts: 50 is the median
-	most     int64         // the largest limit
-	window   time.Duration // from one limit to the next
-	interval time.Duration // from one measuring of the least time to the next; 0: never, fixed says it
-	jitter   float64       // by how much of itself interval is longer, at most
-	requests int64         // that a measuring takes
-	least    int64         // the smallest limit, and that of a measuring
-	buffer   float64       // by how much of itself the time may grow before the limit falls
-	fixed    time.Duration // the least time; 0: it is measured
+	percent  float64       // percentile of the sampled times: 50 is the median
+	most     int64         // the maximum limit
+	window   time.Duration // interval between two updates of the limit
+	interval time.Duration // interval between two measurements of minRTT, unless fixed is set
+	jitter   float64       // maximum random extension of interval, as a fraction of it
+	requests int64         // number of requests per measurement
+	least    int64         // the minimum limit, also used during a measurement
+	buffer   float64       // fraction by which the time may exceed minRTT before the limit falls
+	fixed    time.Duration // the configured minRTT; 0: measure it
 }
 
-// What is not for users to say.
+// Constants that are not configurable.
 const (
-	// fewest is how many samples say something.
+	// fewest is the minimum number of samples for an update.
 	fewest = 5
-	// pinned is for how many windows the limit is the smallest until it is asked
-	// whether requests take longer now even when there are few.
+	// pinned is the number of consecutive slow windows at the minimum limit after which minRTT is
+	// measured again.
 	pinned = 5
-	// patience is the share of interval that a measuring may take.
+	// patience divides interval: a measurement takes at most interval/patience.
 	patience = 10
 )
 
-// next returns the limit that follows one, and what it was multiplied with: how long
-// requests took when there were few, by how long they take now, and a buffer. Beside
-// that the limit grows by its root, so that it finds out whether there is more room;
-// only what is used is a reason to grow.
+// next returns the limit that follows limit, and the gradient: minRTT plus the buffer, divided by
+// the sampled time, between 0.5 and 2. It multiplies limit by the gradient and adds the square
+// root, so that the limit probes for more capacity. The limit does not grow if used is false.
 func (p *params) next(limit int64, least, sampled time.Duration, used bool) (next int64, gradient float64) {
 	gradient = min(max(float64(least)*(1+p.buffer)/float64(max(sampled, 1)), 0.5), 2)
 	wanted := float64(limit) * gradient
@@ -47,40 +46,43 @@ func (p *params) next(limit int64, least, sampled time.Duration, used bool) (nex
 	return next, gradient
 }
 
-// controller limits how many requests are under way at once: to as many as can be
-// served in about the time that few take. Times are those since the filter was made.
+// controller limits the number of requests in flight. It looks for the largest limit at which a
+// request takes about as long as it does at the minimum limit. Times are relative to the start of
+// the filter factory.
 //
-//	measuring   limit is the smallest; requests that begin now are sampled
-//	            until so many have ended or patience is over      -> sampling
-//	sampling    at the end of each window the limit is made anew,
-//	            from requests that began in it,
-//	            until interval is over, or the limit has been the
-//	            smallest for some windows                          -> measuring
+//	measuring   limit is the minimum; the controller samples requests that
+//	            begin now, until it has enough samples or
+//	            interval/patience has passed                       -> sampling
+//	sampling    the limit is updated at the end of each window,
+//	            from requests that began in it, until interval has
+//	            passed or the limit was the minimum for several
+//	            slow windows                                       -> measuring
 //
-// Whoever ends a request when a window is over turns it; nobody waits for that. Safe
-// for concurrent use.
+// The goroutine that ends or rejects a request after the end of a window runs the update; others do
+// not wait for it. It is safe for concurrent use.
 type controller struct {
 	params *params // set by begin
 
 	inFlight atomic.Int64
 	limit    atomic.Int64
-	peak     atomic.Int64 // of inFlight in this window
+	peak     atomic.Int64 // maximum of inFlight in this window
 	samples  histogram
-	wanted   atomic.Int64 // samples until the measuring is over; 0 when there is none
-	since    atomic.Int64 // ns; requests that began before met another limit, and are no samples
-	until    atomic.Int64 // ns; when the window, or the measuring, is over; 0: now
+	wanted   atomic.Int64 // samples that the measurement still needs; 0 if none runs
+	since    atomic.Int64 // ns; earlier requests ran under another limit and are not sampled
+	until    atomic.Int64 // ns; end of the window or the measurement; 0: now
 
-	minRTT   atomic.Int64  // ns; what requests take when there are few; 0: not known
+	minRTT   atomic.Int64  // ns; time of a request at the minimum limit; 0: not known
 	gradient atomic.Uint64 // bits of a float64
 
-	mu         sync.Mutex    // of turn; below is guarded by it
-	measuring  bool          // or sampling
-	resumed    int64         // the limit after the measuring
-	due        time.Duration // when to measure next
-	lowWindows int           // windows in a row with the smallest limit, and too slow for it
+	mu         sync.Mutex    // guards the fields below; held by update
+	measuring  bool          // false: sampling
+	resumed    int64         // limit to restore after the measurement
+	due        time.Duration // time of the next measurement
+	lowWindows int           // consecutive slow windows at the minimum limit
 }
 
-// begin makes c, the zero controller, ready. It is called before anything else.
+// begin initializes c, which must be the zero controller. The caller calls it before any other
+// method.
 func (c *controller) begin(p *params, now time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,7 +97,8 @@ func (c *controller) begin(p *params, now time.Duration) {
 	c.measure(now)
 }
 
-// enter counts a request more if there is room for it: percent of the limit, or one.
+// enter adds a request in flight and returns true, unless percent of the limit (at least one) are
+// in flight already.
 func (c *controller) enter(percent int64) bool {
 	for {
 		limit := c.limit.Load()
@@ -116,16 +119,16 @@ func (c *controller) enter(percent int64) bool {
 	}
 }
 
-// outcome is what the time that a request took says.
+// outcome classifies a finished request as a sample.
 type outcome uint8
 
 const (
-	leftOut  outcome = iota // nothing
-	answered                // how fast requests are served
-	failed                  // the same, if it is long: what fails is done with soon
+	leftOut  outcome = iota // not a sample
+	answered                // a sample
+	failed                  // a sample only if slow: fast failures say nothing about load
 )
 
-// leave counts a request less that was entered at began.
+// leave removes a request that entered at began, samples it, and updates the limit if due.
 func (c *controller) leave(began, now time.Duration, o outcome) {
 	c.inFlight.Add(-1)
 	if took := now - began; o == answered || o == failed && c.isSlow(took) {
@@ -134,13 +137,13 @@ func (c *controller) leave(began, now time.Duration, o outcome) {
 	c.look(now)
 }
 
-// isSlow reports whether a failure that took so long says that too much is asked.
+// isSlow reports whether a failure that took so long is a sign of overload.
 func (c *controller) isSlow(took time.Duration) bool {
 	least := c.minRTT.Load()
 	return c.wanted.Load() <= 0 && least > 0 && int64(took) > least
 }
 
-// sample takes a time. The last that a measuring wants ends it: it is to be looked at.
+// sample adds a time. The last sample of a measurement makes the next look end it.
 func (c *controller) sample(began, took time.Duration) {
 	if int64(began) < c.since.Load() {
 		return
@@ -151,7 +154,7 @@ func (c *controller) sample(began, took time.Duration) {
 	}
 }
 
-// look turns the window if it is over.
+// look calls update if the window or the measurement has ended.
 func (c *controller) look(now time.Duration) {
 	if int64(now) >= c.until.Load() {
 		c.update(now)
@@ -166,7 +169,7 @@ func (c *controller) update(now time.Duration) {
 	}
 	defer c.mu.Unlock()
 	switch {
-	case int64(now) < c.until.Load(): // somebody else has just done it
+	case int64(now) < c.until.Load(): // another goroutine has just updated it
 	case c.measuring:
 		c.measured(now)
 	default:
@@ -174,15 +177,15 @@ func (c *controller) update(now time.Duration) {
 	}
 }
 
-// open begins a window. Requests that take long need a long one: those that meet its
-// limit end in it. But a service that hangs is not left alone for that. c.mu is held.
+// open begins a window. It is longer than p.window if sampled requires it, so that requests that
+// run under the new limit end in it, but then lasts at most interval/patience. c.mu is held.
 func (c *controller) open(now, sampled time.Duration) {
 	p := c.params
 	c.since.Store(int64(now))
 	c.until.Store(int64(now + max(p.window, min(2*sampled, p.interval/patience))))
 }
 
-// measure begins to find out what requests take when there are few. c.mu is held.
+// measure begins a measurement of minRTT. c.mu is held.
 func (c *controller) measure(now time.Duration) {
 	p := c.params
 	c.samples.drain(p.percent)
@@ -194,8 +197,8 @@ func (c *controller) measure(now time.Duration) {
 	c.lowWindows = 0
 }
 
-// measured ends it. Too few samples change nothing; if nothing is known yet, it goes on.
-// c.mu is held.
+// measured ends a measurement. Too few samples leave minRTT unchanged; if it is not known yet, the
+// measurement continues. c.mu is held.
 func (c *controller) measured(now time.Duration) {
 	p := c.params
 	count := p.requests - c.wanted.Load()
@@ -206,7 +209,7 @@ func (c *controller) measured(now time.Duration) {
 		}
 		c.samples.drain(p.percent)
 	} else if took, n := c.samples.drain(p.percent); n > 0 {
-		c.minRTT.Store(max(int64(took), 1)) // 0 would mean that it is not known
+		c.minRTT.Store(max(int64(took), 1)) // 0 means not known
 	}
 	c.measuring = false
 	c.wanted.Store(0)
@@ -216,13 +219,13 @@ func (c *controller) measured(now time.Duration) {
 	c.open(now, time.Duration(c.minRTT.Load()))
 }
 
-// adjust makes the limit anew, from the samples of the window. If they are too few, the
-// window goes on. c.mu is held.
+// adjust updates the limit from the samples of the window. If there are too few, the window is
+// extended. c.mu is held.
 func (c *controller) adjust(now time.Duration) {
 	p := c.params
 	limit := c.limit.Load()
 	if !c.samples.atLeast(fewest) {
-		c.until.Store(int64(now + p.window)) // it goes on
+		c.until.Store(int64(now + p.window)) // extend the window
 	} else {
 		sampled, _ := c.samples.drain(p.percent)
 		c.open(now, sampled)

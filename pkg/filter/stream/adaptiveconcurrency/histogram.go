@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// Buckets of a histogram: of a microsecond each up to fine, then fine for each
-// doubling, so that a bucket is at most a thirty-second of what falls into it.
+// Buckets of a histogram: below 2*fine microseconds, each is one microsecond wide. Above, there are
+// fine buckets per power of two, so that a bucket is at most 1/32 as wide as its values.
 const (
 	fine      = 32
 	fineBits  = 5
-	octaves   = 27 // beyond fine: up to more than an hour
+	octaves   = 27 // groups of fine buckets; the last bucket begins at about 35 minutes
 	bucketSum = fine * octaves
 )
 
-// histogram counts durations until they are drained. The zero histogram is empty. Safe
-// for concurrent use; what is added while it is drained counts then or the next time.
+// histogram counts durations until drain. The zero histogram is empty. It is safe for concurrent
+// use; what is added during a drain counts in this drain or in the next.
 type histogram struct {
 	buckets [bucketSum]atomic.Uint32
 }
@@ -24,8 +24,8 @@ type histogram struct {
 // add counts d.
 func (h *histogram) add(d time.Duration) { h.buckets[bucketOf(d)].Add(1) }
 
-// bucketOf returns the bucket that d falls into. What is shorter than nothing falls into
-// the first, what is longer than all into the last.
+// bucketOf returns the bucket of d. Negative durations are in the first bucket, and durations
+// beyond the range in the last.
 func bucketOf(d time.Duration) int {
 	v := uint64(max(d, 0)) / uint64(time.Microsecond)
 	if v < fine {
@@ -35,7 +35,7 @@ func bucketOf(d time.Duration) int {
 	return min(fine*shift+int(v>>shift), bucketSum-1)
 }
 
-// bounds returns the shortest duration that falls into a bucket, and how many do.
+// bounds returns the shortest duration of a bucket, and the width of the bucket.
 func bounds(bucket int) (first, width time.Duration) {
 	if bucket < 2*fine {
 		return time.Duration(bucket) * time.Microsecond, time.Microsecond
@@ -44,7 +44,7 @@ func bounds(bucket int) (first, width time.Duration) {
 	return time.Duration(bucket-fine*shift) << shift * time.Microsecond, time.Microsecond << shift
 }
 
-// atLeast reports whether h has so many durations.
+// atLeast reports whether h holds at least count durations.
 func (h *histogram) atLeast(count int) bool {
 	for i := range h.buckets {
 		if count -= int(h.buckets[i].Load()); count <= 0 {
@@ -54,8 +54,8 @@ func (h *histogram) atLeast(count int) bool {
 	return false
 }
 
-// drain empties h and returns how many durations it had, and which so many percent of
-// them do not exceed; 0 if there were none.
+// drain empties h and returns a percentile of its durations, interpolated within a bucket, and
+// their number. Both are 0 if h was empty.
 func (h *histogram) drain(percent float64) (value time.Duration, count int) {
 	var taken [bucketSum]uint32
 	for i := range h.buckets {

@@ -16,17 +16,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// scope is what has a limit of its own: a method of a service, or a route, which has no
-// service.
+// scope identifies one limit: a method of a service, or a route, which has no service.
 type scope struct{ service, name string }
 
-// rest is the scope of all that come too late to have their own.
+// rest is the metrics label of the limiter for scopes beyond max_limits or with long names.
 const rest = "_other"
 
-// longest is how many bytes the names of a scope may have.
+// longest is the maximum size, in bytes, of the names of a scope with its own limit.
 const longest = 256
 
-// String returns the scope as the metrics call it.
+// String returns the scope's label in metrics.
 func (s scope) String() string {
 	if s.service == "" {
 		return s.name
@@ -34,32 +33,32 @@ func (s scope) String() string {
 	return s.service + "/" + s.name
 }
 
-// limiterSet are the controllers of a filter. They outlive the configuration that they were
-// made for, as long as the next one says the same in the same place. Safe for
-// concurrent use; no call takes a lock but the first of a scope.
+// limiterSet holds the limiters of a filter. It survives a reload if the next configuration has the
+// same settings under the same key. It is safe for concurrent use; of takes a lock only for a scope
+// without its own limiter.
 type limiterSet struct {
-	start  time.Time // immutable; what times count from
+	start  time.Time // immutable; times are relative to it
 	params params    // immutable
 	levels *levels   // immutable
-	most   int       // of scopes; immutable
-	prefix string    // immutable; label of the metrics
+	most   int       // maximum number of scopes; immutable
+	prefix string    // immutable; stat_prefix, a label of the metrics
 	counts *metrics.Registry
 
 	byScope atomic.Pointer[map[scope]*limiter] // replaced under mu
 
 	mu   sync.Mutex
-	rest *limiter // guarded by mu until it is there; nil: nobody came too late
+	rest *limiter // guarded by mu; nil until a scope needs it
 }
 
-// limiter is a controller with what it refused.
+// limiter is the controller of a scope, with counters of rejected requests.
 type limiter struct {
 	controller
-	refused []*metrics.Counter // by level
+	refused []*metrics.Counter // by index of the level
 }
 
 func (l *limiterSet) now() time.Duration { return time.Since(l.start) }
 
-// of returns the gate of x.
+// of returns the limiter of x.
 func (l *limiterSet) of(x *protocol.Exchange, byMethod bool) *limiter {
 	var s scope
 	if byMethod {
@@ -74,8 +73,7 @@ func (l *limiterSet) of(x *protocol.Exchange, byMethod bool) *limiter {
 	return l.add(s)
 }
 
-// methodOf returns the method of RPC or gRPC that x calls; it has no service if it
-// calls none.
+// methodOf returns the RPC or gRPC method that x calls. service is empty if x calls none.
 func methodOf(x *protocol.Exchange) (s scope) {
 	switch {
 	case x.Request.Method == "":
@@ -87,7 +85,7 @@ func methodOf(x *protocol.Exchange) (s scope) {
 	return s
 }
 
-// add returns the gate of a scope that had none.
+// add returns the limiter of a scope, and creates it if it does not exist.
 func (l *limiterSet) add(s scope) *limiter {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -110,7 +108,7 @@ func (l *limiterSet) add(s scope) *limiter {
 	return g
 }
 
-// make returns a gate whose metrics are exported for as long as it is in use. l.mu is
+// make returns a limiter and exports its metrics until the garbage collector frees it. l.mu is
 // held.
 func (l *limiterSet) make(name string) *limiter {
 	g := new(limiter)

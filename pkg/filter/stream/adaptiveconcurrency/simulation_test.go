@@ -7,28 +7,27 @@ import (
 	"time"
 )
 
-// simulation is callers before a controller before a server, in time that is counted
-// and does not pass. It is the same each time.
+// simulation is a deterministic model of clients, a controller and a server in simulated time.
 type simulation struct {
 	c      *controller
 	random *rand.Rand
 	now    time.Duration
 
-	workers int           // of the server: so many requests are served at once, others queue
-	service time.Duration // what one takes
+	workers int           // of the server: requests that it serves concurrently; others queue
+	service time.Duration // service time of one request
 	free    []time.Duration
-	ends    ends // of requests under way
+	ends    ends // end times of requests in flight
 
-	fails    bool          // the server refuses everything at once
-	sent     map[int64]int // by share of the limit
+	fails    bool          // the server fails every request after 100µs
+	sent     map[int64]int // requests by share of the limit
 	admitted map[int64]int
-	most     int64 // limit
+	most     int64 // largest limit seen
 	fewest   int64
 }
 
 type end struct{ began, ends time.Duration }
 
-// ends is a heap of requests by their end.
+// ends is a heap of requests by their end time.
 type ends []end
 
 func (e ends) Len() int           { return len(e) }
@@ -51,12 +50,12 @@ func simulate(p params, workers int, service time.Duration) *simulation {
 	}
 }
 
-// usual is what a file gets that says nothing.
+// usual returns the params of an empty configuration.
 func usual() params {
 	return params{percent: 50, most: 1000, window: 100 * time.Millisecond, interval: time.Minute, jitter: 0.15, requests: 50, least: 3, buffer: 0.25}
 }
 
-// run lets so many requests a second come for a while, with the shares by turns.
+// run generates rate requests per second for d, and cycles through shares.
 func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 	s.sent, s.admitted = map[int64]int{}, map[int64]int{}
 	s.most, s.fewest = 0, 1<<62
@@ -83,7 +82,7 @@ func (s *simulation) run(d time.Duration, rate float64, shares ...int64) {
 	}
 }
 
-// served returns when a request ends that comes now.
+// served returns the end time of a request that arrives now.
 func (s *simulation) served() time.Duration {
 	if s.fails {
 		return s.now + 100*time.Microsecond
@@ -99,7 +98,7 @@ func (s *simulation) served() time.Duration {
 	return s.free[first]
 }
 
-// throughput is the share of what the server can do that it was given.
+// throughput returns the admitted fraction of the server's capacity.
 func (s *simulation) throughput(d time.Duration) float64 {
 	sum := 0
 	for _, n := range s.admitted {
@@ -108,7 +107,7 @@ func (s *simulation) throughput(d time.Duration) float64 {
 	return float64(sum) * s.service.Seconds() / d.Seconds() / float64(s.workers)
 }
 
-// within fails the test unless the limit was within bounds all the time.
+// within fails the test unless the limit always stayed within the bounds.
 func (s *simulation) within(t *testing.T, what string, least, most int64) {
 	t.Helper()
 	if s.fewest < least || s.most > most {
@@ -134,7 +133,7 @@ func TestTheLimitConvergesNearTheKnee(t *testing.T) {
 
 func TestALimitThatIsNotUsedDoesNotGrow(t *testing.T) {
 	s := simulate(usual(), 50, 50*time.Millisecond)
-	s.run(30*time.Second, 100, 100) // five at once
+	s.run(30*time.Second, 100, 100) // five in flight
 	s.run(20*time.Second, 100, 100)
 	if s.most > 60 {
 		t.Errorf("the limit is %d while five are under way", s.most)
@@ -150,7 +149,7 @@ func TestTheLimitFollowsTheServer(t *testing.T) {
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(20*time.Second, 3_000, 100)
 
-	s.service = 200 * time.Millisecond // what few requests take has changed: nothing is overloaded more than before
+	s.service = 200 * time.Millisecond // minRTT changed; the overload did not
 	s.run(20*time.Second, 3_000, 100)
 	s.run(20*time.Second, 3_000, 100)
 	if got := s.throughput(20 * time.Second); got < 0.8 {
@@ -167,7 +166,7 @@ func TestTheLimitFollowsTheServer(t *testing.T) {
 		t.Errorf("when it is as fast as before it does %.0f %% of what it could", 100*got)
 	}
 
-	s.workers, s.free = 10, s.free[:10] // most of it is gone
+	s.workers, s.free = 10, s.free[:10] // most workers are lost
 	s.run(20*time.Second, 3_000, 100)
 	s.run(10*time.Second, 3_000, 100)
 	if s.most > 40 {
@@ -175,15 +174,15 @@ func TestTheLimitFollowsTheServer(t *testing.T) {
 	}
 }
 
-// TestMeasuringEnds: while the least time is measured few requests pass, so it must not
-// take long, whatever the server does meanwhile.
+// TestMeasuringEnds verifies that a measurement ends in time even if the server hangs, because few
+// requests pass during a measurement.
 func TestMeasuringEnds(t *testing.T) {
 	p := usual()
 	p.interval, p.jitter = 10*time.Second, 0
 	s := simulate(p, 50, 50*time.Millisecond)
 	s.run(9*time.Second, 3_000, 100)
 	before := s.c.limit.Load()
-	s.service = 10 * time.Second // it hangs just when it is measured
+	s.service = 10 * time.Second // it hangs just as a measurement begins
 	for s.c.wanted.Load() == 0 {
 		s.run(100*time.Millisecond, 3_000, 100)
 	}
@@ -199,8 +198,8 @@ func TestMeasuringEnds(t *testing.T) {
 	}
 }
 
-// TestAServerThatHangsIsAskedLess: what takes for ever says so when it ends, and the limit
-// does not wait as long again.
+// TestAServerThatHangsIsAskedLess verifies that the limit falls when requests become very slow, and
+// recovers with the server.
 func TestAServerThatHangsIsAskedLess(t *testing.T) {
 	s := simulate(usual(), 50, 50*time.Millisecond)
 	s.run(10*time.Second, 3_000, 100)
@@ -218,8 +217,8 @@ func TestAServerThatHangsIsAskedLess(t *testing.T) {
 	}
 }
 
-// TestFailuresDoNotMakeAServerFast: what is refused at once would make all that is
-// served look slow.
+// TestFailuresDoNotMakeAServerFast verifies that fast failures do not lower minRTT, which would
+// make successful requests look slow.
 func TestFailuresDoNotMakeAServerFast(t *testing.T) {
 	p := usual()
 	p.interval = time.Second
@@ -239,11 +238,11 @@ func TestFailuresDoNotMakeAServerFast(t *testing.T) {
 	}
 }
 
-// TestTheFastestCountsToo, if it took no time that can be told: nothing is slow then for
-// that alone.
+// TestTheFastestCountsToo verifies that minRTT is known, not 0, even if requests take no measurable
+// time.
 func TestTheFastestCountsToo(t *testing.T) {
 	p := usual()
-	p.percent = 0 // the shortest time of all
+	p.percent = 0 // the minimum of all samples
 	c := new(controller)
 	c.begin(&p, 0)
 	for now := time.Duration(0); now < time.Second; now += time.Millisecond {
@@ -270,13 +269,13 @@ func TestAFixedTimeIsNotMeasured(t *testing.T) {
 	}
 }
 
-// TestHighPriorityKeepsItsPlace: whatever else comes, those who may use all of the limit
-// are served as if they were alone, as long as the server has time for them.
+// TestHighPriorityKeepsItsPlace verifies that requests that may use the whole limit are admitted
+// under overload, as long as the server has capacity for them alone.
 func TestHighPriorityKeepsItsPlace(t *testing.T) {
 	for _, overload := range []float64{1.5, 3, 10} {
-		for _, part := range []int{2, 5, 10} { // one of so many is important
+		for _, part := range []int{2, 5, 10} { // one of part requests is important
 			if overload/float64(part) > 0.6 {
-				continue // they are too many by themselves
+				continue // they alone exceed the capacity
 			}
 			shares := []int64{100}
 			for i := 1; i < part; i++ {

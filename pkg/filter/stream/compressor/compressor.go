@@ -1,5 +1,5 @@
-// Package compressor owns the compressor filter: it compresses answers in the coding
-// that their callers like best.
+// Package compressor owns the compressor filter, which compresses responses in the coding that the
+// client prefers.
 package compressor
 
 import (
@@ -24,8 +24,8 @@ type Config struct {
 	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the origin does not compress." default:"false" example:"true"`
 }
 
-// usual are the media types that are compressed if none are configured. Streams of
-// events are not among them: an encoder is held as long as one is open.
+// usual returns the media types that are compressed by default. text/event-stream is not one of
+// them, because each open stream would hold an encoder.
 func usual() []string {
 	return []string{
 		"application/javascript", "application/json", "application/xhtml+xml", "application/xml", "image/svg+xml",
@@ -33,7 +33,7 @@ func usual() []string {
 	}
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.codings()
 	return err
@@ -57,7 +57,7 @@ func (c *Config) codings() ([]coding.Coding, error) {
 	return all, nil
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "compressor",

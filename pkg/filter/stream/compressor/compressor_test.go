@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// answered is what a caller gets that accepts codings.
+// answered sends a request with an Accept-Encoding field and returns the coding of the response.
 func answered(t *testing.T, s filtertest.Settings, accept, contentType string, size int) (encoding string, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)

@@ -1,5 +1,5 @@
-// Package cors owns the cors filter: it tells browsers which other origins may use
-// what a route serves (Fetch, CORS protocol), and answers their preflights.
+// Package cors owns the cors filter. It tells browsers which other origins may use a route (Fetch,
+// CORS protocol) and responds to their preflights.
 package cors
 
 import (
@@ -29,7 +29,7 @@ type Config struct {
 	Shadow  *match.ShareConfig `key:"shadow_enabled" doc:"Share of the others whose origin is counted only; absent: none."`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.compile()
 	return err
@@ -71,7 +71,7 @@ func (c *Config) compile() (*policy, error) {
 	return p, err
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "cors",
@@ -111,32 +111,32 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return c.before, nil
 }
 
-// cors is immutable but for its counters.
+// cors is immutable except for its counters.
 type cors struct {
 	policy                     *policy
 	valid, invalid, preflights *metrics.Counter
 	next                       protocol.AsyncService
 }
 
-// before returns c in front of next.
+// before returns a copy of c in front of next.
 func (c cors) before(next protocol.Service) protocol.Service {
 	c.next = protocol.Async(next)
 	return &c
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (c *cors) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
-	if x.Request.Method == "" { // RPC has no pages
+	if x.Request.Method == "" { // RPC has no browser clients
 		return c.next.Start(ctx, x)
 	}
 	if !c.policy.enabled.Hits() {
 		if c.policy.shadow.Hits() {
-			_, _ = c.judge(x) // counted is all that it is
+			_, _ = c.judge(x) // shadow mode only counts
 		}
 		return c.next.Start(ctx, x)
 	}
@@ -153,21 +153,21 @@ func (c *cors) Start(ctx context.Context, x *protocol.Exchange) error {
 	return c.next.Start(ctx, x)
 }
 
-// Where an origin that is allowed is noted until there is an answer: filters further
-// in may change the request.
+// Metadata key of an allowed origin, which Finish reads. Later filters may change the request
+// header.
 const (
 	namespace = "cors"
 	originKey = "origin"
 )
 
-// judge returns the origin that a request is sent from, "" if it does not say, and
-// whether it is one that is allowed.
+// judge returns the origin of a request, "" if it has none, and whether it is allowed. It counts
+// both results.
 func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
 	origin, _, more := c.policy.origin.Value(x, 0)
 	if origin == "" && !more {
 		return "", false
 	}
-	// A browser sends one origin (RFC 6454 7.3). Of several none is allowed.
+	// A browser sends one origin (RFC 6454 7.3). A request with several is not allowed.
 	ok = !more && (c.policy.any || match.AnyMatches(c.policy.origins, origin))
 	if ok {
 		c.valid.Add(1)
@@ -177,7 +177,7 @@ func (c *cors) judge(x *protocol.Exchange) (origin string, ok bool) {
 	return origin, ok
 }
 
-// The fields of the CORS protocol.
+// The headers of the CORS protocol.
 const (
 	allowOrigin      = "Access-Control-Allow-Origin"
 	allowCredentials = "Access-Control-Allow-Credentials"
@@ -194,7 +194,7 @@ func isPreflight(x *protocol.Exchange) bool {
 	return x.Request.Method == "OPTIONS" && x.Request.Header.Get(requestMethod) != ""
 }
 
-// answer answers a preflight.
+// answer sends the local reply to a preflight.
 func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
 	private := x.Request.Header.Get(requestPrivate) == "true"
 	x.LocalReply(200, "", "")
@@ -217,8 +217,8 @@ func (c *cors) answer(x *protocol.Exchange, origin string, ok bool) {
 	}
 }
 
-// Finish is protocol.Finisher's. A page may see why a request of its own failed,
-// too: the fault is made an answer here.
+// Finish implements protocol.Finisher. It turns a Fault into a local reply, so that a page can read
+// why its request failed.
 func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		if protocol.PanicIn(err) != nil {
@@ -233,7 +233,7 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 		return nil
 	}
 	for _, name := range [...]string{allowOrigin, allowCredentials, exposeHeaders} {
-		h.Del(name) // the application's word is not the last
+		h.Del(name) // the filter's values replace those of the host
 	}
 	h.Add(allowOrigin, origin)
 	if c.policy.Credentials {
@@ -245,8 +245,8 @@ func (c *cors) Finish(_ context.Context, x *protocol.Exchange, err error) error 
 	return nil
 }
 
-// vary tells caches that the answer depends on the origin, whether the request has
-// one or not (Fetch, CORS protocol and HTTP caches).
+// vary adds Origin to Vary, because the response depends on the origin, whether the request has one
+// or not (Fetch, CORS protocol and HTTP caches).
 func vary(h *protocol.Header) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, "Vary") {

@@ -39,14 +39,14 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// exchanged serves "METHOD Field: value, Field: value" by an application that answers
-// with the fields given, and returns those of the answer.
+// exchanged serves a request in the form "METHOD Field: value, Field: value" by an application that
+// responds with the fields in answer. It returns the headers of the response.
 func exchanged(t *testing.T, s filtertest.Settings, request, answer string) string {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
 	x := requested(request)
 	err := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
-		x.Request.Header.Del("origin") // as a filter further in may do
+		x.Request.Header.Del("origin") // as a later filter may do
 		x.LocalReply(200, "", "")
 		filtertest.AddList(&x.Response.Header, answer)
 		return nil

@@ -1,5 +1,5 @@
-// Package csrf owns the csrf filter: it refuses requests that change something and
-// that a page of another site made a browser send.
+// Package csrf owns the csrf filter, which rejects unsafe requests that a browser sends on behalf
+// of a page of another origin.
 package csrf
 
 import (
@@ -20,7 +20,7 @@ type Config struct {
 	Additional []match.TextConfig `key:"additional_origins" doc:"Origins that are as good as the target's own, as host or host:port."`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.compile()
 	return err
@@ -40,7 +40,7 @@ func (c *Config) compile() (p policy, err error) {
 	return p, err
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "csrf",
@@ -80,25 +80,25 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return c.before, nil
 }
 
-// csrf is immutable but for its counters.
+// csrf is immutable except for its counters.
 type csrf struct {
 	policy                  policy
 	valid, invalid, missing *metrics.Counter
 	next                    protocol.AsyncService
 }
 
-// before returns c in front of next.
+// before returns a copy of c in front of next.
 func (c csrf) before(next protocol.Service) protocol.Service {
 	c.next = protocol.Async(next)
 	return &c
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (c *csrf) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, c, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 	if changes(x.Request.Method) {
 		switch {
@@ -107,29 +107,28 @@ func (c *csrf) Start(ctx context.Context, x *protocol.Exchange) error {
 				return protocol.NewFault(protocol.ReasonDenied, err)
 			}
 		case c.policy.shadow.Hits():
-			_ = c.judge(x) // counted is all that it is
+			_ = c.judge(x) // shadow mode only counts
 		}
 	}
 	return c.next.Start(ctx, x)
 }
 
-// changes reports whether requests with a method are sent to change something. Those
-// of RPC have none: no browser sends them.
+// changes reports whether a method is unsafe. An RPC has no method, and browsers do not send it.
 func changes(method string) bool {
 	switch method {
-	case "", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT": // safe (RFC 9110 9.2.1), or no request of a page
+	case "", "GET", "HEAD", "OPTIONS", "TRACE", "CONNECT": // safe (RFC 9110 9.2.1), or not sent by a page
 		return false
 	}
 	return true
 }
 
-// Why requests are refused.
+// Reasons for a rejection.
 var (
 	errMissing = errors.New("csrf: neither origin nor referer says where the request comes from")
 	errInvalid = errors.New("csrf: the request comes from another origin")
 )
 
-// judge counts a request, and returns why it is to be refused, nil if it is not.
+// judge counts a request and returns the reason to reject it, or nil.
 func (c *csrf) judge(x *protocol.Exchange) error {
 	source, said := sourceOf(&x.Request.Header)
 	switch {
@@ -145,11 +144,10 @@ func (c *csrf) judge(x *protocol.Exchange) error {
 	return errInvalid
 }
 
-// sourceOf returns host and port of the page that sent a request: of its origin, or
-// of its referer if there is no origin; said is false if neither is there. The source
-// is "" if what is there names none: "null" is the origin of a page that may not say, and
-// of a request that another site redirected, whose referer is still the first page's.
-// Several fields are as good as none.
+// sourceOf returns the host and port of the page that sent a request, from Origin or, without it,
+// from Referer; said is false if both are missing or one is repeated. source is "" if the field has
+// no HTTP URL. "null" is the origin of a page that hides it, and of a request that another site
+// redirected; Referer would still name the first page.
 func sourceOf(h *protocol.Header) (source string, said bool) {
 	for _, name := range [...]string{"Origin", "Referer"} {
 		found := ""
@@ -169,7 +167,7 @@ func sourceOf(h *protocol.Header) (source string, said bool) {
 	return "", false
 }
 
-// hostOf returns host and port of a URL of HTTP; "" if it is none.
+// hostOf returns the host and port of an HTTP URL, or "" if url is not one.
 func hostOf(url string) string {
 	scheme, rest, ok := strings.Cut(url, "://")
 	if !ok || !protocol.EqualFold(scheme, "http") && !protocol.EqualFold(scheme, "https") {
@@ -178,7 +176,7 @@ func hostOf(url string) string {
 	if i := strings.IndexAny(rest, "/?#\\"); i >= 0 {
 		rest = rest[:i]
 	}
-	if !protocol.IsAuthority(rest) { // user information, too: no browser sends it
+	if !protocol.IsAuthority(rest) { // also rejects user information, which browsers do not send
 		return ""
 	}
 	return rest

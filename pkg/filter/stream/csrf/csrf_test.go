@@ -34,7 +34,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// sent is a request for api.test with fields "name: value".
+// sent returns a request for api.test with headers in the form "name: value".
 func sent(method string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Authority, x.Request.Path = method, "api.test", "/"
@@ -42,7 +42,7 @@ func sent(method string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// served returns why x was not, and how it was counted: valid, invalid, missing.
+// served returns the reason for a rejection of x, and the counters: valid, invalid, missing.
 func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (reason protocol.Reason, counted [3]float64) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)

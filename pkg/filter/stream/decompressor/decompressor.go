@@ -1,5 +1,5 @@
-// Package decompressor owns the decompressor filter: it decompresses requests, so
-// that what is behind it sees their content, within limits.
+// Package decompressor owns the decompressor filter, which decompresses requests within limits, so
+// that later filters and the host see the plain body.
 package decompressor
 
 import (
@@ -16,7 +16,7 @@ type Config struct {
 	MaxRatio int64 `key:"max_inflate_ratio" doc:"How many times its compressed size content may have, once it is larger than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "decompressor",

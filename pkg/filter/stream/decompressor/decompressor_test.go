@@ -15,8 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// posted is what becomes of a request whose content has a size before it was
-// compressed.
+// posted sends a request with size bytes, compressed, and returns the outcome.
 func posted(t *testing.T, s filtertest.Settings, size int) (reason protocol.Reason, got int, counts *filtertest.Counts) {
 	t.Helper()
 	var b bytes.Buffer
@@ -60,7 +59,7 @@ func TestLimits(t *testing.T) {
 		want     protocol.Reason
 	}{
 		{`{}`, 60 << 10, protocol.ReasonNone},
-		{`{}`, 8 << 20, protocol.BodyTooLarge}, // of a ratio of a thousand
+		{`{}`, 8 << 20, protocol.BodyTooLarge}, // the ratio is about 1000
 		{`{"max_inflate_ratio": 0}`, 8 << 20, protocol.ReasonNone},
 		{`{"max_inflate_ratio": 0}`, 65 << 20, protocol.BodyTooLarge},
 		{`{"max_inflate_ratio": 0, "max_decompressed_size": 0}`, 65 << 20, protocol.ReasonNone},

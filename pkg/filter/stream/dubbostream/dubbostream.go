@@ -1,6 +1,6 @@
-// Package dubbostream owns the dubbo_stream filter: it makes Dubbo requests match
-// route tables that were written for HTTP, as control planes write them. The
-// domain is the service, the path is "/", and the labels of the pod are fields.
+// Package dubbostream owns the dubbo_stream filter. It makes Dubbo requests match HTTP route
+// tables, as control planes generate them: the domain is the service, the path is "/", and the
+// pod's labels are headers.
 package dubbostream
 
 import (
@@ -18,7 +18,7 @@ type Config struct {
 	LabelsFile string `key:"pod_labels_file" doc:"File with the pod's labels, as the Kubernetes downward API writes it. The default file may be missing: then there are none." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "dubbo_stream",
@@ -31,7 +31,7 @@ func Kind() filter.StreamFilterFactory {
 
 const (
 	labelSubset = "subset"
-	noSubset    = "none" // its value for pods that are in none
+	noSubset    = "none" // label value for pods without a subset
 )
 
 func requests() metrics.Metric {
@@ -67,27 +67,27 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return d.before, nil
 }
 
-// dubboStream is immutable but for its counters.
+// dubboStream is immutable except for its counters.
 type dubboStream struct {
-	labels    []protocol.Field // those that become fields
+	labels    []protocol.Field // labels that become headers
 	next      protocol.Service
 	requests  *metrics.Counter
 	successes *metrics.Counter
 	failures  *metrics.Counter
 }
 
-// before returns d in front of next.
+// before returns a copy of d in front of next.
 func (d dubboStream) before(next protocol.Service) protocol.Service {
 	d.next = next
 	return &d
 }
 
-// statusOK is Dubbo's status of an answer that comes from the service.
+// statusOK is the Dubbo status of a response from the service.
 const statusOK = 20
 
-// Serve is protocol.Service's. The Authority of a Dubbo request is the service
-// already. The path is "/" while next serves; afterwards it is again what it was,
-// for the access log, unless the route has rewritten it.
+// Serve implements protocol.Service. The engine has set Authority to the service. The path is "/"
+// while next serves. Afterwards Serve restores it for the access log, unless the route has
+// rewritten it.
 func (d *dubboStream) Serve(ctx context.Context, x *protocol.Exchange) error {
 	if x.Meta.Protocol != string(config.Dubbo) {
 		return d.next.Serve(ctx, x)
@@ -110,9 +110,8 @@ func (d *dubboStream) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// addLabels makes the pod's labels fields that routes can match. They are no
-// change of the request: its frame is forwarded as it is if nothing else changes
-// it. What the request says itself stays.
+// addLabels adds the pod's labels as headers for route matching. It does not mark the header as
+// changed, so that the original frame can be forwarded. It does not replace headers of the request.
 func (d *dubboStream) addLabels(h *protocol.Header) {
 	if len(d.labels) == 0 {
 		return

@@ -29,7 +29,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// dubboRequest is one as the engine reads it, with attachments as "name: value".
+// dubboRequest returns a request as the engine reads it, with attachments in the form "name:
+// value".
 func dubboRequest(attachments ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -42,7 +43,7 @@ func dubboRequest(attachments ...string) *protocol.Exchange {
 	return x
 }
 
-// answering is a provider whose answers have the status.
+// answering returns a provider that responds with the given status.
 func answering(code int) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status, x.Response.Code = 200, code
@@ -50,7 +51,7 @@ func answering(code int) protocol.Service {
 	})
 }
 
-// seen is what a router sees of a request.
+// seen records what a router sees of a request.
 type seen struct {
 	authority, path string
 	header          string // "name: value" in order, after service and method
@@ -67,7 +68,7 @@ func (s *seen) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// withLabels is the filter's settings in a pod with these labels.
+// withLabels returns settings for a pod with these labels.
 func withLabels(t *testing.T, text, subset string) filtertest.Settings {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "labels")
@@ -107,8 +108,8 @@ func TestDubboRequestsLookLikeHTTPToTheRouter(t *testing.T) {
 	}
 }
 
-// TestAChangeIsNotHidden: labels are no change of the frame, but what a filter
-// before this one has changed still is.
+// TestAChangeIsNotHidden verifies that labels do not clear the mark of a header that an earlier
+// filter changed.
 func TestAChangeIsNotHidden(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), withLabels(t, podLabels, ""))
 	var got seen

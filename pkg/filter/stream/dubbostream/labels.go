@@ -13,12 +13,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// defaultLabelsFile is where a pod that Istio has injected a sidecar into has its
-// labels.
+// defaultLabelsFile is the labels file of a pod with an Istio sidecar.
 const defaultLabelsFile = "/etc/istio/pod/labels"
 
-// readLabels returns the labels in a file, in its order. Without the default file
-// there are none: not every process runs in a pod.
+// readLabels returns the labels in a file, in file order. It returns none if the default file does
+// not exist, because the process may not run in a pod.
 func readLabels(name string) ([]protocol.Field, error) {
 	text, err := os.ReadFile(name)
 	switch {
@@ -34,7 +33,7 @@ func readLabels(name string) ([]protocol.Field, error) {
 	return labels, nil
 }
 
-// parseLabels reads lines like version="v1"; the quotes may be missing.
+// parseLabels parses lines such as version="v1"; the quotes are optional.
 func parseLabels(text string) ([]protocol.Field, error) {
 	var labels []protocol.Field
 	number := 0
@@ -59,9 +58,8 @@ func parseLabels(text string) ([]protocol.Field, error) {
 	return labels, nil
 }
 
-// asFields returns the labels that may be fields of a request. One that is called
-// like a routing field may not: it would say that another service, or another
-// group of its providers, is meant.
+// asFields returns the labels that may become headers. It omits labels named like a routing
+// attachment, which would select another service or another provider group.
 func asFields(labels []protocol.Field) []protocol.Field {
 	return slices.DeleteFunc(slices.Clone(labels), func(l protocol.Field) bool {
 		for _, name := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// BenchmarkAsk is what a question costs beside the call itself.
+// BenchmarkAsk measures the filter without the cost of the call itself.
 func BenchmarkAsk(b *testing.B) {
 	text, err := proto.Marshal(&authv3.CheckResponse{})
 	if err != nil {

@@ -8,28 +8,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// changes are what is done to the fields of a message, in order.
+// changes are changes of the headers of a message, in order.
 type changes []change
 
-// change is one of them.
+// change is the change of one header.
 type change struct {
 	how         operation
 	name, value string
 }
 
-// operation is what is done.
+// operation is the kind of a change.
 type operation uint8
 
 const (
-	set          operation = iota // in place of those of the name
-	add                           // beside them
-	addIfAbsent                   // if there are none
-	setIfPresent                  // if there are some
+	set          operation = iota // replaces headers of the same name
+	add                           // keeps headers of the same name
+	addIfAbsent                   // adds the header unless the message has one of this name
+	setIfPresent                  // replaces headers of this name, if any
 	remove
 )
 
-// apply makes the changes. What is removed or replaced is so in every spelling that an
-// application may take for the name.
+// apply makes the changes. set and remove also remove other spellings of the name that an
+// application may treat as the same.
 func (c changes) apply(h *protocol.Header) {
 	for i := range c {
 		one := &c[i]
@@ -47,7 +47,7 @@ func (c changes) apply(h *protocol.Header) {
 	}
 }
 
-// forget removes the other spellings of name.
+// forget removes headers whose names differ from name only in "_" and "-".
 func forget(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if other := h.At(i).Name; protocol.EqualFoldUnderscore(other, name) && !protocol.EqualFold(other, name) {
@@ -56,8 +56,8 @@ func forget(h *protocol.Header, name string) {
 	}
 }
 
-// fit returns an error if one of the changes cannot be made: a service that wants what
-// nobody can do is not understood. rpc: they are of a call of RPC.
+// fit returns an error if Weft cannot make one of the changes; the caller then treats the response
+// as invalid. rpc reports whether the message is an RPC request.
 func (c changes) fit(rpc bool) error {
 	for i := range c {
 		if name := c[i].name; !isName(name) || isFraming(name) || rpc && isRouting(name) {
@@ -81,7 +81,7 @@ func isName(name string) bool {
 	return name != ""
 }
 
-// isValue reports whether value may be that of a field (RFC 9110 5.5).
+// isValue reports whether value is a valid field value (RFC 9110 5.5).
 func isValue(value string) bool {
 	for i := range len(value) {
 		if c := value[i]; c < ' ' && c != '\t' || c == 0x7f {
@@ -91,8 +91,8 @@ func isValue(value string) bool {
 	return true
 }
 
-// isFraming reports whether a field is the engines' to write: it belongs to the
-// connection (RFC 9110 7.6.1), frames the message or says which host is asked.
+// isFraming reports whether only the engines write a header: it belongs to the connection (RFC 9110
+// 7.6.1), frames the message, or is Host.
 func isFraming(name string) bool {
 	switch strings.ToLower(name) {
 	case "connection", "keep-alive", "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
@@ -102,7 +102,7 @@ func isFraming(name string) bool {
 	return false
 }
 
-// isRouting reports whether a field says what is called by RPC.
+// isRouting reports whether a header identifies the called RPC method.
 func isRouting(name string) bool {
 	for _, own := range [...]string{xprotocol.FieldService, xprotocol.FieldMethod, xprotocol.FieldVersion, xprotocol.FieldGroup} {
 		if protocol.EqualFold(name, own) {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Config is the filter's configuration, Envoy's ExtAuthz and ExtAuthzPerRoute in one.
+// Config is the filter's configuration: Envoy's ExtAuthz and ExtAuthzPerRoute in one.
 type Config struct {
 	HTTP     *HTTPService   `key:"http_service" doc:"The service, asked by HTTP/1.1: 200 lets a request pass, another status below 500 is the answer to its caller."`
 	GRPC     *GRPCService   `key:"grpc_service" doc:"The service, asked by gRPC: envoy.service.auth.v3.Authorization."`
@@ -38,7 +38,7 @@ type Config struct {
 	Namespaces      []string           `key:"metadata_context_namespaces" doc:"Metadata that the service is told." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
 }
 
-// Status is a status of HTTP.
+// Status is an HTTP status.
 type Status struct {
 	Code int `key:"code" doc:"The status." min:"400" max:"599" default:"403" example:"503"`
 }
@@ -50,19 +50,19 @@ type BufferSettings struct {
 	Raw     bool `key:"pack_as_bytes" doc:"Tells a service of gRPC in raw_body, not in body, which is a text." default:"false" example:"true"`
 }
 
-// CheckSettings is what a route says of its own.
+// CheckSettings is the configuration of one route.
 type CheckSettings struct {
 	Extensions map[string]string `key:"context_extensions" doc:"What a service of gRPC is told beside the request." example:"{\"virtual_host\": \"shop\"}"`
 	NoBody     bool              `key:"disable_request_body_buffering" doc:"The service is not told the content." default:"false" example:"true"`
 	Body       *BufferSettings   `key:"with_request_body" doc:"In place of the listener's."`
 }
 
-// ListStringMatcher is a list of conditions on names of fields; upper and lower case are the same.
+// ListStringMatcher is a list of case-insensitive conditions on header names.
 type ListStringMatcher struct {
 	Patterns []match.TextConfig `key:"patterns" doc:"The conditions, of which one has to hold; an expression is about the name in lower case." required:"true"`
 }
 
-// HTTPService is a service that is asked by HTTP/1.1.
+// HTTPService is an authorization service that speaks HTTP/1.1.
 type HTTPService struct {
 	Server     ServerURI             `key:"server_uri" doc:"Who is asked." required:"true"`
 	PathPrefix string                `key:"path_prefix" doc:"What stands before the path that the service is asked for: that of the request follows." example:"\"/check\""`
@@ -70,26 +70,28 @@ type HTTPService struct {
 	Response   AuthorizationResponse `key:"authorization_response" doc:"What is taken from its answers."`
 }
 
-// ServerURI is a server of HTTP.
+// ServerURI identifies an HTTP server.
 type ServerURI struct {
 	URI     string        `key:"uri" doc:"Its address. The service is asked for the host of the request; this one is for people." example:"\"http://authz.test\""`
 	Cluster string        `key:"cluster" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
 	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
-// AuthorizationRequest selects what an HTTP service receives besides method, host, path and Authorization.
+// AuthorizationRequest selects what an HTTP service receives in addition to method, host, path and
+// Authorization.
 type AuthorizationRequest struct {
 	Allowed *ListStringMatcher `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
 	Add     []Header           `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
 }
 
-// Header is a field.
+// Header is a header to set.
 type Header struct {
 	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-gateway\""`
 	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_ip%\""`
 }
 
-// AuthorizationResponse is what is taken from the answers of a service of HTTP.
+// AuthorizationResponse selects the headers that the filter uses from the responses of an HTTP
+// service.
 type AuthorizationResponse struct {
 	Upstream *ListStringMatcher `key:"allowed_upstream_headers" doc:"Of an answer that lets a request pass: fields that the application gets. What callers send under such a name is removed, whether the service says something or not."`
 	Append   *ListStringMatcher `key:"allowed_upstream_headers_to_append" doc:"The same, beside what the caller sent, which stays."`
@@ -98,7 +100,7 @@ type AuthorizationResponse struct {
 	Metadata *ListStringMatcher `key:"dynamic_metadata_from_headers" doc:"The same: fields that become metadata of the request."`
 }
 
-// GRPCService is a service that is asked by gRPC.
+// GRPCService is an authorization service that speaks gRPC.
 type GRPCService struct {
 	Cluster  string         `key:"cluster" doc:"The cluster that is asked; short for envoy_grpc." example:"\"authz\""`
 	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"Who is asked, as Envoy has it."`
@@ -107,13 +109,13 @@ type GRPCService struct {
 	Metadata []Header       `key:"initial_metadata" doc:"Fields that the call carries."`
 }
 
-// EnvoyGRPC is a server of gRPC.
+// EnvoyGRPC identifies a gRPC server.
 type EnvoyGRPC struct {
 	Cluster   string `key:"cluster_name" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
 	Authority string `key:"authority" doc:"The host that it is asked for; empty: the cluster's name." example:"\"authz.test\""`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	switch {
 	case c.HTTP != nil && c.GRPC != nil:
@@ -131,8 +133,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// misplaced returns a key that says something about a service where there is none; "":
-// there is no such key. What is asked of a filter that guards must not be without effect.
+// misplaced returns a key that needs a service although c has none, or "". A security filter must
+// not ignore a setting.
 func (c *Config) misplaced() string {
 	if c.HTTP != nil || c.GRPC != nil {
 		return ""
@@ -161,7 +163,7 @@ func (c *Config) misplaced() string {
 // open reports whether requests pass when the service fails.
 func (c *Config) open() bool { return c.Allow != nil && *c.Allow }
 
-// onError is the status of the answer when it fails and they do not.
+// onError returns the status of a rejection when the service fails.
 func (c *Config) onError() int {
 	if c.OnError == nil {
 		return 403
@@ -169,8 +171,8 @@ func (c *Config) onError() int {
 	return c.OnError.Code
 }
 
-// inherit returns what a route's configuration means at a filter that has of: one
-// without a service of its own is an exception to it.
+// inherit returns the configuration of a route. If own has no service, it overrides only part of
+// the filter's configuration, of.
 func inherit(of, own any) any {
 	f, r := of.(*Config), own.(*Config) //nolint:forcetypeassert // what Config returned
 	if r.HTTP != nil || r.GRPC != nil {
@@ -184,19 +186,20 @@ func inherit(of, own any) any {
 	return &merged
 }
 
-// rules is what follows from a Config for what is told and what is taken.
+// rules are the compiled selections of what the service receives and what the filter uses of its
+// responses.
 type rules struct {
 	sentHeaders   names // headers that the service receives; nil: see all
 	all           bool  // sentHeaders is nil, and the service receives every header
 	unsentHeaders names
 	set           *router.Mutation // headers that the service receives in addition
-	replace       names            // of an answer: fields of the request that it replaces
-	add           names            // fields that it adds
-	refused       names            // fields for the caller of a refusal
-	whole         bool             // refused is nil, and every field is meant
-	success       names            // fields for the caller of a request that passed
-	tags          names            // fields that become metadata
-	body          *BufferSettings  // nil: content is not told
+	replace       names            // headers of a response that replace those of the request
+	add           names            // headers of a response that are added to the request
+	refused       names            // headers of a rejection for the client
+	whole         bool             // refused is nil, and the client gets every header
+	success       names            // headers of a response for the client of an allowed request
+	tags          names            // headers of a response that become metadata
+	body          *BufferSettings  // nil: the service does not receive the body
 	context       map[string]string
 }
 
@@ -281,11 +284,11 @@ func (h *HTTPService) check() error {
 	return nil
 }
 
-// names are conditions on names of fields.
+// names are conditions on header names.
 type names []match.StringMatcher
 
-// hold reports whether one of the conditions holds for a name, or for what an
-// application may take it for: X_User is X-User to those that make variables of fields.
+// hold reports whether a condition matches name, or the name that an application may take it for.
+// CGI applications, for example, treat X_User as X-User.
 func (n names) hold(name string) bool {
 	if len(n) == 0 {
 		return false
@@ -294,5 +297,5 @@ func (n names) hold(name string) bool {
 	return match.AnyMatches(n, name) || strings.Contains(name, "_") && match.AnyMatches(n, strings.ReplaceAll(name, "_", "-"))
 }
 
-// fit reports whether one of the conditions holds for a name as it stands.
+// fit reports whether a condition matches name exactly as spelled, except for case.
 func (n names) fit(name string) bool { return len(n) > 0 && match.AnyMatches(n, strings.ToLower(name)) }

@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// tell returns the content of x, or its beginning, as b says; nil b: nothing. The
-// content of x is as it was. A Fault of BodyTooLarge says that there is more than the
-// service may be told; other errors are those of reading.
+// tell returns the body of x, or its beginning, as b configures. It returns nil if b is nil or x
+// has no body to send. Later reads of x's body still return all of it. tell returns a Fault of
+// BodyTooLarge if the body exceeds the limit; other errors are those of reading the body.
 func tell(x *protocol.Exchange, b *BufferSettings) (told []byte, partial bool, err error) {
 	r := &x.Request
 	switch {
@@ -40,7 +40,7 @@ func tooLarge(b *BufferSettings) error {
 	return protocol.Faultf(protocol.BodyTooLarge, "ext_authz: the content exceeds max_request_bytes %d", b.Most)
 }
 
-// arguments returns the content of a call of RPC, which stays unread; nil: it has none.
+// arguments returns the payload of an RPC request without consuming it, or nil if it has none.
 func arguments(body protocol.Body) []byte {
 	m := xprotocol.MessageOf(body)
 	if m == nil {
@@ -49,21 +49,20 @@ func arguments(body protocol.Body) []byte {
 	return m.Content()
 }
 
-// held is content of which the beginning has been read, to be read again.
+// held is a body whose first bytes have been read; Read returns them again.
 type held struct {
 	protocol.Body
 
-	bytes []byte // the beginning
-	given int    // how much of it was given out
-	ended bool   // it is all, and there was nothing behind it
-	whole bool   // it is all that was declared
+	bytes []byte // the bytes already read
+	given int    // how many of them Read has returned
+	ended bool   // bytes is the complete body, and its end was read
+	whole bool   // bytes has the declared length
 }
 
-// step is how much is read at once, in bytes.
+// step is the minimum size, in bytes, by which the buffer grows.
 const step = 4 << 10
 
-// fill reads the beginning: most bytes, or what there is. length is what was declared;
-// negative: nothing was.
+// fill reads up to most bytes. length is the declared length; negative: not declared.
 func (h *held) fill(most int, length int64) error {
 	if length >= 0 {
 		most = int(min(int64(most), length))
@@ -85,7 +84,7 @@ func (h *held) fill(most int, length int64) error {
 	return nil
 }
 
-// Read is protocol.Body's.
+// Read implements protocol.Body.
 func (h *held) Read(p []byte) (int, error) {
 	if h.given < len(h.bytes) {
 		n := copy(p, h.bytes[h.given:])
@@ -98,7 +97,7 @@ func (h *held) Read(p []byte) (int, error) {
 	return h.Body.Read(p)
 }
 
-// Buffered is protocol.Body's.
+// Buffered implements protocol.Body.
 func (h *held) Buffered() int {
 	n := len(h.bytes) - h.given
 	if !h.ended {
@@ -107,7 +106,7 @@ func (h *held) Buffered() int {
 	return n
 }
 
-// Rewind is protocol.Rewinder's.
+// Rewind implements protocol.Rewinder.
 func (h *held) Rewind() bool {
 	if h.ended || h.whole {
 		h.given = 0

@@ -1,11 +1,11 @@
-// Package extauthz owns the ext_authz filter: it asks a service whether requests may
-// pass.
+// Package extauthz owns the ext_authz filter, which asks an authorization service whether to allow
+// a request.
 //
-// The way of a request:
+// A request passes through:
 //
-//	content     what the service is told of it                 content.go
-//	ask         the question, and what the answer means        http.go; grpc.go with message.go
-//	changes     what the answer does to the request, or to the answer for its caller
+//	tell        the part of the body that the service receives  content.go
+//	ask         the call, and the meaning of the response       http.go; grpc.go with message.go
+//	changes     changes of the request and of the response      changes.go
 package extauthz
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "ext_authz",
@@ -58,47 +58,48 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return a.before, nil
 }
 
-// service is who is asked.
+// service asks the authorization service.
 type service interface {
-	// ask returns what the service says of x. An error says why it said nothing that can
-	// be understood; the reason is DownstreamGone if nobody waits for it any more.
+	// ask returns the verdict of the service about x. It returns an error if the service is
+	// unavailable or its response is invalid; the reason is ReasonDownstreamDisconnect if the
+	// client has disconnected.
 	ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (verdict, error)
 }
 
-// verdict is what a service says. It refers to nothing of the exchange that told it.
+// verdict is the decision of the service. It keeps no reference to the exchange with the service.
 type verdict struct {
 	allowed bool
-	status  int    // of a refusal
-	body    string // the same
+	status  int    // of a rejection
+	body    string // of a rejection
 
-	request  changes // of the fields of a request that passes
-	response changes // of those of the answer to its caller
+	request  changes // of the headers of an allowed request
+	response changes // of the headers of the response to the client
 	data     []datum
 }
 
-// authz is immutable but for its counters.
+// authz is immutable except for its counters.
 type authz struct {
 	config                          Config
 	rules                           *rules
-	service                         service // nil: nobody is asked
+	service                         service // nil: allow every request
 	allowed, denied, failed, passed *metrics.Counter
 	next                            protocol.AsyncService
 	whole                           protocol.Service // a.judge
 }
 
-// before returns a in front of next.
+// before returns a copy of a in front of next.
 func (a authz) before(next protocol.Service) protocol.Service {
 	a.next = protocol.Async(next)
 	a.whole = protocol.ServiceFunc(a.judge)
 	return &a
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (a *authz) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	dropFailureClaim(x)
 	if a.config.Disabled || a.service == nil {
@@ -108,13 +109,15 @@ func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 	return x.RunBlocking(ctx, a.whole)
 }
 
-// errHidden is why a call is refused that nobody can be asked about.
+// errHidden is the reason to reject an RPC request whose called method is uncertain; see
+// match.HidesCall.
 var errHidden = errors.New("ext_authz: the call does not tell what it calls, or a provider may take it for another")
 
-// errConnect is why a tunnel is refused that a service of HTTP would have to open.
+// errConnect is the reason to reject CONNECT with an HTTP service, which would receive a CONNECT
+// itself.
 var errConnect = errors.New("ext_authz: a service of HTTP cannot be asked about CONNECT")
 
-// judge serves x on a stack that may wait.
+// judge serves x on a goroutine that may block.
 func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 	x.Detach()
 	why := error(nil)
@@ -156,18 +159,18 @@ func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
 	return err
 }
 
-// namespace is where the metadata of a service stands; Envoy's name.
+// namespace is the namespace of the service's metadata, named as in Envoy.
 const namespace = "envoy.filters.http.ext_authz"
 
-// failureHeader tells an application that a request passed without being judged.
+// failureHeader tells the application that a request passed without a decision of the service.
 const failureHeader = "X-Envoy-Auth-Failure-Mode-Allowed"
 
-// keyNotJudged is the metadata of a request in which a filter of this kind has set
-// failureHeader.
+// keyNotJudged is the metadata key that marks a request whose failureHeader an ext_authz filter
+// set.
 const keyNotJudged = "failure_mode_allowed"
 
-// dropFailureClaim removes failureHeader, in every spelling, from a request whose caller
-// sent it. The service is not told of it either.
+// dropFailureClaim removes failureHeader, in every spelling, unless an earlier ext_authz filter set
+// it. Neither the service nor the application receives a client's failureHeader.
 func dropFailureClaim(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
@@ -182,7 +185,8 @@ func dropFailureClaim(x *protocol.Exchange) {
 	}
 }
 
-// fail goes on with x, of which the service said nothing because of err.
+// fail handles the failure err of the service: it rejects x, or forwards it if the filter fails
+// open.
 func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error {
 	a.removeReservedHeaders(x)
 	if !a.config.open() {
@@ -200,7 +204,7 @@ func (a *authz) fail(ctx context.Context, x *protocol.Exchange, err error) error
 	return a.next.Serve(ctx, x)
 }
 
-// removeReservedHeaders removes the fields of x that only the service may set.
+// removeReservedHeaders removes the headers of x that only the service may set.
 func (a *authz) removeReservedHeaders(x *protocol.Exchange) {
 	h := &x.Request.Header
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
@@ -210,7 +214,7 @@ func (a *authz) removeReservedHeaders(x *protocol.Exchange) {
 	}
 }
 
-// refuse answers x as the service says.
+// refuse sends the local reply of a rejection by the service.
 func refuse(x *protocol.Exchange, v *verdict) {
 	reason := protocol.ReasonDenied
 	switch v.status {
@@ -225,7 +229,7 @@ func refuse(x *protocol.Exchange, v *verdict) {
 	v.response.apply(&x.Response.Header)
 }
 
-// until is when an answer that may take so long is given up: not after x is.
+// until returns the end of timeout, or x's deadline if that is earlier.
 func until(x *protocol.Exchange, timeout time.Duration) time.Time {
 	end := time.Now().Add(timeout)
 	if d := x.EffectiveDeadline(); !d.IsZero() && d.Before(end) {

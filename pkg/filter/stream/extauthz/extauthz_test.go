@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// authority is a service that is asked, and keeps the last question as text.
+// authority is an authorization service. It keeps the last request as text.
 type authority struct {
 	asked  string
 	answer func(x *protocol.Exchange) error
@@ -50,7 +50,7 @@ func (a *authority) Serve(_ context.Context, x *protocol.Exchange) error {
 	return a.answer(x)
 }
 
-// says is an answer of HTTP.
+// says returns a handler that sends an HTTP response.
 func says(code int, body string, fields ...string) func(x *protocol.Exchange) error {
 	return func(x *protocol.Exchange) error {
 		x.LocalReply(code, "text/html", body)
@@ -59,7 +59,7 @@ func says(code int, body string, fields ...string) func(x *protocol.Exchange) er
 	}
 }
 
-// saysMessage is an answer of gRPC.
+// saysMessage returns a handler that sends a gRPC response.
 func saysMessage(t *testing.T, m *authv3.CheckResponse) func(x *protocol.Exchange) error {
 	t.Helper()
 	text, err := proto.Marshal(m)
@@ -95,8 +95,8 @@ func post(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// outcome serves x behind the filter and tells what became of it: what the application
-// got, or what the caller did.
+// outcome serves x behind the filter and returns what the application received, or what the client
+// received.
 func outcome(t *testing.T, settings filtertest.Settings, to *authority, x *protocol.Exchange) (string, *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.BuildWith(t, Kind(), settings, &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": to}})
@@ -158,7 +158,7 @@ func TestServicesOfHTTPDecide(t *testing.T) {
 		more    string // settings
 		x       *protocol.Exchange
 		answer  func(x *protocol.Exchange) error
-		asked   string // "": whatever
+		asked   string // "": not checked
 		outcome string
 	}{
 		{
@@ -265,7 +265,7 @@ func TestOddRequestsAreAskedAbout(t *testing.T) {
 
 const byGRPC = `{"grpc_service": {"envoy_grpc": {"cluster_name": "authz"}, "initial_metadata": [{"key": "x-gate", "value": "front"}]}, "include_peer_certificate": true}`
 
-// question reads what a service of gRPC was asked.
+// questionOf parses the request that a gRPC service received.
 func questionOf(t *testing.T, asked string) *authv3.AttributeContext {
 	t.Helper()
 	head, frame, _ := strings.Cut(asked, " [")
@@ -415,8 +415,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// TestContentCanBeReadAgain as retries do, whether the service was told all of it or not.
-// TestContentThatIsHeldCanBeReadAgain though whoever sends it has none of it any more.
+// TestContentThatIsHeldCanBeReadAgain verifies that a body that the service received can be rewound
+// even if the source cannot be.
 func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
 	for _, declared := range []bool{true, false} {
 		x := post("book", declared)
@@ -435,6 +435,8 @@ func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
 	}
 }
 
+// TestContentCanBeReadAgain verifies that a body can be rewound whether the service received all of
+// it or only its beginning.
 func TestContentCanBeReadAgain(t *testing.T) {
 	for _, test := range []struct {
 		most     int

@@ -8,9 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestACallerCannotSayThatItWasNotJudged: whatever the settings and whatever becomes of the
-// question, neither the service nor the application gets the failure mode's field from a
-// caller.
+// TestACallerCannotSayThatItWasNotJudged verifies that neither the service nor the application
+// receives failureHeader from a client, for any setting and decision.
 func TestACallerCannotSayThatItWasNotJudged(t *testing.T) {
 	broken := func(*protocol.Exchange) error { return errors.New("broken") }
 	for _, test := range []struct {
@@ -37,7 +36,8 @@ func TestACallerCannotSayThatItWasNotJudged(t *testing.T) {
 	}
 }
 
-// TestAnEarlierFilterMaySayThatItDidNotJudge: a second ext_authz keeps what the first said.
+// TestAnEarlierFilterMaySayThatItDidNotJudge verifies that a second ext_authz filter keeps
+// failureHeader if the first one set it.
 func TestAnEarlierFilterMaySayThatItDidNotJudge(t *testing.T) {
 	build := func(more string, answer func(*protocol.Exchange) error) func(protocol.Service) protocol.Service {
 		calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"authz": &authority{answer: answer}}}

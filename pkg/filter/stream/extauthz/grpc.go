@@ -14,18 +14,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// checkPath is the method of gRPC that is called.
+// checkPath is the path of the gRPC method.
 const checkPath = "/envoy.service.auth.v3.Authorization/Check"
 
-// grpcService asks by gRPC. Immutable.
+// grpcService asks the service over gRPC. It is immutable.
 type grpcService struct {
 	rules              *rules
 	calls              filter.ClusterClient
 	cluster, authority string
 	timeout            time.Duration
 	extensions         [][2]string
-	raw                bool // content is told as bytes
-	certificate, name  bool // of the caller, that it asked for
+	raw                bool // send the body as bytes, not as text
+	certificate, name  bool // send the client's certificate; send its SNI
 }
 
 func newGRPCService(c *Config, r *rules, calls filter.ClusterClient) *grpcService {
@@ -45,13 +45,14 @@ func newGRPCService(c *Config, r *rules, calls filter.ClusterClient) *grpcServic
 	return s
 }
 
-// The types of content of gRPC and its prefix: compressed or not, and the length.
+// typeGRPC is the media type of gRPC. prefixLen is the size of the prefix of a message: the
+// compressed flag and the length.
 const (
 	typeGRPC  = "application/grpc"
 	prefixLen = 5
 )
 
-// ask is service's.
+// ask implements service.
 func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v verdict, err error) {
 	q := question(x, s.timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP2), "HTTP/2"
@@ -62,7 +63,7 @@ func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	r.Header.Add("grpc-timeout", strconv.FormatInt(max(time.Until(q.Deadline).Milliseconds(), 1), 10)+"m")
 	s.rules.set.Apply(x, &r.Header)
 	b := appendCheckRequest(make([]byte, prefixLen), s.attributes(x, told, partial))
-	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // heads and max_request_bytes are bounded
+	binary.BigEndian.PutUint32(b[1:], uint32(len(b)-prefixLen)) // headers and max_request_bytes are bounded
 	r.Body, r.ContentLength = protocol.NewStringBody(string(b)), -1
 	err = s.calls.Call(ctx, filter.Target{Cluster: s.cluster, Protocol: config.HTTP2}, q, func() error {
 		answer, err := message(&q.Response)
@@ -75,7 +76,7 @@ func (s *grpcService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	return v, err
 }
 
-// message returns the only message of an answer.
+// message parses the only message of a response.
 func message(r *protocol.Response) (*checkResponse, error) {
 	text, err := content(r.Body)
 	if err != nil {
@@ -90,8 +91,8 @@ func message(r *protocol.Response) (*checkResponse, error) {
 	return parseCheckResponse([]byte(text[prefixLen:]))
 }
 
-// judged returns what an answer means. One that contradicts itself, or wants what cannot
-// be done, is an error.
+// judged converts a response to a verdict. A response that contradicts itself, or that asks for an
+// unsupported change, is an error.
 func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 	if r.failed || r.code == 0 && r.denied != nil {
 		return verdict{}, fmt.Errorf("it has failed, or contradicts itself: %s", r.message)
@@ -124,7 +125,7 @@ func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
 }
 
-// changed returns what options mean; plain is what one means that does not say.
+// changed converts options to changes; plain is the operation of an option that names none.
 func changed(options []option, plain operation) (c changes) {
 	for _, o := range options {
 		one := change{plain, o.name, o.value}
@@ -143,7 +144,7 @@ func changed(options []option, plain operation) (c changes) {
 	return c
 }
 
-// attributes returns what the service is told of x.
+// attributes returns the attributes of x that the service receives.
 func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool) *attributes {
 	a := &attributes{time: x.Meta.Start, extensions: s.extensions}
 	if conn := x.Meta.Conn; conn != nil {
@@ -189,7 +190,7 @@ func (s *grpcService) attributes(x *protocol.Exchange, told []byte, partial bool
 	return a
 }
 
-// secured adds what is known by TLS; nil: nothing.
+// secured adds the TLS attributes. t may be nil.
 func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
 	if t == nil {
 		return
@@ -213,5 +214,5 @@ func (s *grpcService) secured(a *attributes, t *protocol.TLS) {
 	}
 }
 
-// clean returns text as UTF-8, which a string of Protocol Buffers has to be.
+// clean returns text as valid UTF-8, which Protocol Buffers require for strings.
 func clean(text string) string { return strings.ToValidUTF8(text, "!") }

@@ -15,17 +15,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// mostAnswer is how large an answer may be, in bytes.
+// mostAnswer is the maximum size, in bytes, of the body of a response.
 const mostAnswer = 1 << 20
 
-// Fields of the questions and answers that have a meaning of their own: Envoy's.
+// Headers of the authorization protocol, named as in Envoy.
 const (
 	authorization = "Authorization"
 	partialBody   = "X-Envoy-Auth-Partial-Body"
 	removeHeaders = "X-Envoy-Auth-Headers-To-Remove"
 )
 
-// httpService asks by HTTP/1.1. Immutable.
+// httpService asks the service over HTTP/1.1. It is immutable.
 type httpService struct {
 	config *HTTPService
 	rules  *rules
@@ -36,15 +36,15 @@ func newHTTPService(c *HTTPService, r *rules, calls filter.ClusterClient) *httpS
 	return &httpService{c, r, calls}
 }
 
-// ask is service's. The question is the request itself, at another path and without
-// the fields that the service is not told.
+// ask implements service. It sends the request's method, authority and path after the path prefix,
+// with those of its headers that the rules select.
 func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte, partial bool) (v verdict, err error) {
 	q := question(x, s.config.Server.Timeout)
 	q.Meta.Protocol, q.Meta.Version = string(config.HTTP1), "HTTP/1.1"
 	r := &q.Request
 	r.Method, r.Scheme, r.Authority = x.Request.Method, "http", x.OriginalAuthority()
 	path := x.OriginalPath()
-	if r.Method == "" { // a call of RPC: its names may have any character
+	if r.Method == "" { // an RPC request, whose names may contain any character
 		r.Method, r.Authority = "POST", s.config.Server.Cluster
 		path = (&url.URL{Path: path}).EscapedPath()
 	}
@@ -72,15 +72,16 @@ func (s *httpService) ask(ctx context.Context, x *protocol.Exchange, told []byte
 	return v, err
 }
 
-// sends reports whether a service is told a field.
+// sends reports whether the service receives the header.
 func (r *rules) sends(name string) bool {
-	if r.unsentHeaders.fit(name) || protocol.EqualFold(name, partialBody) { // that is ours
+	if r.unsentHeaders.fit(name) || protocol.EqualFold(name, partialBody) { // only Weft sets partialBody
 		return false
 	}
 	return r.all || r.sentHeaders.fit(name) || protocol.EqualFold(name, authorization)
 }
 
-// question returns an exchange of the filter's own that is answered in time.
+// question returns an exchange for the service. It ends after timeout, at x's deadline, or when x's
+// client disconnects.
 func question(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 	q := new(protocol.Exchange)
 	q.Reset()
@@ -90,7 +91,7 @@ func question(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 	return q
 }
 
-// read returns what an answer means.
+// read converts a response of the service to a verdict.
 func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error) {
 	if r.Status < 200 || r.Status >= 500 || r.Tunnel != nil {
 		return verdict{}, fmt.Errorf("it answers %d", r.Status)
@@ -105,7 +106,7 @@ func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error
 		})
 		return v, v.response.fit(false)
 	}
-	if _, err = content(r.Body); err != nil { // the connection goes on
+	if _, err = content(r.Body); err != nil { // so that the connection can be reused
 		return verdict{}, err
 	}
 	v.request = removals(&r.Header)
@@ -122,7 +123,7 @@ func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error
 	return v, errors.Join(v.request.fit(rpc), v.response.fit(false))
 }
 
-// removals returns what an answer wants removed of the request.
+// removals returns the removals of request headers that a response lists.
 func removals(h *protocol.Header) (c changes) {
 	for name, value := range h.All() {
 		if !protocol.EqualFold(name, removeHeaders) {
@@ -137,8 +138,7 @@ func removals(h *protocol.Header) (c changes) {
 	return c
 }
 
-// take returns the fields of an answer whose names are wanted, as changes that put them
-// in the place of those that are there.
+// take returns the wanted headers of a response, as changes that replace headers of the same name.
 func (s *httpService) take(r *protocol.Response, wanted func(name string) bool) (c changes) {
 	for name, value := range r.Header.All() {
 		if isFraming(name) || protocol.EqualFold(name, removeHeaders) || !wanted(name) {
@@ -147,7 +147,7 @@ func (s *httpService) take(r *protocol.Response, wanted func(name string) bool) 
 		one := change{set, strings.Clone(name), strings.Clone(value)}
 		for i := range c {
 			if protocol.EqualFold(c[i].name, one.name) {
-				one.how = add // it has more than one
+				one.how = add // the response repeats the header
 			}
 		}
 		c = append(c, one)
@@ -155,7 +155,7 @@ func (s *httpService) take(r *protocol.Response, wanted func(name string) bool) 
 	return c
 }
 
-// content returns the content of an answer.
+// content reads a body of at most mostAnswer bytes.
 func content(body protocol.Body) (string, error) {
 	if body == nil {
 		return "", nil

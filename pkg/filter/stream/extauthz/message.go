@@ -10,11 +10,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// The messages of envoy.service.auth.v3, as far as they are used. Numbers of fields are
-// those of attribute_context.proto, external_auth.proto, envoy/config/core/v3/base.proto,
+// The messages of envoy.service.auth.v3, as far as the filter uses them. Field numbers are those of
+// attribute_context.proto, external_auth.proto, envoy/config/core/v3/base.proto,
 // google/rpc/status.proto and google/protobuf/struct.proto.
 
-// attributes is what a service of gRPC is told: an AttributeContext. Its strings are
+// attributes is an AttributeContext, which a gRPC service receives. Its strings must be valid
 // UTF-8.
 type attributes struct {
 	source, destination peer
@@ -26,7 +26,7 @@ type attributes struct {
 
 // peer is an AttributeContext.Peer.
 type peer struct {
-	address     string // of a socket; "": it has none
+	address     string // of a socket address; "": none
 	port        uint16
 	principal   string
 	certificate string
@@ -35,10 +35,10 @@ type peer struct {
 // httpRequest is an AttributeContext.HttpRequest.
 type httpRequest struct {
 	method, path, host, scheme, protocol string
-	headers                              [][2]string // a name once
+	headers                              [][2]string // names are unique
 	size                                 int64
 	body                                 []byte
-	raw                                  bool // body is raw_body
+	raw                                  bool // send body as raw_body
 }
 
 // appendCheckRequest appends a CheckRequest.
@@ -46,14 +46,14 @@ func appendCheckRequest(b []byte, a *attributes) []byte {
 	return appendMessage(b, 1, func(b []byte) []byte { return a.append(b) })
 }
 
-// appendMessage appends a field that is the message that fill appends.
+// appendMessage appends a field of message type, whose content fill appends.
 func appendMessage(b []byte, number protowire.Number, fill func(b []byte) []byte) []byte {
 	content := fill(nil)
 	b = protowire.AppendTag(b, number, protowire.BytesType)
 	return protowire.AppendBytes(b, content)
 }
 
-// appendText appends a field that is a string, unless it is empty, which is its default.
+// appendText appends a string field, unless it is empty, which is the default.
 func appendText(b []byte, number protowire.Number, text string) []byte {
 	if text == "" {
 		return b
@@ -62,7 +62,7 @@ func appendText(b []byte, number protowire.Number, text string) []byte {
 	return protowire.AppendString(b, text)
 }
 
-// appendNumber is appendText for numbers.
+// appendNumber appends a varint field, unless it is 0, which is the default.
 func appendNumber(b []byte, number protowire.Number, n uint64) []byte {
 	if n == 0 {
 		return b
@@ -71,7 +71,7 @@ func appendNumber(b []byte, number protowire.Number, n uint64) []byte {
 	return protowire.AppendVarint(b, n)
 }
 
-// appendEntries appends a field that is a map of strings.
+// appendEntries appends a field of type map<string, string>.
 func appendEntries(b []byte, number protowire.Number, entries [][2]string) []byte {
 	for _, e := range entries {
 		b = appendMessage(b, number, func(b []byte) []byte { return appendText(appendText(b, 1, e[0]), 2, e[1]) })
@@ -99,9 +99,9 @@ func (a *attributes) append(b []byte) []byte {
 func (p *peer) append(b []byte) []byte {
 	if p.address != "" {
 		b = appendMessage(b, 1, func(b []byte) []byte { // Address
-			return appendMessage(b, 1, func(b []byte) []byte { // SocketAddress, of TCP
+			return appendMessage(b, 1, func(b []byte) []byte { // SocketAddress; protocol is TCP by default
 				b = appendText(b, 2, p.address)
-				b = protowire.AppendTag(b, 3, protowire.VarintType) // port_value, of a oneof: 0 is written
+				b = protowire.AppendTag(b, 3, protowire.VarintType) // port_value is in a oneof: write 0 too
 				return protowire.AppendVarint(b, uint64(p.port))
 			})
 		})
@@ -126,52 +126,52 @@ func (r *httpRequest) append(b []byte) []byte {
 
 // checkResponse is a CheckResponse.
 type checkResponse struct {
-	code    int32  // of google.rpc.Status
-	message string // the same: for people
+	code    int32  // code of google.rpc.Status
+	message string // message of google.rpc.Status
 	denied  *deniedResponse
 	ok      *okResponse
-	failed  bool // it is an error_response
+	failed  bool // it has an error_response
 	data    []datum
 }
 
 // deniedResponse is a DeniedHttpResponse.
 type deniedResponse struct {
-	status  int // 0: not said
+	status  int // 0: not set
 	headers []option
 	body    string
 }
 
 // okResponse is an OkHttpResponse.
 type okResponse struct {
-	headers  []option // for the application
-	remove   []string // fields of the request
-	response []option // for the caller
-	query    bool     // it wants the query changed
+	headers  []option // for the request
+	remove   []string // headers of the request
+	response []option // for the response to the client
+	query    bool     // it asks for a change of the query
 }
 
 // option is a HeaderValueOption.
 type option struct {
 	name, value string
-	append      *bool // the older way to say what action says; nil: not said
+	append      *bool // the deprecated field that overrides action; nil: not set
 	action      int32
 }
 
-// datum is a value of dynamic_metadata, and where it stands in the struct.
+// datum is a value of dynamic_metadata and its path in the struct.
 type datum struct {
 	path  []string
 	value string
 }
 
-// Bounds of what is made of an answer.
+// Limits of dynamic_metadata.
 const (
-	deepest  = 16   // structs inside one another
-	mostData = 1000 // values
+	deepest  = 16   // depth of nested structs and of nested lists
+	mostData = 1000 // number of values
 )
 
 var errCut = errors.New("the message is cut short")
 
-// parse reads the fields of a message: field is called for each, with the content of one
-// that has a length, or the value of a number. What field does not know it leaves.
+// parse calls field for each field of a message. content is set for a field with a length, and
+// value for a numeric one. field ignores field numbers that it does not know.
 func parse(b []byte, field func(number int, kind protowire.Type, content []byte, value uint64) error) error {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -202,10 +202,10 @@ func parse(b []byte, field func(number int, kind protowire.Type, content []byte,
 	return nil
 }
 
-// errType says that a field that is known is of another type than it should be.
+// errType reports a known field of the wrong type.
 var errType = errors.New("a field is of the wrong type")
 
-// isBytes returns an error unless a field has a length.
+// isBytes returns an error unless kind is a field with a length.
 func isBytes(kind protowire.Type) error {
 	if kind != protowire.BytesType {
 		return errType
@@ -213,7 +213,7 @@ func isBytes(kind protowire.Type) error {
 	return nil
 }
 
-// isVarint returns an error unless a field is a number.
+// isVarint returns an error unless kind is a varint field.
 func isVarint(kind protowire.Type) error {
 	if kind != protowire.VarintType {
 		return errType
@@ -327,7 +327,7 @@ func appendOption(to *[]option, b []byte) error {
 				switch number {
 				case 1:
 					o.name = string(content)
-				case 2, 3: // value, raw_value: one is set
+				case 2, 3: // value, raw_value: at most one is set
 					if len(content) > 0 {
 						o.value = string(content)
 					}
@@ -350,13 +350,13 @@ func appendOption(to *[]option, b []byte) error {
 			o.action = int32(value)
 			return isVarint(kind)
 		}
-		return nil // keep_empty_value too: Envoy's filter does not go by it
+		return nil // keep_empty_value is ignored, as in Envoy's filter
 	})
 	*to = append(*to, o)
 	return err
 }
 
-// parseStruct reads a google.protobuf.Struct that stands at path.
+// parseStruct parses the google.protobuf.Struct at path.
 func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	if len(path) >= deepest {
 		return errors.New("dynamic_metadata is too deep")
@@ -387,7 +387,7 @@ func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	})
 }
 
-// parseValue reads a google.protobuf.Value that stands at path, inside so many lists.
+// parseValue parses the google.protobuf.Value at path, inside lists nested lists.
 func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
 	add := func(text string) error {
 		if len(r.data) >= mostData {

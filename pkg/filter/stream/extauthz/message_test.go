@@ -23,7 +23,8 @@ func address(text string, port uint32) *corev3.Address {
 		Address: text, PortSpecifier: &corev3.SocketAddress_PortValue{PortValue: port}}}}
 }
 
-// TestQuestionsAreWhatTheGeneratedTypesRead: go-control-plane is the judge.
+// TestQuestionsAreWhatTheGeneratedTypesRead verifies requests with the generated types of
+// go-control-plane.
 func TestQuestionsAreWhatTheGeneratedTypesRead(t *testing.T) {
 	at := time.Unix(1234567890, 42)
 	for name, test := range map[string]struct {
@@ -73,17 +74,18 @@ func field(name, value string) *corev3.HeaderValue {
 	return &corev3.HeaderValue{Key: name, Value: value}
 }
 
-// older is an option as services of today still write it: what append says goes before
-// the action.
+// older returns an option with the deprecated append field, as many services still send it. append
+// takes precedence over the action.
 func older(name, value string, appends bool) *corev3.HeaderValueOption {
 	o := new(corev3.HeaderValueOption)
 	if err := protojson.Unmarshal(fmt.Appendf(nil, `{"header": {"key": %q, "value": %q}, "append": %t, "append_action": "ADD_IF_ABSENT"}`, name, value, appends), o); err != nil {
-		panic(err) // of a constant
+		panic(err) // the JSON is constant
 	}
 	return o
 }
 
-// TestAnswersMeanWhatTheirServiceWrote by the generated types.
+// TestAnswersMeanWhatTheirServiceWrote verifies the verdicts of responses that the generated types
+// encode.
 func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 	data, err := structpb.NewStruct(map[string]any{"user": map[string]any{"groups": []any{"a", true, 1.5, nil}}})
 	if err != nil {
@@ -200,7 +202,7 @@ func TestMalformedAnswersAreRefused(t *testing.T) {
 	}
 }
 
-// FuzzParseCheckResponse: whatever is read, the generated types read the same status.
+// FuzzParseCheckResponse verifies that the generated types read the same status.
 func FuzzParseCheckResponse(f *testing.F) {
 	for _, seed := range []*authv3.CheckResponse{
 		{}, {Status: &status.Status{Code: 7, Message: "no"}},
@@ -218,7 +220,7 @@ func FuzzParseCheckResponse(f *testing.F) {
 		judge := proto.Unmarshal(text, want)
 		got, err := parseCheckResponse(text)
 		if err != nil || judge != nil {
-			return // what only one of them takes is refused, or has text that is no UTF-8
+			return // skip input that only one parser accepts, or that has invalid UTF-8
 		}
 		if got.code != want.GetStatus().GetCode() {
 			t.Errorf("the code is %d, want %d", got.code, want.GetStatus().GetCode())

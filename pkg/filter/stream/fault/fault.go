@@ -1,5 +1,5 @@
-// Package fault owns the fault filter: it delays or fails a share of the
-// requests, to test what depends on them.
+// Package fault owns the fault filter, which delays or aborts a fraction of the requests, to test
+// the clients that depend on them.
 package fault
 
 import (
@@ -17,8 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Config is the filter's configuration. Both faults may be set: the delay comes
-// first.
+// Config is the filter's configuration. If both faults are set, the delay comes first.
 type Config struct {
 	Delay           Delay         `key:"delay" doc:"Makes requests wait."`
 	Abort           Abort         `key:"abort" doc:"Answers requests with an error of our own."`
@@ -27,27 +26,27 @@ type Config struct {
 	MaxActive       *int64        `key:"max_active_faults" doc:"How many requests may wait, or be answered, at once: others are spared. Absent: any number." unit:"requests" min:"0" example:"100"`
 }
 
-// Delay is a wait before the request goes on.
+// Delay is a wait before the request continues.
 type Delay struct {
 	Fixed   time.Duration `key:"fixed_delay" doc:"How long requests wait." example:"\"2s\""`
 	Percent float64       `key:"percentage" doc:"Share of requests that wait, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
 }
 
-// Abort is an answer instead of the upstream's.
+// Abort is a local reply instead of the upstream's response.
 type Abort struct {
 	Status  int     `key:"status" doc:"HTTP status of the answer; callers of gRPC get the status of gRPC that stands for it." min:"200" max:"599" default:"503" example:"503"`
 	GRPC    *int    `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
 	Percent float64 `key:"percentage" doc:"Share of requests that are answered, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
 
-// HeaderMatch compares one field: with Value, or as Envoy has it.
+// HeaderMatch matches one header, with Value or with an Envoy condition.
 type HeaderMatch struct {
 	match.HeaderConfig
 	Value string `key:"value" doc:"What it must be, if none of the other conditions is set." example:"\"jason\""`
 	Regex bool   `key:"regex" doc:"The value is a regular expression for the whole field value." default:"false" example:"false"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
 		return errors.New("delay.percentage is set and delay.fixed_delay is not")
@@ -59,7 +58,7 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// shares returns the shares of the requests that are delayed and aborted.
+// shares returns the fractions of the requests that are delayed and aborted.
 func (c *Config) shares() (delayed, aborted match.Fraction, err error) {
 	if delayed, err = match.Percent(c.Delay.Percent); err != nil {
 		return delayed, aborted, fmt.Errorf("delay.percentage: %w", err)
@@ -70,7 +69,7 @@ func (c *Config) shares() (delayed, aborted match.Fraction, err error) {
 	return delayed, aborted, nil
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "fault",
@@ -117,32 +116,32 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.before, nil
 }
 
-// fault is immutable but for its counters.
+// fault is immutable except for its counters.
 type fault struct {
 	config  Config
 	delayed match.Fraction
 	aborted match.Fraction
 	matches []match.HeaderMatcher
 	next    protocol.AsyncService
-	roll    func() uint32 // below match.Million, each as likely
+	roll    func() uint32 // uniformly distributed below match.Million
 	delays  *metrics.Counter
 	aborts  *metrics.Counter
 	spared  *metrics.Counter
-	active  *atomic.Int64 // requests that have a fault
+	active  *atomic.Int64 // requests with a fault in progress
 }
 
-// before returns f in front of next.
+// before returns a copy of f in front of next.
 func (f fault) before(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *fault) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	if !f.applies(x) {
 		return f.next.Start(ctx, x)
@@ -160,7 +159,7 @@ func (f *fault) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// enter counts a request that is to have a fault, and reports false if there are too many.
+// enter counts an active fault. It returns false if max_active_faults is reached.
 func (f *fault) enter() bool {
 	if n := f.active.Add(1); f.config.MaxActive == nil || n <= *f.config.MaxActive {
 		return true
@@ -172,7 +171,7 @@ func (f *fault) enter() bool {
 
 func (f *fault) leave() { f.active.Add(-1) }
 
-// late goes on after the delay.
+// late serves x after the delay, or aborts it.
 func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 	defer f.leave()
 	if err := wait(ctx, x, f.config.Delay.Fixed); err != nil {
@@ -185,7 +184,7 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Serve(ctx, x)
 }
 
-// abort answers x.
+// abort sends the local reply.
 func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
 	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "by configuration"))
@@ -204,13 +203,13 @@ func (f *fault) abort(x *protocol.Exchange) {
 	x.Response.Header.Add("grpc-message", protocol.FaultInjected.Text())
 }
 
-// httpStatus returns the HTTP status that Envoy has for one of gRPC.
+// httpStatus returns the HTTP status that Envoy uses for a gRPC status.
 func httpStatus(code int) int {
 	all := [...]int{200, 499, 500, 400, 504, 404, 409, 403, 429, 400, 409, 400, 501, 500, 503, 500, 401}
 	return all[code]
 }
 
-// strikes decides for one request by a share.
+// strikes samples one request with fraction s.
 func (f *fault) strikes(s match.Fraction) bool { return !s.None() && s.Has(f.roll()) }
 
 func (f *fault) applies(x *protocol.Exchange) bool {
@@ -225,8 +224,8 @@ func (f *fault) applies(x *protocol.Exchange) bool {
 	return true
 }
 
-// wait returns after d, or with a Fault: DownstreamGone when the caller has gone,
-// Draining when ctx has ended: see filter.Wait.
+// wait returns nil after d, or a Fault: ReasonDownstreamDisconnect when the client disconnects,
+// Draining when ctx ends. See filter.Wait.
 func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	err := filter.Wait(ctx, x, d)
 	switch {
@@ -238,7 +237,7 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	return protocol.NewFault(protocol.Draining, err)
 }
 
-// compile compiles conditions by name and value, or as Envoy has them.
+// compile compiles the header conditions.
 func compile(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
 	all := make([]match.HeaderMatcher, len(headers))
 	for i, h := range headers {

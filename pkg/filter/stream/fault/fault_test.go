@@ -26,7 +26,7 @@ func TestReadme(t *testing.T) {
 	if len(examples) != 3 {
 		t.Fatalf("%d examples, want 3", len(examples))
 	}
-	testers := with(t, examples[0], 0) // every request is struck
+	testers := with(t, examples[0], 0) // every request has the fault
 	synctest.Test(t, func(t *testing.T) {
 		x := request("end-user: tester-12")
 		began := time.Now()
@@ -46,8 +46,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// with returns the filter before an application that answers 200. roll is what
-// every roll of the dice gives, in percent.
+// with returns the filter in front of an application that responds with 200. Every roll returns
+// roll, in percent.
 func with(t testing.TB, s filtertest.Settings, roll uint32) *fault {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
@@ -63,7 +63,7 @@ func application() protocol.Service {
 	})
 }
 
-// request returns one with the fields given, as "name: value".
+// request returns a request with headers in the form "name: value".
 func request(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -98,8 +98,8 @@ func TestAShareOfTheRequestsIsStruck(t *testing.T) {
 	}
 }
 
-// TestEachRollIsAsLikely: with a known sequence, so that it cannot fail by
-// chance.
+// TestEachRollIsAsLikely verifies the distribution of rolls with a seeded generator, so that it
+// cannot fail by chance.
 func TestEachRollIsAsLikely(t *testing.T) {
 	f := with(t, `{"abort": {"percentage": 25}}`, 0)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -175,12 +175,12 @@ func TestDelayEndsWithTheConnection(t *testing.T) {
 	})
 }
 
-// TestOthersDoNotWaitForADelay: an engine that serves many exchanges on one
-// goroutine is told before the delay, and only then.
+// TestOthersDoNotWaitForADelay verifies that the filter calls Detach before a delay, and only then,
+// so that an engine with many exchanges on one goroutine can continue.
 func TestOthersDoNotWaitForADelay(t *testing.T) {
 	for name, test := range map[string]struct {
 		settings filtertest.Settings
-		want     []time.Duration // since the request came
+		want     []time.Duration // since the start of the request
 	}{
 		"a delay":           {minute, []time.Duration{0}},
 		"no share":          {`{"delay": {"fixed_delay": "1m"}}`, nil},
@@ -203,7 +203,8 @@ func TestOthersDoNotWaitForADelay(t *testing.T) {
 	}
 }
 
-// busyEngine is a caller that has other exchanges to serve.
+// busyEngine is a protocol.Downstream that serves other exchanges on the same goroutine. It records
+// when Detach is called.
 type busyEngine struct {
 	caller
 	began    time.Time
@@ -212,8 +213,9 @@ type busyEngine struct {
 
 func (b *busyEngine) Detach() { b.detached = append(b.detached, time.Since(b.began)) }
 
-// TestCallerIsWatchedOnceTheRequestIsThere: an engine's Watch reads from the
-// connection, which content may still come from.
+// TestCallerIsWatchedOnceTheRequestIsThere verifies that the filter watches for a disconnect only
+// when the body is complete: OnDisconnect reads from the connection, where the body may still
+// arrive.
 func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
 	for name, test := range map[string]struct {
 		body   protocol.Body
@@ -242,11 +244,11 @@ func TestCallerIsWatchedOnceTheRequestIsThere(t *testing.T) {
 	}
 }
 
-// caller goes away after a time; 0: never.
+// caller disconnects after a time; 0: never.
 type caller struct {
 	after   time.Duration
 	asked   int
-	watches int // that are not stopped
+	watches int // watches that are not stopped
 }
 
 func (c *caller) SendInterim(int, *protocol.Header) error { return nil }
@@ -261,7 +263,7 @@ func (c *caller) OnDisconnect(gone func()) (stop func()) {
 	return func() { timer.Stop(); c.watches-- }
 }
 
-// coming is content that is still on its way.
+// coming is a body that has not arrived yet.
 type coming struct{}
 
 func (coming) Read([]byte) (int, error) { return 0, io.ErrNoProgress }
@@ -323,8 +325,8 @@ func TestAbortCarriesNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-// TestAStatusOfGRPC: its callers get it in a head without content, others what Envoy
-// makes of it in HTTP.
+// TestAStatusOfGRPC verifies that gRPC clients get grpc_status in a response without a body, and
+// others get Envoy's HTTP status for it.
 func TestAStatusOfGRPC(t *testing.T) {
 	for _, test := range []struct {
 		name, code, kind string

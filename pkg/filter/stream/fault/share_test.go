@@ -9,7 +9,7 @@ import (
 func TestSharesAreExactToAMillionth(t *testing.T) {
 	for _, test := range []struct {
 		percent string
-		struck  uint32 // of a million rolls the first so many
+		struck  uint32 // rolls below it are struck
 	}{
 		{"0.0001", 1}, {"0.01", 100}, {"0.29", 2900}, {"0.5", 5000}, {"12.3456", 123_456}, {"99.9999", 999_999}, {"100", 1_000_000},
 	} {

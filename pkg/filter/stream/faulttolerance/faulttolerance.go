@@ -1,7 +1,6 @@
-// Package faulttolerance owns the fault_tolerance filter: it has hosts ejected that
-// fail far more often than the others of their cluster. What it asks for is done by
-// the clusters' outlier detection; requests pass it untouched, and it costs them
-// nothing.
+// Package faulttolerance owns the fault_tolerance filter. It ejects hosts that fail much more often
+// than the others of their cluster. The outlier detection of the clusters does the work; the filter
+// forwards requests unchanged and adds no cost to them.
 package faulttolerance
 
 import (
@@ -14,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Config is the filter's configuration. A number of 0 is its default.
+// Config is the filter's configuration. The number 0 means the default.
 type Config struct {
 	Enabled        bool    `key:"enabled" doc:"Whether it does anything." default:"false" example:"true"`
 	ExceptionTypes []int   `key:"exceptionTypes" doc:"Statuses that are failures; of RPC what they mean in HTTP. Absent: 502, 503 and 504." example:"[500, 503]"`
@@ -27,7 +26,7 @@ type Config struct {
 	TaskSize       int64   `key:"taskSize" doc:"How many goroutines look at failures." noeffect:"a timer for each cluster does" example:"20"`
 }
 
-// The values of a Config that says nothing.
+// Default values, and the minimum of timeWindow.
 const (
 	defaultWindow   = 10_000
 	defaultCount    = 10
@@ -38,7 +37,7 @@ const (
 	leastWindow = 10
 )
 
-// Validate is document's.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.TimeWindow != 0 && c.TimeWindow < leastWindow {
 		return &document.KeyError{Key: "timeWindow", Err: errors.New("a window of less than 10 ms")}
@@ -54,7 +53,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Outlier is filter.OutlierPolicy's.
+// Outlier implements filter.OutlierPolicy.
 func (c *Config) Outlier() *config.Outlier {
 	if !c.Enabled {
 		return nil
@@ -67,7 +66,7 @@ func (c *Config) Outlier() *config.Outlier {
 	return &config.Outlier{
 		Interval:   milliseconds(c.TimeWindow, defaultWindow),
 		BaseTime:   out,
-		MaxTime:    out, // it does not grow
+		MaxTime:    out, // the ejection time does not grow
 		MaxPercent: 100,
 		MaxHosts:   or(c.MaxHosts, defaultHosts),
 		FailureMultiple: config.FailureMultiple{
@@ -82,7 +81,7 @@ func milliseconds(n, instead int64) time.Duration {
 	return time.Duration(or(n, instead)) * time.Millisecond
 }
 
-// or returns v, or instead for 0.
+// or returns v, or instead if v is 0.
 func or[T int | int64 | float64](v, instead T) T {
 	if v == 0 {
 		return instead
@@ -90,11 +89,11 @@ func or[T int | int64 | float64](v, instead T) T {
 	return v
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:   "fault_tolerance",
-		Stage:  filter.BeforeRoute, // a route cannot have settings of its own
+		Stage:  filter.BeforeRoute, // a route cannot have its own settings
 		Config: func() any { return new(Config) },
 		New: func(any, filter.Env) (filter.Filter, error) {
 			return func(next protocol.Service) protocol.Service { return next }, nil

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// outlierOf returns what settings ask of clusters.
+// outlierOf returns the outlier detection settings that the filter's settings result in.
 func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
 	t.Helper()
 	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierPolicy)

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration: MOSN's, with rules as Sentinel writes them.
+// Config is the filter's configuration: that of MOSN's filter, with Sentinel rules.
 type Config struct {
 	Name    string `key:"app_name" doc:"Label stat_prefix of the metrics." example:"\"shop\""`
 	Switch  *bool  `key:"global_switch" doc:"Whether anything is limited. MOSN takes it for false if it is absent; here it must be said if there are rules." example:"true"`
@@ -25,13 +25,13 @@ type Config struct {
 	Dynamic   []map[string]any `key:"dynamic_data_resources" doc:"Where other rules come from, as Nacos." unbuilt:"dynamic_data_resources" example:"[{\"resource_type\": \"nacos\"}]"`
 }
 
-// Action is the answer to what is refused.
+// Action is the response to a rejected request.
 type Action struct {
 	Status int    `key:"status" doc:"Status for callers of HTTP; 0: 509." min:"0" max:"599" default:"509" example:"429"`
 	Body   string `key:"body" doc:"Content; callers of RPC get the first 256 bytes in the text of their error." default:"current request is limited" example:"\"blocked\""`
 }
 
-// Rule says how much of a resource is let through.
+// Rule limits the requests to a resource.
 type Rule struct {
 	ID        string  `key:"id" doc:"Label rule of the metrics; empty: the resource." example:"\"items\""`
 	Resource  string  `key:"resource" doc:"What it is for, as limit_key_type says." required:"true" example:"\"/items\""`
@@ -56,9 +56,9 @@ type Rule struct {
 	HighWater   int64  `key:"memHighWaterMarkBytes" doc:"What much is." unbuilt:"memHighWaterMarkBytes" example:"2048"`
 }
 
-const defaultStatus = 509 // MOSN's: bandwidth limit exceeded
+const defaultStatus = 509 // as in MOSN: bandwidth limit exceeded
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if _, err := c.compile(); err != nil {
 		return &document.KeyError{Key: "rules", Err: err}
@@ -72,14 +72,14 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// mostRules is how many rules there may be.
+// mostRules is the maximum number of rules.
 const mostRules = 10_000
 
 // plan is a compiled Config. It is immutable.
 type plan struct {
 	rules       []limit
-	labels      []string         // by rule
-	byResource  map[string][]int // indices of rules that name it
+	labels      []string         // by index of the rule
+	byResource  map[string][]int // indexes of the rules without regex, by resource
 	expressions []expression
 }
 
@@ -118,7 +118,7 @@ func (c *Config) compile() (*plan, error) {
 	return p, nil
 }
 
-// Words that stand for numbers.
+// Numeric values of enumerated keys.
 const (
 	concurrency    = 0
 	throttling     = 1

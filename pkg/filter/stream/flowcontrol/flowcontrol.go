@@ -1,8 +1,8 @@
-// Package flowcontrol owns the flowControlFilter, MOSN's: it holds requests to rules,
-// written as Sentinel writes them, that say how many of a resource are let through.
+// Package flowcontrol owns the flowControlFilter, which is compatible with MOSN's. It limits the
+// requests to each resource by Sentinel rules.
 //
-//	Config   what a file says                          config.go
-//	rule     what is let through, and what waits       rule.go
+//	Config   the configuration of the filter           config.go
+//	rule     admits, delays or rejects requests        rule.go
 package flowcontrol
 
 import (
@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Kind is the filter's entry for the registry. What one Kind builds, one configuration
-// after the other, shares the counts that stay.
+// Kind returns the filter factory. Filters that one factory builds, such as those before and after
+// a reload, share the state of their rules if their configuration and env.Key are the same.
 func Kind() filter.StreamFilterFactory {
 	k := &shelf{start: time.Now()}
 	return filter.StreamFilterFactory{
@@ -55,7 +55,7 @@ func refused() metrics.Metric {
 
 // shelf builds filters.
 type shelf struct {
-	start time.Time // immutable; what times count from
+	start time.Time // immutable; times are relative to it
 	rules filter.WeakCache[[]*rule]
 }
 
@@ -95,32 +95,32 @@ func (s *shelf) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &controlled{f, protocol.Async(next)} }, nil
 }
 
-// flowControl is a configuration. It is immutable but for its rules, counters and pool.
+// flowControl is a compiled configuration. It is immutable except for its rules, counters and pool.
 type flowControl struct {
 	plan    *plan
 	key     string
 	monitor bool
 	action  Action
 	start   time.Time
-	rules   *[]*rule // as those of plan
-	counts  []counts // the same
+	rules   *[]*rule // same indexes as plan.rules
+	counts  []counts // same indexes as plan.rules
 	calls   sync.Pool
 }
 
 type counts struct{ passed, queued, blocked, refused *metrics.Counter }
 
-// controlled is the filter before a service.
+// controlled is the filter in front of a service.
 type controlled struct {
 	*flowControl
 	next protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *controlled) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
 	resource := f.resource(x)
 	named := f.plan.byResource[resource]
@@ -147,7 +147,7 @@ func (f *controlled) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-// resource returns what of x the rules name.
+// resource returns the resource of x, as limit_key_type selects it.
 func (f *flowControl) resource(x *protocol.Exchange) string {
 	asked := x.OriginalPath()
 	if f.key == "URI" || f.key == "URL" {
@@ -160,22 +160,23 @@ func (f *flowControl) resource(x *protocol.Exchange) string {
 	return path
 }
 
-// acquired is what a request has taken of the rules.
+// acquired is what the rules have granted to a request.
 type acquired struct {
 	now   time.Duration
 	wait  time.Duration // until the last of its turns
-	taken [8]uint16     // rules that it is given back to; of more it is not
+	taken [8]uint16     // indexes of rules to undo; rules beyond the eighth are not undone
 	count int
-	call  *call // nil: it holds no place among those that are under way
+	call  *call // nil: no rule counts it as in flight
 }
 
-// refuse answers x. It is Exchange.Fail without what that allocates: there may be many.
+// refuse sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
+// because there may be many.
 func (f *flowControl) refuse(x *protocol.Exchange) {
 	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request is beyond a rule"
 	x.LocalReply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
 }
 
-// take holds x to a rule. It reports false if x was refused: it has an answer then.
+// take applies a rule to x. It returns false if it rejected x and sent the local reply.
 func (f *flowControl) take(x *protocol.Exchange, h *acquired, i int) bool {
 	r, count := (*f.rules)[i], &f.counts[i]
 	wait, ok := r.take(h.now, f.patience(x, r))
@@ -208,8 +209,8 @@ func (f *flowControl) take(x *protocol.Exchange, h *acquired, i int) bool {
 	return true
 }
 
-// patience returns how long the caller of x would wait for its turn by r. A turn that
-// would come later is not taken: nobody would use it, and those behind would wait for it.
+// patience returns the maximum wait of x for a turn of r. x does not take a turn after its
+// deadline, because that would only delay later requests.
 func (f *flowControl) patience(x *protocol.Exchange, r *rule) time.Duration {
 	if f.monitor || r.limit.kind != kindThrottling || x.Deadline.IsZero() {
 		return math.MaxInt64
@@ -217,7 +218,7 @@ func (f *flowControl) patience(x *protocol.Exchange, r *rule) time.Duration {
 	return max(time.Until(x.Deadline), 0)
 }
 
-// giveBack gives back what was taken.
+// giveBack undoes what the rules have granted.
 func (f *flowControl) giveBack(h *acquired) {
 	for _, i := range h.taken[:h.count] {
 		(*f.rules)[i].giveBack(h.now)
@@ -227,13 +228,13 @@ func (f *flowControl) giveBack(h *acquired) {
 	}
 }
 
-// waiting is a request that goes on when it is its turn.
+// waiting serves a request when its turn comes.
 type waiting struct {
 	*controlled
 	wait time.Duration
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
 	switch err := filter.Wait(ctx, x, w.wait); {
 	case err == nil:
@@ -245,19 +246,19 @@ func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
 	}
 }
 
-// call is a request that is under way, and counts so for some rules.
+// call is a request that some rules count as in flight.
 type call struct {
 	filter *flowControl // immutable
 	rules  []*rule
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher.
 func (c *call) Finish(_ context.Context, _ *protocol.Exchange, err error) error {
 	c.end()
 	return err
 }
 
-// end ends it. c is somebody else's then.
+// end ends the request and puts c into the pool. The caller must not use c afterwards.
 func (c *call) end() {
 	for i, r := range c.rules {
 		r.leave()

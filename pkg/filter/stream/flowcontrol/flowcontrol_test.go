@@ -47,12 +47,12 @@ func TestReadme(t *testing.T) {
 	})
 }
 
-// rig is the filter before an application.
+// rig is the filter in front of an application.
 type rig struct {
 	t      *testing.T
 	s      protocol.Service
 	counts *filtertest.Counts
-	hold   chan struct{} // nil: it answers at once
+	hold   chan struct{} // nil: the application responds immediately
 }
 
 func behind(t *testing.T, s filtertest.Settings) *rig {
@@ -80,7 +80,7 @@ func textOf(t *testing.T, x *protocol.Exchange) string {
 	return string(text)
 }
 
-// send sends x and reports whether it was let through.
+// send sends x and reports whether it was admitted.
 func (r *rig) send(x *protocol.Exchange) bool {
 	r.t.Helper()
 	if err := r.s.Serve(r.t.Context(), x); err != nil {
@@ -92,7 +92,7 @@ func (r *rig) send(x *protocol.Exchange) bool {
 	return x.Response.Status == 200
 }
 
-// passed sends n requests, one after the other, and returns how many were let through.
+// passed sends n requests sequentially and returns how many were admitted.
 func (r *rig) passed(n int, path string) (passed int) {
 	r.t.Helper()
 	for range n {
@@ -103,7 +103,8 @@ func (r *rig) passed(n int, path string) (passed int) {
 	return passed
 }
 
-// held sends n requests that are answered when all have come.
+// held sends n concurrent requests and lets the application respond once all have been admitted or
+// rejected. It returns how many were admitted.
 func (r *rig) held(n int, path string) (passed int) {
 	r.t.Helper()
 	r.hold = make(chan struct{})
@@ -164,7 +165,7 @@ func TestWhatIsAResource(t *testing.T) {
 	}
 }
 
-// TestARefusalGivesBack what other rules have let through.
+// TestARefusalGivesBack verifies that a rejected request is not counted by the other rules.
 func TestARefusalGivesBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, `{"global_switch": true, "rules": [
@@ -251,19 +252,19 @@ func TestNobodyWaitsLongerThanHisCaller(t *testing.T) {
 	})
 }
 
-// TestWhoDoesNotWaitTakesNoTurn: callers without patience do not push the queue so far
-// that nobody's turn comes in time any more.
+// TestWhoDoesNotWaitTakesNoTurn verifies that requests with a short deadline do not take turns that
+// they cannot use.
 func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, oneByOneSettings)
 		passed := 0
-		for range 500 { // for 5s, ten for each turn
+		for range 500 { // for 5s, ten per turn
 			x := filtertest.Get("/a")
 			x.Deadline = time.Now().Add(20 * time.Millisecond)
 			if r.send(x) {
 				passed++
 			}
-			<-time.After(10 * time.Millisecond) // of the bubble
+			<-time.After(10 * time.Millisecond) // in the synctest bubble's fake time
 		}
 		if passed < 45 {
 			t.Errorf("%d of the 50 turns of 5s were taken, want nearly all", passed)
@@ -271,13 +272,13 @@ func TestWhoDoesNotWaitTakesNoTurn(t *testing.T) {
 	})
 }
 
-// leaving is a caller that leaves after a time.
+// leaving is a client that disconnects after a time.
 type leaving struct{ after time.Duration }
 
-// SendInterim is protocol.Downstream's.
+// SendInterim implements protocol.Downstream.
 func (leaving) SendInterim(int, *protocol.Header) error { return nil }
 
-// OnDisconnect is protocol.Downstream's.
+// OnDisconnect implements protocol.Downstream.
 func (l leaving) OnDisconnect(gone func()) (stop func()) {
 	timer := time.AfterFunc(l.after, gone)
 	return func() { timer.Stop() }
@@ -302,7 +303,7 @@ func TestWhoLeavesWaitsNoMore(t *testing.T) {
 		if got := protocol.ReasonOf(err); got != protocol.Draining {
 			t.Errorf("Serve = %v, want %v", err, protocol.Draining)
 		}
-		<-time.After(time.Minute) // of the bubble: the others have ended
+		<-time.After(time.Minute) // in fake time: the others have ended
 	})
 }
 

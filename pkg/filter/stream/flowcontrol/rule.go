@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// kind is how a limit is kept.
+// kind is the algorithm of a limit.
 type kind uint8
 
 const (
-	kindQPS         kind = iota // so many in an interval
-	kindThrottling              // one after the other
-	kindConcurrency             // so many under way
+	kindQPS         kind = iota // at most threshold requests per interval
+	kindThrottling              // requests continue one by one, evenly spaced
+	kindConcurrency             // at most threshold requests in flight
 )
 
 // limit is a compiled Rule. It is immutable.
@@ -21,22 +21,22 @@ type limit struct {
 	kind      kind
 	threshold float64
 	interval  time.Duration
-	queueing  time.Duration // of kindThrottling: how long one may wait
-	warmUp    time.Duration // 0: the threshold is as it is
-	cold      float64       // which part of the threshold it is after a rest: one of so many
+	queueing  time.Duration // maximum wait of a request; kindThrottling only
+	warmUp    time.Duration // 0: the threshold is constant
+	cold      float64       // after a rest, the threshold is divided by cold
 }
 
-// shortest is the shortest interval.
+// shortest is the minimum interval.
 const shortest = pieces * time.Millisecond
 
-// rule is a limit with what it has let through. Times are those since some start, and
-// do not go back. Safe for concurrent use.
+// rule is a limit with its state. Times are relative to a start that the caller chooses, and do not
+// go back. It is safe for concurrent use.
 type rule struct {
 	limit  limit
 	window window
 	turns  pacer
 	under  atomic.Int64
-	warmth warmUpState // if limit.warmUp is not 0
+	warmth warmUpState // used if limit.warmUp is not 0
 }
 
 func newRule(l limit) *rule {
@@ -48,8 +48,8 @@ func newRule(l limit) *rule {
 	return r
 }
 
-// take counts a request more, if there is room for it; it is to go on after wait, which
-// is patience at most.
+// take admits a request if the limit allows it. The request must then wait for wait, which is at
+// most patience.
 func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	threshold := r.limit.threshold
 	if r.limit.warmUp > 0 {
@@ -71,8 +71,8 @@ func (r *rule) take(now, patience time.Duration) (wait time.Duration, ok bool) {
 	return wait, ok
 }
 
-// giveBack takes back a take at that time: another rule refused the request. A turn is
-// lost.
+// giveBack undoes a take at now, because another rule rejected the request. It does not undo a turn
+// of kindThrottling.
 func (r *rule) giveBack(now time.Duration) {
 	switch r.limit.kind {
 	case kindQPS:
@@ -86,28 +86,28 @@ func (r *rule) giveBack(now time.Duration) {
 	}
 }
 
-// leave counts a request less that is under way.
+// leave ends a request in flight.
 func (r *rule) leave() { r.under.Add(-1) }
 
-// pieces is what an interval is divided into, to be forgotten one after the other.
+// pieces is the number of buckets of an interval.
 const pieces = 10
 
-// window counts what was let through in the last interval. Each of its pieces is a
-// number of the piece of time that it counts for, in the upper half, and a count. The
-// zero window has let nothing through.
+// window counts the requests admitted in the current time slot, which is a tenth of the interval,
+// and in the nine slots before it. Each bucket holds the number of its time slot in the upper 32
+// bits and a count in the lower 32. The zero window is empty.
 type window struct {
 	pieces [pieces]atomic.Uint64
 }
 
-// at returns where what happens now is counted, and as which piece of time: from 1.
+// at returns the bucket for now, and the number of its time slot. Numbers begin at 1.
 func (w *window) at(now, interval time.Duration) (piece *atomic.Uint64, number uint32) {
 	number = uint32(int64(now)/int64(interval/pieces)) + 1
 	return &w.pieces[number%pieces], number
 }
 
-// take counts one more if there are not as many as the threshold. What is counted at the
-// same time is exact; who counts in a piece of time that has just ended may be one too
-// many.
+// take counts a request if fewer than threshold are counted. It is exact for concurrent calls in
+// one time slot. A call that still counts in a slot that has just ended may exceed the threshold by
+// one.
 func (w *window) take(now, interval time.Duration, threshold float64) bool {
 	piece, number := w.at(now, interval)
 	for {
@@ -133,13 +133,13 @@ func (w *window) take(now, interval time.Duration, threshold float64) bool {
 	}
 }
 
-// giveBack counts one less of those that were counted at the time.
+// giveBack removes one request from the bucket for now.
 func (w *window) giveBack(now, interval time.Duration) {
 	piece, number := w.at(now, interval)
 	for {
 		was := piece.Load()
 		if uint32(was>>32) != number || uint32(was) == 0 {
-			return // it is forgotten already
+			return // the bucket was reused
 		}
 		if piece.CompareAndSwap(was, was-1) {
 			return
@@ -147,19 +147,19 @@ func (w *window) giveBack(now, interval time.Duration) {
 	}
 }
 
-// pacer are the times at which requests go on, one after the other.
+// pacer assigns evenly spaced turns to requests.
 type pacer struct {
-	last atomic.Int64 // ns
+	last atomic.Int64 // ns; time of the last turn
 }
 
-// take takes the next turn, unless it would have to be waited for longer than most.
+// take assigns the next turn, unless the wait would be longer than most.
 func (t *pacer) take(now, interval time.Duration, threshold float64, most time.Duration) (wait time.Duration, ok bool) {
 	if threshold <= 0 {
 		return 0, false
 	}
 	apart := math.Ceil(float64(interval) / threshold)
 	if apart > math.MaxInt64/4 {
-		return 0, false // the next turn is centuries away
+		return 0, false // the next turn is more than 70 years away
 	}
 	for {
 		last := t.last.Load()
@@ -173,28 +173,28 @@ func (t *pacer) take(now, interval time.Duration, threshold float64, most time.D
 	}
 }
 
-// warmUpState makes a threshold less after a rest, and lets it grow while it is used.
+// warmUpState lowers the threshold after a rest and raises it while requests are admitted.
 //
-// It is a store of coldness. What is let through takes from the store, one each; if it
-// comes slower than half the cold threshold, or the store is below its low mark, so many
-// are put back as the threshold would let through. The threshold is all that it can be
-// while the store is at its low mark, and one of cold parts when it is full; the time
-// from one request to the next grows evenly in between. So used as much as it may be, a
-// full store is at its low mark after warmUp. It is looked at once in an interval: in a
-// part of one a window lets nothing through.
+// It is a token bucket whose level measures how cold the resource is. Each admitted request removes
+// a token. Once per interval it adds as many tokens as the full threshold would admit, if the
+// requests were fewer than half the cold threshold, or the level is below the low mark. At the low
+// mark the threshold is the configured one, and at the full level it is that divided by cold. In
+// between, the distance between two requests grows linearly with the level. Under full load, a full
+// bucket reaches the low mark after warmUp. The update runs once per interval, because in a shorter
+// time a window may admit no request.
 type warmUpState struct {
-	now    atomic.Uint64 // bits of a float64: the threshold
-	next   atomic.Int64  // ns; when it is to be made anew
-	passed atomic.Int64  // since it was made
+	now    atomic.Uint64 // bits of a float64: the current threshold
+	next   atomic.Int64  // ns; time of the next update
+	passed atomic.Int64  // requests admitted since the last update
 
-	mu    sync.Mutex // below is guarded by it
+	mu    sync.Mutex // guards the fields below
 	at    time.Duration
 	store float64
 }
 
-// marks returns the store's low mark and its size.
+// marks returns the bucket's low mark and its capacity.
 func (l *limit) marks() (low, full float64) {
-	all := l.threshold * float64(l.warmUp) / float64(l.interval) // let through in warmUp
+	all := l.threshold * float64(l.warmUp) / float64(l.interval) // requests that the full threshold admits in warmUp
 	low = all / (l.cold - 1)
 	return low, low + 2*all/(1+l.cold)
 }
@@ -206,15 +206,15 @@ func (w *warmUpState) begin(l *limit) {
 	w.set(l)
 }
 
-// set makes the threshold of the store. w.mu is held.
+// set computes the threshold from the level. w.mu is held.
 func (w *warmUpState) set(l *limit) {
 	low, full := l.marks()
 	cold := max(w.store-low, 0) / (full - low) // 0 to 1
 	threshold := l.threshold / (1 + cold*(l.cold-1))
-	w.now.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // with less than one it would never warm up
+	w.now.Store(math.Float64bits(max(threshold, min(1, l.threshold)))) // a threshold below one would admit nothing and never warm up
 }
 
-// threshold returns what the threshold is now.
+// threshold returns the current threshold.
 func (w *warmUpState) threshold(l *limit, now time.Duration) float64 {
 	if int64(now) >= w.next.Load() && w.mu.TryLock() {
 		w.turn(l, now)
@@ -223,14 +223,14 @@ func (w *warmUpState) threshold(l *limit, now time.Duration) float64 {
 	return math.Float64frombits(w.now.Load())
 }
 
-// turn makes the threshold anew. w.mu is held.
+// turn updates the level and the threshold. w.mu is held.
 func (w *warmUpState) turn(l *limit, now time.Duration) {
 	if int64(now) < w.next.Load() {
-		return // somebody else has just done it
+		return // another goroutine has just updated it
 	}
 	low, full := l.marks()
 	passed := float64(w.passed.Swap(0))
-	whole := l.threshold * float64(now-w.at) / float64(l.interval) // what all of the threshold would have let through
+	whole := l.threshold * float64(now-w.at) / float64(l.interval) // requests that the full threshold would have admitted
 	if w.store < low || passed < whole/l.cold/2 {
 		w.store += whole
 	}

@@ -10,8 +10,8 @@ import (
 
 const second = time.Second
 
-// let returns how many of n requests a rule lets through that come evenly from one time
-// to another, and the longest wait.
+// let sends n requests to a rule, evenly spaced between two times. It returns how many were
+// admitted, and the longest wait.
 func let(r *rule, n int, from, to time.Duration) (passed int, longest time.Duration) {
 	for i := range n {
 		wait, ok := r.take(from+(to-from)*time.Duration(i)/time.Duration(n), math.MaxInt64)
@@ -45,7 +45,8 @@ func TestAWindowSlides(t *testing.T) {
 	}
 }
 
-// TestNoIntervalHasMoreThanTheThreshold, wherever it begins, whatever comes.
+// TestNoIntervalHasMoreThanTheThreshold verifies that nine tenths of an interval never admit more
+// than the threshold, wherever they begin.
 func TestNoIntervalHasMoreThanTheThreshold(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 50 {
@@ -90,7 +91,7 @@ func TestFractionsAndNothing(t *testing.T) {
 
 func TestTurnsAreApart(t *testing.T) {
 	r := newRule(limit{kind: kindThrottling, threshold: 10, interval: second, queueing: 350 * time.Millisecond})
-	for i, want := range []int64{0, 100, 200, 300, -1, -1} { // ms
+	for i, want := range []int64{0, 100, 200, 300, -1, -1} { // in ms
 		wait, ok := r.take(0, math.MaxInt64)
 		if ok != (want >= 0) || ok && wait.Milliseconds() != want {
 			t.Errorf("request %d waits %v, %t; want %dms", i, wait, ok, want)
@@ -132,14 +133,14 @@ func TestAThresholdWarmsUp(t *testing.T) {
 		each := saturate(15)
 		within("at first", each[0], 27, 33)
 		within("after half of the time", each[5], 36, 70)
-		within("after all of it", each[12], 80, 92) // turns are met to a millisecond
+		within("after all of it", each[12], 80, 92) // turns have a resolution of one millisecond
 		for i := 1; i < len(each); i++ {
 			if each[i] < each[i-1]-2 {
 				t.Errorf("kind %d: the threshold fell while it was used: %v", kind, each)
 				break
 			}
 		}
-		for range 20 { // two thirds of it are used
+		for range 20 { // two thirds of the threshold are used
 			let(r, 60, now, now+second)
 			now += second
 		}
@@ -163,13 +164,13 @@ func TestWhatIsGivenBackIsThere(t *testing.T) {
 		}
 	}
 	r := newRule(limit{threshold: 3, interval: second})
-	r.giveBack(0) // what is forgotten already
+	r.giveBack(0) // nothing was taken at that time
 	if got, _ := let(r, 9, 0, 0); got != 3 {
 		t.Errorf("more was given back than was taken: %d were let through", got)
 	}
 }
 
-// TestRulesAreExactForMany: all at the same time.
+// TestRulesAreExactForMany verifies that rules are exact for concurrent requests.
 func TestRulesAreExactForMany(t *testing.T) {
 	for _, kind := range []kind{kindQPS, kindThrottling, kindConcurrency} {
 		r := newRule(limit{kind: kind, threshold: 1000, interval: second, queueing: second - 1})

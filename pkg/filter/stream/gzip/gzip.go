@@ -1,5 +1,5 @@
-// Package gzip owns the gzip filter: it compresses answers for callers that accept
-// gzip, with the settings that MOSN's filter of that name has.
+// Package gzip owns the gzip filter, which compresses responses for clients that accept gzip. Its
+// settings are those of MOSN's gzip filter.
 package gzip
 
 import (
@@ -15,7 +15,7 @@ type Config struct {
 	ContentType []string `key:"content_type,content_types" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: text/html." example:"[\"text/html\", \"application/json\"]"`
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "gzip",

@@ -14,7 +14,8 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// answered is what a caller that accepts gzip gets of an answer.
+// answered sends a request that accepts gzip through the filter. The application responds with size
+// bytes of contentType.
 func answered(t *testing.T, s filtertest.Settings, contentType string, size int) (encoding string, content io.Reader, counts *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)

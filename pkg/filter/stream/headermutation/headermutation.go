@@ -1,6 +1,5 @@
-// Package headermutation owns the header_mutation filter: it adds, replaces and
-// removes fields of requests and answers, for a whole listener or, by
-// per_filter_config, for a route.
+// Package headermutation owns the header_mutation filter, which adds, replaces and removes headers
+// of requests and responses, for a listener or, with per_filter_config, for a route.
 package headermutation
 
 import (
@@ -11,19 +10,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// Config is the filter's configuration, spelt as in a route table: removals
-// first, then additions in order.
+// Config is the filter's configuration. The keys are those of a route table. Removals apply first,
+// then additions in order.
 type Config struct {
 	RequestAdd     []filter.HeaderAddition `key:"request_headers_to_add" doc:"Fields added to requests."`
 	RequestRemove  []string                `key:"request_headers_to_remove" doc:"Names of fields removed from requests." example:"[\"x-debug\"]"`
 	ResponseAdd    []filter.HeaderAddition `key:"response_headers_to_add" doc:"Fields added to answers."`
 	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of fields removed from answers." example:"[\"server\"]"`
 
-	// Inherit is how Envoy has it.
+	// Inherit applies the listener's settings before the route's, as Envoy does.
 	Inherit bool `key:"inherit" doc:"Of a route's settings: those of the listener hold as well, before them; false: they take the place of those." default:"false" example:"true"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.compile()
 	return err
@@ -37,10 +36,10 @@ func (c *Config) compile() (m mutation, err error) {
 	return m, err
 }
 
-// both are the settings of a route at a listener whose own hold as well.
+// both holds a route's settings and those of the listener, which apply first.
 type both struct{ listener, route *Config }
 
-// inherit is filter.StreamFilterFactory's Inherit.
+// inherit implements filter.StreamFilterFactory.Inherit.
 func inherit(of, own any) any {
 	listener, ofListener := of.(*Config)
 	route, ofRoute := own.(*Config)
@@ -50,7 +49,8 @@ func inherit(of, own any) any {
 	return &both{listener, route}
 }
 
-// compileAll returns what settings change, in order.
+// compileAll compiles the result of inherit, a *Config or a *both, into mutations in the order in
+// which they apply.
 func compileAll(cfg any) (all []mutation, err error) {
 	var configs []*Config
 	switch cfg := cfg.(type) {
@@ -69,7 +69,7 @@ func compileAll(cfg any) (all []mutation, err error) {
 	return all, nil
 }
 
-// mutation is what one set of settings changes.
+// mutation is a compiled Config.
 type mutation struct{ request, response *router.Mutation }
 
 // headerMutation is immutable.
@@ -78,12 +78,12 @@ type headerMutation struct {
 	next protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (m *headerMutation) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, m, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range m.all {
 		m.all[i].request.Apply(x, &x.Request.Header)
@@ -92,7 +92,7 @@ func (m *headerMutation) Start(ctx context.Context, x *protocol.Exchange) error 
 	return m.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's.
+// Finish implements protocol.Finisher. It does not change the response to a failed request.
 func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		return err
@@ -103,7 +103,7 @@ func (m *headerMutation) Finish(_ context.Context, x *protocol.Exchange, err err
 	return nil
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "header_mutation",

@@ -31,7 +31,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// A call of RPC has its routing fields once, and host is an attachment of it.
+// TestRoutingFieldsOfACallAreReplaced verifies that additions replace the routing headers of an RPC
+// call, and that host is an attachment of the call.
 func TestRoutingFieldsOfACallAreReplaced(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"request_headers_to_add": [
 		{"header": {"key": "version", "value": "2.0.0"}}, {"header": {"key": "trace", "value": "8"}}, {"header": {"key": "host", "value": "shop.test"}}]}`)
@@ -47,8 +48,8 @@ func TestRoutingFieldsOfACallAreReplaced(t *testing.T) {
 	}
 }
 
-// exchanged serves a request with the fields given by an application that
-// answers with others, and returns what each side got.
+// exchanged serves a request with headers request, to which the application responds with headers
+// answer. got are the headers that the application received, back those of the response.
 func exchanged(t *testing.T, s filtertest.Settings, request, answer string) (got, back string) {
 	t.Helper()
 	made, _ := filtertest.Build(t, Kind(), s)
@@ -76,7 +77,7 @@ func (place) Observe(*protocol.Exchange) {}
 
 func TestFieldsAreChanged(t *testing.T) {
 	for _, test := range []struct {
-		name, list, before, want string // list: what is after "request_" or "response_"
+		name, list, before, want string // list follows "request_" or "response_"
 	}{
 		{"added beside what is there, unless it says otherwise",
 			`headers_to_add": [{"header": {"key": "a", "value": "2"}}]`, "a: 1", "a: 1, a: 2"},

@@ -1,5 +1,5 @@
-// Package headertometadata owns the header_to_metadata filter: it makes metadata of
-// fields of requests, which chooses hosts and decides policies.
+// Package headertometadata owns the header_to_metadata filter, which copies request headers and
+// cookies to metadata. Load balancers and policies read the metadata.
 package headertometadata
 
 import (
@@ -17,14 +17,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/variable"
 )
 
-// Config is the filter's configuration: Envoy's, of which MOSN's is a part.
+// Config is the filter's configuration, in Envoy's format. MOSN's is a subset of it.
 type Config struct {
 	Rules         []Rule           `key:"request_rules" doc:"What is made of requests, in order."`
 	ResponseRules []map[string]any `key:"response_rules" doc:"What is made of answers." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
 	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"it has none" example:"\"labels\""`
 }
 
-// Rule is what is made of one field. One of Present and Missing is set, or both.
+// Rule makes metadata of one header or cookie. Present, Missing or both are set.
 type Rule struct {
 	Header  string `key:"header" doc:"The field; of several fields of the name, each has a value of its own in the metadata. One of header and cookie is set." example:"\"x-version\""`
 	Cookie  string `key:"cookie" doc:"The cookie." example:"\"version\""`
@@ -33,7 +33,7 @@ type Rule struct {
 	Remove  bool   `key:"remove" doc:"The field does not go to the application." default:"false" example:"true"`
 }
 
-// Datum is a value of the metadata.
+// Datum configures one metadata value.
 type Datum struct {
 	Namespace string   `key:"metadata_namespace" doc:"The namespace; mosn.lb, which is envoy.lb, is that of the hosts' labels." default:"mosn.lb" example:"\"envoy.lb\""`
 	Key       string   `key:"key" doc:"The key." required:"true" example:"\"version\""`
@@ -49,7 +49,7 @@ type Rewrite struct {
 	Substitution string      `key:"substitution" doc:"What takes its place; \\1 is what the first group describes, \\0 all of it." example:"\"\\\\1\""`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.compile()
 	return err
@@ -60,14 +60,14 @@ type rule struct {
 	cookie           *variable.Variable
 	field            match.Field // if cookie is nil
 	present, missing *datum      // nil: none
-	remove           string      // "": nothing
+	remove           string      // header to remove; "": none
 }
 
 // datum is a compiled Datum.
 type datum struct {
 	Datum
 	pattern      *regexp.Regexp // nil: no rewrite
-	substitution string         // as regexp.Expand has it
+	substitution string         // in the syntax of regexp.Expand
 }
 
 func (c *Config) compile() ([]rule, error) {
@@ -151,8 +151,8 @@ func (d *Datum) compile() (*datum, error) {
 	return out, err
 }
 
-// expansion returns a substitution in the terms of regexp.Expand. It refers to at most
-// the groups given.
+// expansion converts a substitution with references such as \1 to the syntax of regexp.Expand. It
+// returns an error if the substitution refers to a group greater than groups.
 func expansion(substitution string, groups int) (string, error) {
 	var b strings.Builder
 	for i := 0; i < len(substitution); i++ {
@@ -180,7 +180,7 @@ func expansion(substitution string, groups int) (string, error) {
 	return b.String(), nil
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:   "header_to_metadata",
@@ -204,12 +204,12 @@ type headerToMetadata struct {
 	next  protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (h *headerToMetadata) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) error {
 	for i := range h.rules {
 		r := &h.rules[i]
@@ -220,9 +220,9 @@ func (h *headerToMetadata) Start(ctx context.Context, x *protocol.Exchange) erro
 	return h.next.Start(ctx, x)
 }
 
-// apply makes metadata of the values that r is about, and reports whether there are any.
+// apply writes the values that r selects to x.Metadata and reports whether there are any.
 func (r *rule) apply(x *protocol.Exchange) (there bool) {
-	write := (*protocol.Metadata).Set // in place of what another rule made
+	write := (*protocol.Metadata).Set // replaces the value of an earlier rule
 	for n, more := 0, true; more; n++ {
 		var value string
 		var ok bool
@@ -240,7 +240,7 @@ func (r *rule) apply(x *protocol.Exchange) (there bool) {
 	return there
 }
 
-// value returns the n-th value that r is about: see match.Field.
+// value returns the n-th value that r selects. Its results are those of match.Field.Value.
 func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) {
 	if r.cookie == nil {
 		return r.field.Value(x, n)
@@ -249,11 +249,11 @@ func (r *rule) value(x *protocol.Exchange, n int) (value string, ok, more bool) 
 	return value, ok, false
 }
 
-// longest is how long values are that are taken, in bytes: Envoy's limit.
+// longest is the maximum length of a value in bytes, which is Envoy's limit.
 const longest = 8 << 10
 
-// make writes what a field holds to the metadata, and reports whether it did. What
-// cannot be is left out.
+// make writes d to m and reports whether it did. value is the value of the header. make writes
+// nothing if value is too long, cannot be decoded, is not a number as required, or ends up empty.
 func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.Metadata, namespace, key, value string)) bool {
 	switch {
 	case d.Value != "":
@@ -284,14 +284,14 @@ func (d *datum) make(m *protocol.Metadata, value string, write func(m *protocol.
 	return value != ""
 }
 
-// canonical returns the one spelling of a finite decimal number, "1" for "1.0", and
-// whether text is one.
+// canonical returns the canonical form of a finite decimal number ("1" for "1.0"). It returns false
+// if text is not such a number.
 func canonical(text string) (string, bool) {
 	if strings.ContainsAny(text, "xXpP_") {
 		return "", false
 	}
 	number, err := strconv.ParseFloat(text, 64)
-	if err != nil || number-number != 0 { // an infinity, or no number
+	if err != nil || number-number != 0 { // infinity or NaN
 		return "", false
 	}
 	return strconv.FormatFloat(number, 'f', -1, 64), true

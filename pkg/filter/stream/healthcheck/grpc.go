@@ -13,18 +13,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// The health protocol of gRPC (grpc: health-checking): the service, the one method
-// that is answered, and what it says.
+// The gRPC health checking protocol: the path of its service, the only method that the filter
+// supports, and its responses.
 const (
 	healthService = "/grpc.health.v1.Health/"
 	checkMethod   = "Check"
 
-	// Content of answers: no compression, the length, field 1 with its value.
+	// Response messages: not compressed, a length of 2, and field 1 with its value.
 	serving    = "\x00\x00\x00\x00\x02\x08\x01"
 	notServing = "\x00\x00\x00\x00\x02\x08\x02"
 )
 
-// The statuses of gRPC that are answered.
+// gRPC status codes of responses.
 const (
 	statusOK              = 0
 	statusInvalidArgument = 3
@@ -32,24 +32,24 @@ const (
 	statusUnimplemented   = 12
 )
 
-// health answers calls of gRPC's health protocol. It is immutable.
+// health serves calls of the gRPC health checking protocol. It is immutable.
 type health struct {
-	services []string // that are known beside ""
+	services []string // known services in addition to ""
 	least    minHealthy
 }
 
-// called reports whether x is a call of the health protocol. gRPC's answers end with
-// trailers, which only HTTP/2 has everywhere.
+// called reports whether x is a call of the health checking protocol over HTTP/2. gRPC responses
+// end with trailers, which every HTTP/2 client supports.
 func called(x *protocol.Exchange) bool {
 	return x.Request.Method == "POST" && strings.HasPrefix(x.Request.Path, healthService) &&
 		x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header)
 }
 
-// drainer is a connection that knows whether it is about to end, because its listener
-// is: as network.Conn does.
+// drainer is implemented by connections, such as network.Conn, that report whether their listener
+// drains.
 type drainer interface{ ListenerDraining() bool }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != healthService+checkMethod {
 		end(x, statusUnimplemented)
@@ -69,13 +69,13 @@ func (h *health) Serve(_ context.Context, x *protocol.Exchange) error {
 			answer = notServing
 		}
 		x.LocalReply(200, "application/grpc", answer)
-		x.Response.ContentLength = -1 // as other servers of gRPC have it
+		x.Response.ContentLength = -1 // unknown, as from other gRPC servers
 		x.Response.Trailer.Add("grpc-status", strconv.Itoa(statusOK))
 	}
 	return nil
 }
 
-// isLeaving reports whether the connection that x came on is about to end.
+// isLeaving reports whether the listener of x's connection drains.
 func isLeaving(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil {
 		return false
@@ -84,7 +84,7 @@ func isLeaving(x *protocol.Exchange) bool {
 	return ok && l.ListenerDraining()
 }
 
-// end answers with a status alone.
+// end responds with a status and no message (Trailers-Only).
 func end(x *protocol.Exchange, status int) {
 	x.LocalReply(200, "", "")
 	x.Response.ContentLength = -1
@@ -93,12 +93,12 @@ func end(x *protocol.Exchange, status int) {
 }
 
 const (
-	prefixLen = 5       // of a message of gRPC: compressed or not, and its length
-	longest   = 4 << 10 // content that is taken, in bytes
+	prefixLen = 5       // of a gRPC message: the compressed flag and the length
+	longest   = 4 << 10 // bodies of this many bytes or more are rejected
 )
 
-// read returns the name of the service that the content asks about, or the status
-// that says why there is none. An error is that of the content.
+// read returns the service name in the request message body, or a status other than statusOK if the
+// message is not valid. err is an error of body.
 func read(body protocol.Body) (name string, status int, err error) {
 	content := make([]byte, longest)
 	n := 0
@@ -117,7 +117,7 @@ func read(body protocol.Body) (name string, status int, err error) {
 	switch {
 	case n < prefixLen, n == longest, int64(binary.BigEndian.Uint32(content[1:])) != int64(n-prefixLen):
 		return "", statusInvalidArgument, nil
-	case content[0] != 0: // compressed, and we have not said that we can read that
+	case content[0] != 0: // compressed, but the filter has advertised no compression
 		return "", statusUnimplemented, nil
 	}
 	name, ok := parseRequest(content[prefixLen:])
@@ -127,7 +127,7 @@ func read(body protocol.Body) (name string, status int, err error) {
 	return name, statusOK, nil
 }
 
-// The types of fields in Protocol Buffers.
+// Wire types of Protocol Buffers.
 const (
 	typeVarint  = 0
 	typeFixed64 = 1
@@ -135,8 +135,8 @@ const (
 	typeFixed32 = 5
 )
 
-// parseRequest reads a HealthCheckRequest, whose field 1 is the service: of several
-// the last counts, and other fields mean nothing.
+// parseRequest returns field 1 of a HealthCheckRequest, the service. If the field repeats, the last
+// one counts. parseRequest skips other fields. ok is false if b is malformed.
 func parseRequest(b []byte) (service string, ok bool) {
 	const serviceKey = 1<<3 | typeBytes
 	for len(b) > 0 {

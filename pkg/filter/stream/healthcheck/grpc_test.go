@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// check returns a call of gRPC with content.
+// check returns a gRPC call with a body.
 func check(path, content string) *protocol.Exchange {
 	x := request("POST", path)
 	x.Meta.Protocol = "Http2"
@@ -20,12 +20,12 @@ func check(path, content string) *protocol.Exchange {
 	return x
 }
 
-// message is a message of gRPC.
+// message returns a gRPC message.
 func message(content string) string {
 	return "\x00\x00\x00\x00" + string(rune(len(content))) + content
 }
 
-// link is a connection.
+// link is a connection whose listener drains if leaving is set.
 type link struct {
 	protocol.DownstreamConn
 	leaving bool
@@ -65,7 +65,7 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 			}
 			var answer []byte
 			if x.Response.Body != nil {
-				answer, _ = io.ReadAll(x.Response.Body) // a text has no errors
+				answer, _ = io.ReadAll(x.Response.Body) // a string body returns no error
 			}
 			status, want := protocol.GRPCStatus(&x.Response), test.status
 			if x.Response.Status != 200 || status != want || string(answer) != test.answer || !protocol.IsGRPC(&x.Response.Header) {
@@ -113,7 +113,7 @@ func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
 	}
 }
 
-// cut is content that ends early.
+// cut is a body that ends early.
 type cut struct{ *protocol.StringBody }
 
 var errCut = protocol.NewFault(protocol.ReasonDownstreamDisconnect, io.ErrUnexpectedEOF)
@@ -138,7 +138,7 @@ func FuzzParseRequest(f *testing.F) {
 		if !ok && service != "" || len(service) > len(b) {
 			t.Fatalf("parseRequest(%q) = %q, %t", b, service, ok)
 		}
-		// Another name behind a message that is one is the name.
+		// A second name after a valid message replaces the first.
 		again, okAgain := parseRequest(append(b[:len(b):len(b)], "\n\x01z"...))
 		if ok && (!okAgain || again != "z") {
 			t.Fatalf("parseRequest(%q and z) = %q, %t", b, again, okAgain)

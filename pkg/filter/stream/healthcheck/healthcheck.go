@@ -1,6 +1,5 @@
-// Package healthcheck owns the healthcheck filter: it answers those who ask
-// whether Weft is alive, in the application's place, or spares the application some of
-// their questions.
+// Package healthcheck owns the healthcheck filter. It responds to health checks of Weft in place of
+// the application, or forwards them and caches the status of the response.
 package healthcheck
 
 import (
@@ -17,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Config is the filter's configuration. Heartbeats of RPC protocols need none:
-// their engine answers them, with the filter or without.
+// Config is the filter's configuration. It does not affect heartbeats of RPC protocols: their
+// engine responds to them, with or without the filter.
 type Config struct {
 	Endpoint     string               `key:"endpoint" doc:"Path of the HTTP requests that ask for health, without a query; empty: none, unless headers says which." example:"\"/healthz\""`
 	Headers      []match.HeaderConfig `key:"headers" doc:"Conditions that requests of HTTP have to meet to ask for health, beside endpoint if it is there."`
@@ -29,7 +28,7 @@ type Config struct {
 	MinHealthy   map[string]float64   `key:"cluster_min_healthy_percentages" doc:"Share of a cluster's hosts that must be usable, by the cluster's name; else the answer is 503, of gRPC NOT_SERVING. Not with passthrough." example:"{\"shop\": 70}"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	asks := c.Endpoint != "" || len(c.Headers) > 0
 	switch {
@@ -53,10 +52,10 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
 
-// kindAt is Kind with a clock.
+// kindAt is Kind with now as the clock.
 func kindAt(now func() time.Time) filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "healthcheck",
@@ -97,35 +96,35 @@ func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error)
 	}, nil
 }
 
-// healthCheck is immutable but for its counter and its memory.
+// healthCheck is immutable except for its counter and its status cache.
 type healthCheck struct {
-	endpoint string                // "": any, if there are headers
-	headers  []match.HeaderMatcher // all of which hold
+	endpoint string                // "": any path, if there are headers
+	headers  []match.HeaderMatcher // all of them must match
 	grpc     *health               // nil: none
-	memory   *statusCache          // nil: the filter answers, not the application
+	memory   *statusCache          // nil: the filter responds, not the application
 	least    minHealthy
 	answered *metrics.Counter
 	next     protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (h *healthCheck) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, h, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (h *healthCheck) Start(ctx context.Context, x *protocol.Exchange) error {
 	switch {
 	case h.isHealthCheck(x):
 		return h.answer(ctx, x)
 	case h.grpc != nil && called(x):
 		h.answered.Add(1)
-		return x.RunBlocking(ctx, h.grpc) // its content may still be on its way
+		return x.RunBlocking(ctx, h.grpc) // the body may be incomplete
 	}
 	return h.next.Start(ctx, x)
 }
 
-// answer answers x, which asks for health, or lets the application do it.
+// answer serves x, a health check, with a local reply, or forwards it to the application.
 func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 	if h.memory != nil {
 		if status, ok := h.memory.get(); ok {
@@ -145,32 +144,32 @@ func (h *healthCheck) answer(ctx context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// Finish is protocol.Finisher's, of what the application answered.
+// Finish implements protocol.Finisher. It caches the status of the application's response.
 func (h *healthCheck) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	reason, status := x.Record.Reason, x.Response.Status
 	if err != nil {
 		reason = protocol.ReasonOf(err)
 		status = reason.Traits().HTTP
 	}
-	if !isOfCaller(reason) && status >= 200 { // 101 is no status to give to others
+	if !isOfCaller(reason) && status >= 200 { // a 101 is no status for another request
 		h.memory.set(status)
 	}
 	return err
 }
 
-// isOfCaller reports whether an exchange ended so because of who asked, or how: that
-// says nothing about the application to those who ask next.
+// isOfCaller reports whether reason is caused by the client, its request or a filter. The result
+// then does not show whether the application is healthy.
 func isOfCaller(reason protocol.Reason) bool {
 	switch reason {
 	case protocol.RateLimited, protocol.FaultInjected, protocol.VersionNotSupported, protocol.NotImplemented:
 		return true
 	default:
-		return reason != protocol.ReasonNone && reason.Traits().HTTP < 500 // DownstreamGone among them
+		return reason != protocol.ReasonNone && reason.Traits().HTTP < 500 // ReasonDownstreamDisconnect among them
 	}
 }
 
-// isHealthCheck reports whether x is a request of HTTP that asks for health. RPC requests have
-// no method.
+// isHealthCheck reports whether x is an HTTP health check. RPC requests have no method and are
+// none.
 func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 	r := &x.Request
 	switch {
@@ -192,14 +191,14 @@ func (h *healthCheck) isHealthCheck(x *protocol.Exchange) bool {
 	return true
 }
 
-// minHealthy is how many hosts of clusters must be usable.
+// minHealthy is the share of hosts of some clusters that must be usable.
 type minHealthy struct {
-	percentages map[string]float64 // by cluster
+	percentages map[string]float64 // by cluster name
 	calls       filter.ClusterClient
 }
 
-// met reports whether as many are. A cluster without hosts has too few, unless none is
-// asked for.
+// met reports whether every cluster has enough usable hosts. A cluster without hosts has enough
+// only if its percentage is 0.
 func (l minHealthy) met() bool {
 	for name, share := range l.percentages {
 		usable, all := l.calls.Hosts(name)
@@ -210,17 +209,17 @@ func (l minHealthy) met() bool {
 	return true
 }
 
-// statusCache keeps the status that the application answered last. Safe for concurrent use.
+// statusCache caches the status of the application's last response. It is safe for concurrent use.
 type statusCache struct {
-	keep time.Duration    // immutable; 0: not at all
+	keep time.Duration    // immutable; 0: get returns no status
 	now  func() time.Time // immutable
 
 	mu     sync.Mutex
 	status int       // guarded by mu
-	until  time.Time // guarded by mu; it is forgotten then
+	until  time.Time // guarded by mu; when status expires
 }
 
-// get returns the status, if there is one that is not too old.
+// get returns the status. ok is false if there is none or it has expired.
 func (m *statusCache) get() (status int, ok bool) {
 	if m.keep == 0 {
 		return 0, false
@@ -230,7 +229,7 @@ func (m *statusCache) get() (status int, ok bool) {
 	return m.status, m.now().Before(m.until)
 }
 
-// set keeps a status.
+// set caches a status.
 func (m *statusCache) set(status int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -37,7 +37,7 @@ func request(method, path string) *protocol.Exchange {
 	return x
 }
 
-// application knows none of the paths that it is asked for.
+// application returns a service that responds to every request with 404.
 func application() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(404, "text/plain", "from the application")
@@ -118,7 +118,8 @@ func TestSettingsThatAreRefused(t *testing.T) {
 	}
 }
 
-// TestFilesOfSidecarsLoad: what stands in them is off.
+// TestFilesOfSidecarsLoad verifies that the settings of sidecar files, which switch the filter off,
+// load, and that the application responds.
 func TestFilesOfSidecarsLoad(t *testing.T) {
 	for _, settings := range []filtertest.Settings{
 		`{}`, `{"passthrough": false}`, `{"passthrough": false, "cache_time": "360s", "cluster_min_healthy_percentages": {}}`,
@@ -190,7 +191,8 @@ func TestHealthIsThatOfClusters(t *testing.T) {
 	}
 }
 
-// TestApplicationsAnswerNowAndThen: passthrough asks them, and cache_time spares them.
+// TestApplicationsAnswerNowAndThen verifies that passthrough forwards health checks and that
+// cache_time caches the status.
 func TestApplicationsAnswerNowAndThen(t *testing.T) {
 	clock := time.Unix(1, 0)
 	made, counts := filtertest.Build(t, kindAt(func() time.Time { return clock }), `{"endpoint": "/healthz", "pass_through_mode": true, "cache_time": "10s"}`)
@@ -209,7 +211,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 		path  string
 		says  int
 		fails error
-		want  int // status; 0: the failure
+		want  int // status; 0: Serve fails
 		hits  int
 		body  string
 	}{
@@ -232,7 +234,7 @@ func TestApplicationsAnswerNowAndThen(t *testing.T) {
 		err := s.Serve(t.Context(), x)
 		body := ""
 		if x.Response.Body != nil {
-			text, _ := io.ReadAll(x.Response.Body) // a text has no errors
+			text, _ := io.ReadAll(x.Response.Body) // a string body returns no error
 			body = string(text)
 		}
 		if !errors.Is(err, step.fails) || x.Response.Status != step.want || hits != step.hits || body != step.body {

@@ -1,5 +1,5 @@
-// Package ipaccess owns the ip_access filter: it lets requests in or refuses them
-// by the address that they come from.
+// Package ipaccess owns the ip_access filter, which allows or denies requests by the address of the
+// client.
 package ipaccess
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Config is the filter's configuration. The first list that has the address decides.
+// Config is the filter's configuration. The first list that contains the address decides.
 type Config struct {
 	Default     string `key:"default_action" doc:"What becomes of requests whose address is in no list." enum:"allow|deny" default:"allow" example:"\"deny\""`
 	Header      string `key:"header" doc:"The field that holds the address, of a list the last one; empty, or for requests without it: the connection's other end. Set it only if callers cannot write the field themselves." example:"\"x-real-ip\""`
@@ -23,7 +23,7 @@ type Config struct {
 	Lists       []List `key:"ips" doc:"Lists of addresses, in order."`
 }
 
-// List is what becomes of some addresses.
+// List configures the action for some addresses.
 type List struct {
 	Action    string   `key:"action" doc:"What becomes of requests from these addresses." enum:"allow|deny" default:"allow" example:"\"deny\""`
 	Addresses []string `key:"addrs" doc:"Addresses, and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
@@ -31,7 +31,7 @@ type List struct {
 
 const deny = "deny"
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.TrustedHops > 0 && c.Header == "" {
 		return &document.KeyError{Key: "xff_num_trusted_hops", Err: errors.New("no header is set whose addresses could be trusted")}
@@ -40,7 +40,7 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "ip_access",
@@ -94,21 +94,21 @@ func compile(all []List) ([]list, error) {
 	return lists, nil
 }
 
-// ipAccess is immutable but for its counter.
+// ipAccess is immutable except for its counter.
 type ipAccess struct {
 	client match.ClientAddr
 	lists  []list
-	deny   bool // addresses that no list has
+	deny   bool // addresses that no list contains
 	denied *metrics.Counter
 	next   protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (a *ipAccess) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
 	if err := a.judge(x); err != nil {
 		a.denied.Add(1)
@@ -117,7 +117,8 @@ func (a *ipAccess) Start(ctx context.Context, x *protocol.Exchange) error {
 	return a.next.Start(ctx, x)
 }
 
-// judge returns why x is refused, nil if it is not. Without an address it is.
+// judge returns the error that denies x, or nil if x is allowed. It denies a client without an
+// address.
 func (a *ipAccess) judge(x *protocol.Exchange) error {
 	addr, err := a.client.Address(x)
 	switch {

@@ -36,7 +36,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// from is a request from an address with fields "name: value".
+// from returns a request from an address with headers "name: value".
 func from(address string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method = "GET"
@@ -48,7 +48,7 @@ func from(address string, fields ...string) *protocol.Exchange {
 	return x
 }
 
-// served returns why x was not, and checks that this was counted.
+// served serves x and returns the Reason of its error. It checks that a denied request is counted.
 func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) protocol.Reason {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)

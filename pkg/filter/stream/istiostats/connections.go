@@ -16,14 +16,14 @@ type ConnectionConfig struct {
 	Overrides []ConnectionOverride `key:"metrics" doc:"What is not counted, or with fewer labels."`
 }
 
-// ConnectionOverride changes a metric, or all.
+// ConnectionOverride changes one metric of connections, or all of them.
 type ConnectionOverride struct {
 	Name   string   `key:"name" doc:"The metric, without istio_; empty: all." enum:"|tcp_connections_opened_total|tcp_connections_closed_total|tcp_sent_bytes_total|tcp_received_bytes_total" default:"" example:"\"tcp_sent_bytes_total\""`
 	Drop   bool     `key:"drop" doc:"It is not counted." default:"false" example:"true"`
 	Remove []string `key:"tags_to_remove" doc:"Labels whose values are left empty." example:"[\"destination_version\"]"`
 }
 
-// Positions of the metrics of connections.
+// Indexes of the connection metrics.
 const (
 	connectionsOpened = iota
 	connectionsClosed
@@ -31,7 +31,7 @@ const (
 	bytesReceived
 )
 
-// ofConnections are the metrics of connections.
+// ofConnections returns the connection metrics.
 func ofConnections() [metricCount]metrics.Metric {
 	of := func(name, help string) metrics.Metric {
 		return metrics.Metric{Name: "istio_tcp_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: labelNames()[:sessionLabels]}
@@ -44,7 +44,7 @@ func ofConnections() [metricCount]metrics.Metric {
 	}
 }
 
-// Connections is the network filter's entry for the registry. Its filters share the series.
+// Connections returns the network filter's factory. Its filters share the limit on series.
 func Connections() filter.ConnectionFilterFactory {
 	shared := new(ledger)
 	all := ofConnections()

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// watching returns a network filter's watcher, and what it counts in.
+// watching builds a network filter and returns its observer and its registry.
 func watching(t testing.TB, kind filter.ConnectionFilterFactory, settings filtertest.Settings) (watch filter.SessionObserver, r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
@@ -28,7 +28,8 @@ func watching(t testing.TB, kind filter.ConnectionFilterFactory, settings filter
 	return watch, r
 }
 
-// TestReadmeTellsOfConnections: the tables of the page are of the stream filter.
+// TestReadmeTellsOfConnections verifies that README.md names the connection metrics. CheckReadme
+// compares only the tables of the stream filter.
 func TestReadmeTellsOfConnections(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {
@@ -43,7 +44,7 @@ func TestReadmeTellsOfConnections(t *testing.T) {
 
 func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 	service := &config.Cluster{Name: "outbound|7070||app", Mesh: config.Mesh{Host: "app.default.svc", Name: "app"}}
-	// What a destination says of a stranger's connection to nobody knows what.
+	// The labels of an inbound connection without TLS or a known service.
 	arrived := map[string]string{"response_flags": "-", "request_protocol": "tcp", "connection_security_policy": "none"}
 	for name, value := range base() {
 		if strings.HasPrefix(name, "source_") || strings.HasPrefix(name, "destination_") || name == "reporter" {
@@ -64,9 +65,9 @@ func TestConnectionsAreCountedByBothEnds(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		settings filtertest.Settings
-		session  *filter.Session // nil: nothing is known of it
+		session  *filter.Session // nil: an empty Session
 		base     map[string]string
-		want     map[string]string // what is not as in base
+		want     map[string]string // labels that differ from base
 	}{
 		{name: "of a stranger", settings: inbound, base: arrived},
 		{name: "by mutual TLS", settings: inbound, base: arrived, session: &filter.Session{Caller: identities(), Host: &config.Host{Workload: "not;the;caller;;"}}, want: map[string]string{
@@ -182,8 +183,8 @@ func TestSeriesOfConnectionsAreBounded(t *testing.T) {
 	}
 }
 
-// TestConnectionsThatGoOnCostNothing: what is allocated is the session and its end; counting
-// again is nothing.
+// TestConnectionsThatGoOnCostNothing verifies that a session allocates only itself and its end
+// function, and that counting its bytes again allocates nothing.
 func TestConnectionsThatGoOnCostNothing(t *testing.T) {
 	watch, _ := watching(t, Connections(), `{"reporter": "destination", "tcp_reporting_duration": "0s"}`)
 	of := &filter.Session{Caller: identities()}

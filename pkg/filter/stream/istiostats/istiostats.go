@@ -1,14 +1,14 @@
-// Package istiostats owns the filters called istio_stats: they count requests, and
-// connections whose bytes are carried, as the sidecars of an Istio mesh do, by the workloads
-// at both ends, under Istio's names.
+// Package istiostats owns the filters called istio_stats. They count requests and relayed
+// connections by the workloads at both ends, under Istio's metric names, as the sidecars of an
+// Istio mesh do.
 //
-//	Config              what is counted, and who counts     istiostats.go
-//	observe             an exchange that has ended          observe.go
-//	  key               what it has in common with others   observe.go
-//	  table             what such are counted by            ledger.go
-//	    labels          its series, named                   labels.go
-//	ConnectionConfig    the same, of connections            connections.go
-//	watch               a session: begun, under way, ended  session.go
+//	Config              configuration of the stream filter   istiostats.go
+//	observe             counts an exchange that has ended    observe.go
+//	  key               properties that select the series    observe.go
+//	  table             finds the series of a key            ledger.go
+//	    labels          label values of a series             labels.go
+//	ConnectionConfig    configuration of the network filter  connections.go
+//	watch               counts a session until its end       session.go
 package istiostats
 
 import (
@@ -29,23 +29,23 @@ type Config struct {
 	Overrides  []Override        `key:"metrics" doc:"What is not counted, or with fewer labels."`
 }
 
-// Override changes a metric, or all.
+// Override changes one metric of requests, or all of them.
 type Override struct {
 	Name   string   `key:"name" doc:"The metric, without istio_; empty: all." enum:"|requests_total|request_duration_milliseconds|request_bytes|response_bytes" default:"" example:"\"request_bytes\""`
 	Drop   bool     `key:"drop" doc:"It is not counted." default:"false" example:"true"`
 	Remove []string `key:"tags_to_remove" doc:"Labels whose values are left empty." example:"[\"destination_version\"]"`
 }
 
-// Reporters.
+// Values of Reporter.
 const (
 	source      = "source"
 	destination = "destination"
 )
 
-// metricCount is how many metrics each of the filters has.
+// metricCount is the number of metrics of each filter, without overflows.
 const metricCount = 4
 
-// Positions of the metrics of requests.
+// Indexes of the request metrics.
 const (
 	requestsTotal = iota
 	requestDuration
@@ -53,7 +53,7 @@ const (
 	responseBytes
 )
 
-// ofRequests are the metrics of requests.
+// ofRequests returns the request metrics.
 func ofRequests() [metricCount]metrics.Metric {
 	of := func(name, help string, kind metrics.Kind) metrics.Metric {
 		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
@@ -73,7 +73,7 @@ func overflows() metrics.Metric {
 	}
 }
 
-// Kind is the filter's entry for the registry. Its filters share the series.
+// Kind returns the filter factory. Its filters share the limit on series.
 func Kind() filter.StreamFilterFactory {
 	shared := new(ledger)
 	all := ofRequests()
@@ -93,8 +93,8 @@ func Kind() filter.StreamFilterFactory {
 	}
 }
 
-// stats counts the exchanges of one listener, or the sessions of one filter chain. Immutable,
-// but for its table and what it shares.
+// stats counts the exchanges of one listener, or the sessions of one filter chain. It is immutable
+// except for table and shared.
 type stats struct {
 	Config
 	metrics  [metricCount]metrics.Metric
@@ -106,7 +106,7 @@ type stats struct {
 	overflow *metrics.Counter
 }
 
-// newStats returns who counts in all as c says.
+// newStats returns a stats for the metrics all, configured by c.
 func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared *ledger) (*stats, error) {
 	s := &stats{Config: *c, metrics: all, env: env, shared: shared, overflow: env.Metrics.Counter(overflows())}
 	for _, o := range c.Overrides {

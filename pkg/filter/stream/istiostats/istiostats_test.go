@@ -39,7 +39,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// place is where an exchange has passed.
+// place is a scope of an exchange: a listener, a route or a cluster.
 type place struct {
 	name    string
 	cluster *config.Cluster
@@ -53,7 +53,7 @@ type host struct{ workload string }
 func (h host) Name() string         { return "10.0.0.9:80" }
 func (h host) Config() *config.Host { return &config.Host{Workload: h.workload} }
 
-// ended is a request of nobody in particular that was answered.
+// ended returns an exchange with a 200 response and no peer metadata.
 func ended() *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -83,8 +83,8 @@ func identities() *protocol.TLS {
 	}
 }
 
-// counted returns the labels of the only series of a metric, and its value: of a
-// histogram the sum.
+// counted returns the labels and the value of the only series of a metric. The value of a histogram
+// is its sum.
 func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string, float64) {
 	t.Helper()
 	found, err := r.Gather()
@@ -111,7 +111,7 @@ func counted(t *testing.T, r *metrics.Registry, name string) (map[string]string,
 	return nil, 0
 }
 
-// observing returns a filter's observer, and what it counts in.
+// observing builds a filter and returns its observer and its registry.
 func observing(t testing.TB, kind filter.StreamFilterFactory, settings filtertest.Settings) (observe func(*protocol.Exchange), r *metrics.Registry) {
 	t.Helper()
 	r = metrics.New(metrics.Options{})
@@ -131,7 +131,7 @@ func observing(t testing.TB, kind filter.StreamFilterFactory, settings filtertes
 	return observe, r
 }
 
-// base are the labels of ended at a destination.
+// base returns the labels of ended at a destination.
 func base() map[string]string {
 	m := map[string]string{
 		"reporter": "destination", "destination_workload": "here-v1", "destination_workload_namespace": "ours", "destination_principal": "unknown",
@@ -153,7 +153,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 		name     string
 		settings string // "": inbound
 		change   func(x *protocol.Exchange)
-		want     map[string]string // what is not as in base
+		want     map[string]string // labels that differ from base
 	}{
 		{name: "of a stranger", change: func(*protocol.Exchange) {}},
 		{name: "of a peer", change: func(x *protocol.Exchange) { x.Metadata.Set(workload.Namespace, workload.KeyCaller, there) }, want: map[string]string{
@@ -212,7 +212,7 @@ func TestRequestsAreCountedByBothEnds(t *testing.T) {
 	}
 }
 
-// same holds what istio_requests_total counts to labels.
+// same checks that istio_requests_total counts one request, and that its labels include want.
 func same(t *testing.T, r *metrics.Registry, want map[string]string) {
 	t.Helper()
 	got, n := counted(t, r, "istio_requests_total")
@@ -239,7 +239,7 @@ func TestRequestsThatLeaveAreCountedByTheirHost(t *testing.T) {
 		"destination_service": "shop:8080", "destination_service_name": "PassthroughCluster", "connection_security_policy": "unknown",
 	}
 	same(t, r, want)
-	x.Metadata.Set(workload.Namespace, workload.KeyHost, there) // goes before the endpoint's
+	x.Metadata.Set(workload.Namespace, workload.KeyHost, there) // precedes the workload of the host
 	observe, r = observing(t, Kind(), outbound)
 	observe(x)
 	want["destination_app"] = "tapp"
@@ -277,8 +277,8 @@ func TestOverridesAreHonoured(t *testing.T) {
 	}
 }
 
-// TestSeriesAreBounded has callers choose more hosts than there may be series: the rest
-// shares one, also that of another listener.
+// TestSeriesAreBounded verifies that hosts beyond the maximum number of series share one series,
+// also those of another listener.
 func TestSeriesAreBounded(t *testing.T) {
 	kind := Kind()
 	observe, r := observing(t, kind, inbound)
@@ -306,7 +306,7 @@ func TestWhatIsKeptIsNoView(t *testing.T) {
 	observe, r := observing(t, Kind(), inbound)
 	buffer := []byte("shop:8080")
 	x := ended()
-	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // as an engine makes it
+	x.Request.Authority = unsafe.String(&buffer[0], len(buffer)) // a view, as from an engine
 	observe(x)
 	copy(buffer, "XXXXXXXXX")
 	observe(ended())
@@ -325,7 +325,7 @@ func TestWhatIsNoRequestIsNotCounted(t *testing.T) {
 	}
 }
 
-// peered is ended between two sidecars.
+// peered returns ended as an exchange between two sidecars.
 func peered() *protocol.Exchange {
 	x := ended()
 	for range 8 {

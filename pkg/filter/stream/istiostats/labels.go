@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// Positions of labels: first those of each end, then the rest, of which the last are those
-// that only requests have.
+// Indexes of labels: first those of each end, then the others. Only requests have labels from index
+// sessionLabels on.
 const (
 	ofSource      = 1
 	ofDestination = ofSource + endCount
@@ -28,7 +28,7 @@ const (
 	labelCount    = labelStatus + 1
 )
 
-// Positions of the labels of an end.
+// Indexes of the labels of one end, relative to ofSource or ofDestination.
 const (
 	endWorkload = iota
 	endNamespace
@@ -42,7 +42,7 @@ const (
 	endCount
 )
 
-// labelNames returns what labels are called.
+// labelNames returns the label names by index.
 func labelNames() []string {
 	names := make([]string, labelCount)
 	names[0] = "reporter"
@@ -58,14 +58,14 @@ func labelNames() []string {
 	return names
 }
 
-// Values of labels.
+// Special label values.
 const (
 	unknown = "unknown"
-	latest  = "latest" // the revision of what has none
-	other   = "_other" // each label of the series beyond the limit
+	latest  = "latest" // revision of a workload that has none
+	other   = "_other" // every label of the series for those beyond the limit
 )
 
-// labels returns the values that exchanges, or sessions, of k are counted under.
+// labels returns the label values of exchanges or sessions with key k.
 func (s *stats) labels(k *key) (values [labelCount]string) {
 	peer, known := workload.Parse(k.peer)
 	theirs := [endCount]string{
@@ -106,8 +106,8 @@ func (s *stats) labels(k *key) (values [labelCount]string) {
 	return values
 }
 
-// namespaceOf returns the namespace in a SPIFFE identity of Istio's,
-// spiffe://domain/ns/NAMESPACE/sa/ACCOUNT; "" if it has none.
+// namespaceOf returns the namespace in a SPIFFE ID of Istio,
+// spiffe://domain/ns/NAMESPACE/sa/ACCOUNT, or "" if it has none.
 func namespaceOf(principal string) string {
 	_, rest, _ := strings.Cut(principal, "/ns/")
 	namespace, _, _ := strings.Cut(rest, "/")

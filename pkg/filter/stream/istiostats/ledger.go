@@ -7,28 +7,28 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// mostSeries is how many series a metric has beside the one of all others.
+// mostSeries is the maximum number of series of a metric, not counting the one with labels other.
 const mostSeries = 4096
 
-// mostKeys is how many keys a listener remembers: those of several listeners may lead
-// to one series, and those of one to several.
+// mostKeys is the maximum number of keys in a table. It exceeds mostSeries because several keys can
+// map to one series.
 const mostKeys = 2 * mostSeries
 
-// bounds are the upper bounds of the buckets of all histograms: what Envoy has.
+// bounds are the upper bounds of the buckets of all histograms. They are Envoy's.
 //
 //nolint:gochecknoglobals // a constant table
 var bounds = []float64{0.5, 1, 5, 10, 25, 50, 100, 250, 500, 1000, 2500, 5000, 10000, 30000, 60000, 300000, 600000, 1800000, 3600000}
 
-// ledger knows which series there are, of all listeners and configurations: they stay
-// until the process ends. The zero value has none. Safe for concurrent use.
+// ledger limits the number of series of all listeners and configurations. Series exist until the
+// process ends. The zero value has none. It is safe for concurrent use.
 type ledger struct {
 	mu    sync.Mutex
-	known [metricCount]map[string]struct{} // by joined values; guarded by mu
+	known [metricCount]map[string]struct{} // by metric, then by joined label values; guarded by mu
 }
 
-// admit reports whether a metric has, or may have, the series of the given values.
+// admit reports whether a metric has a series with these label values, or may still get it.
 func (l *ledger) admit(metric int, values []string) bool {
-	name := strings.Join(values, "\xff") // which no UTF-8 has
+	name := strings.Join(values, "\xff") // 0xff never occurs in UTF-8
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if _, ok := l.known[metric][name]; ok {
@@ -44,24 +44,24 @@ func (l *ledger) admit(metric int, values []string) bool {
 	return true
 }
 
-// entry is what exchanges, or sessions, are counted by that have a key in common: by the
-// position of the metric; nil: not at all.
+// entry holds the series that count the exchanges or sessions with one key.
 type entry struct {
-	by       [metricCount]adder
-	overflow bool // it is that of others
+	by       [metricCount]adder // by metric index; nil: dropped by an override
+	overflow bool               // a series in by has labels other
 }
 
-// adder is a counter, or a histogram.
+// adder is a counter or a histogram.
 type adder interface{ Add(n uint64) }
 
-// add counts n, or a histogram's one of the size n, at the position of a metric.
+// add adds n to a counter, or observes n in a histogram.
 func (e *entry) add(metric int, n int64) {
 	if to := e.by[metric]; to != nil {
 		to.Add(uint64(max(n, 0)))
 	}
 }
 
-// entryOf returns what one more exchange, or session, of k is counted by.
+// entryOf returns the entry of k and counts an overflow if it is beyond the limit. It is called
+// once per exchange or session.
 func (s *stats) entryOf(k *key) *entry {
 	e := s.table.find(k)
 	if e == nil {
@@ -73,7 +73,7 @@ func (s *stats) entryOf(k *key) *entry {
 	return e
 }
 
-// entry makes what exchanges, or sessions, of k are counted by.
+// entry creates the entry of k.
 func (s *stats) entry(k *key) *entry {
 	e := &entry{}
 	values := s.labels(k)
@@ -100,7 +100,8 @@ func (s *stats) entry(k *key) *entry {
 	return e
 }
 
-// without returns values with the one at a position empty, which to Prometheus is none.
+// without returns a copy of values in which the one at index at is empty. To Prometheus, an empty
+// label is no label.
 func without(values []string, at int) []string {
 	out := append([]string(nil), values...)
 	out[at] = ""
@@ -115,20 +116,20 @@ func others(labels int) []string {
 	return out
 }
 
-// table finds entries by key. The zero value is empty. Safe for concurrent use.
+// table finds entries by key. The zero value is empty. It is safe for concurrent use.
 type table struct {
 	mu    sync.RWMutex
 	byKey map[key]*entry // guarded by mu
 }
 
-// find returns the entry of k, nil if there is none yet.
+// find returns the entry of k, or nil if there is none.
 func (t *table) find(k *key) *entry {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
 	return t.byKey[*k]
 }
 
-// keep returns the entry of k, which made makes if need be. k has no views.
+// keep returns the entry of k and creates it with made if there is none. k has no views.
 func (t *table) keep(k key, made func(*key) *entry) *entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -137,7 +138,7 @@ func (t *table) keep(k key, made func(*key) *entry) *entry {
 	}
 	e := made(&k)
 	if t.byKey == nil || len(t.byKey) >= mostKeys {
-		t.byKey = make(map[key]*entry) // what is in use comes again at once; no series is lost
+		t.byKey = make(map[key]*entry) // keys in use are added again soon; no series is lost
 	}
 	t.byKey[k] = e
 	return e

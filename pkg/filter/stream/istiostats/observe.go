@@ -8,23 +8,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// key is what exchanges, or sessions, have in common that are counted alike. Its strings may be views
-// until it is kept.
+// key has the properties of an exchange or a session that determine its labels. Its strings may be
+// views of the exchange; kept clones them.
 type key struct {
-	peer         string // the workload at the other end, as workload.Parse reads it; "": not known
-	service      string // that is asked for; "": not known
-	name         string // what it is called; the same
-	theirs, ours string // principals: of the other end, and what this one has shown; "": none
+	peer         string // workload at the other end, in the format of workload.Parse; "": unknown
+	service      string // destination service; "": unknown
+	name         string // name of the service; "": unknown
+	theirs, ours string // principals of the other end and of Weft; "": none
 	protocol     string // request_protocol
 	status, grpc int
 	reason       protocol.Reason
 	flags        protocol.Flags
 }
 
-// longestHost is how long a host with its port may be that is a label: callers choose it.
+// longestHost is the maximum length in bytes of an authority that becomes a label. Clients choose
+// the authority.
 const longestHost = 262
 
-// kept returns k without views.
+// kept returns a copy of k without views.
 func (k key) kept() key {
 	for _, s := range []*string{&k.peer, &k.service, &k.name, &k.theirs, &k.ours} {
 		*s = strings.Clone(*s)
@@ -35,7 +36,7 @@ func (k key) kept() key {
 // observe counts x, which has ended.
 func (s *stats) observe(x *protocol.Exchange) {
 	if x.Record.Listener == nil {
-		return // it was no request
+		return // not a request
 	}
 	k := s.keyOf(x)
 	e := s.entryOf(&k)
@@ -45,7 +46,7 @@ func (s *stats) observe(x *protocol.Exchange) {
 	e.add(responseBytes, x.Record.ResponseBytes)
 }
 
-// Places that are configured.
+// Scopes with a configuration.
 type (
 	clusterPlace interface{ Config() *config.Cluster }
 	hostPlace    interface{ Config() *config.Host }
@@ -56,12 +57,12 @@ func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	k.flags = x.Record.Flags
 	switch {
 	case x.Request.Method == "":
-		k.protocol = x.Meta.Protocol // of RPC
+		k.protocol = x.Meta.Protocol // an RPC protocol
 	case x.Request.Method == "POST" && x.Meta.Protocol == string(config.HTTP2) && protocol.IsGRPC(&x.Request.Header):
 		k.protocol, k.grpc = "grpc", protocol.GRPCStatus(&x.Response)
 	}
 	if k.reason == protocol.ReasonDownstreamDisconnect {
-		k.status = 0 // nobody was answered
+		k.status = 0 // no client received the response
 	}
 	if !s.NoFallback && len(x.Request.Authority) <= longestHost {
 		k.service, k.name = x.Request.Authority, x.Request.Authority
@@ -85,7 +86,7 @@ func (s *stats) keyOf(x *protocol.Exchange) (k key) {
 	return k
 }
 
-// nameService says which service was asked for, if x's cluster tells.
+// nameService sets the service in k, if x's route or cluster identifies it.
 func (s *stats) nameService(x *protocol.Exchange, k *key) {
 	if r := x.Record.Route; r != nil {
 		switch r.Name() {
@@ -100,11 +101,11 @@ func (s *stats) nameService(x *protocol.Exchange, k *key) {
 	if place, ok := x.Record.Cluster.(clusterPlace); ok {
 		k.nameCluster(place.Config())
 	} else if x.Record.TargetCluster != "" {
-		k.nameCluster(s.env.Cluster(x.Record.TargetCluster)) // it was not reached
+		k.nameCluster(s.env.Cluster(x.Record.TargetCluster)) // the cluster was not reached
 	}
 }
 
-// nameCluster says which service was asked for, if c tells; nil does not.
+// nameCluster sets the service in k, if c identifies it. c may be nil.
 func (k *key) nameCluster(c *config.Cluster) {
 	if c == nil {
 		return
@@ -119,7 +120,7 @@ func (k *key) nameCluster(c *config.Cluster) {
 	}
 }
 
-// principals returns who is at both ends of a connection.
+// principals returns the first URI names of the peer certificate and of the local one, or "".
 func principals(t *protocol.TLS) (theirs, ours string) {
 	if t == nil {
 		return "", ""

@@ -9,17 +9,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// session is a connection whose bytes are counted while they are carried.
+// session counts the bytes of a relayed connection.
 type session struct {
 	by      *entry
 	traffic *network.RelayCounters
 
 	mu             sync.Mutex
-	next           *time.Timer // when it is counted again; nil: it is not. Guarded by mu
-	sent, received int64       // what is counted already; guarded by mu
+	next           *time.Timer // calls again; nil: no timer, or ended. Guarded by mu
+	sent, received int64       // bytes already counted; guarded by mu
 }
 
-// watch counts of, which begins, every so often (0: only at its end).
+// watch counts the session of, which begins. It counts bytes at the interval every and at the end;
+// if every is 0, only at the end. The caller calls ended once when the session has ended.
 func (s *stats) watch(of *filter.Session, every time.Duration) (ended func()) {
 	k := s.keyOfSession(of)
 	n := &session{by: s.entryOf(&k), traffic: &of.Traffic}
@@ -32,18 +33,18 @@ func (s *stats) watch(of *filter.Session, every time.Duration) (ended func()) {
 	return n.end
 }
 
-// again counts what was carried meanwhile.
+// again counts the bytes since the last count and restarts the timer.
 func (n *session) again(every time.Duration) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if n.next == nil {
-		return // it has just ended
+		return // end ran first
 	}
 	n.count()
 	n.next.Reset(every)
 }
 
-// end counts what is left.
+// end counts the remaining bytes and the closed connection.
 func (n *session) end() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -55,7 +56,7 @@ func (n *session) end() {
 	n.by.add(connectionsClosed, 1)
 }
 
-// count is called under mu.
+// count adds the bytes since the last count. n.mu is held.
 func (n *session) count() {
 	sent, received := n.traffic.In.Load(), n.traffic.Out.Load()
 	n.by.add(bytesSent, sent-n.sent)

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Config is the filter's configuration, in Envoy's words.
+// Config is the filter's configuration, in Envoy's format.
 type Config struct {
 	Providers map[string]Provider `key:"providers" doc:"Who issues tokens, by a name of your own." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
 	Rules     []Rule              `key:"rules" doc:"What requests must carry: the first rule that matches says. A request that none matches needs nothing."`
@@ -38,8 +38,7 @@ type Provider struct {
 	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
 }
 
-// Normalize changes claims on their way into the metadata. Headers made of claims keep the
-// token's form.
+// Normalize changes claims in the metadata. Headers made of claims keep the form of the token.
 type Normalize struct {
 	SpaceDelimited []string `key:"space_delimited_claims" doc:"Claims, not those in objects, whose text becomes a list of its words, as that of scope (RFC 8693)." example:"[\"scope\"]"`
 }
@@ -58,39 +57,39 @@ type RemoteJWKS struct {
 	Stale    time.Duration `key:"stale_duration" doc:"How much longer it is used if it cannot be fetched again." default:"1h" example:"\"24h\""`
 }
 
-// HTTPURI is a resource of HTTP.
+// HTTPURI is an HTTP resource and the cluster that serves it.
 type HTTPURI struct {
 	URI     string        `key:"uri" doc:"Its address; the host is what is asked for, the cluster who is asked." required:"true" example:"\"http://id.corp.test/keys\""`
 	Cluster string        `key:"cluster" doc:"The cluster that is asked, by HTTP/1.1." required:"true" example:"\"id\""`
 	Timeout time.Duration `key:"timeout" doc:"How long the answer may take: as long a first request waits." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
 }
 
-// FromHeader is a field that may have a token.
+// FromHeader is a header that may contain a token.
 type FromHeader struct {
 	Name   string `key:"name" doc:"Field name." required:"true" example:"\"x-token\""`
 	Prefix string `key:"value_prefix" doc:"What stands before the token." example:"\"Bearer \""`
 }
 
-// ClaimHeader makes a field of a claim.
+// ClaimHeader copies a claim to a header.
 type ClaimHeader struct {
 	Header string `key:"header_name" doc:"Field name; what callers send under it is removed." required:"true" example:"\"x-user\""`
 	Claim  string `key:"claim_name" doc:"Claim; a member of an object behind a point." required:"true" example:"\"sub\""`
 }
 
-// Rule says what requests must carry.
+// Rule sets the requirement for matching requests.
 type Rule struct {
 	Match    Match        `key:"match" doc:"Which requests."`
 	Requires *Requirement `key:"requires" doc:"What they must carry; absent: nothing."`
 }
 
-// Match is a condition on the path, without its query. An empty one holds.
+// Match is a condition on the path without its query. An empty Match matches every path.
 type Match struct {
 	Prefix   string `key:"prefix" doc:"What the path begins with." example:"\"/shop/\""`
 	Path     string `key:"path" doc:"The whole path." example:"\"/login\""`
 	Segments string `key:"path_separated_prefix" doc:"Whole segments that the path begins with, without a slash at the end." example:"\"/shop\""`
 }
 
-// Requirement is what a request must carry: one of these keys.
+// Requirement is a condition on the tokens of a request. Exactly one of its keys is set.
 type Requirement struct {
 	Provider      string           `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
 	Audiences     map[string]any   `key:"provider_and_audiences" doc:"The same, for other audiences." unbuilt:"provider_and_audiences"`
@@ -100,12 +99,12 @@ type Requirement struct {
 	All           *RequirementList `key:"requires_all" doc:"All of several."`
 }
 
-// RequirementList is a list.
+// RequirementList is a list of requirements.
 type RequirementList struct {
 	Requirements []Requirement `key:"requirements" doc:"The list." required:"true"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	for _, name := range slices.Sorted(maps.Keys(c.Providers)) {
 		p := c.Providers[name]
@@ -174,10 +173,10 @@ func (r *Rule) validate(providers map[string]Provider) error {
 	return nil
 }
 
-// deepest is how many lists may be inside one another.
+// deepest is the maximum nesting depth of lists.
 const deepest = 8
 
-// validate checks r, which is inside so many lists.
+// validate checks r, which is nested in this many lists.
 func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	ways := 0
 	for _, set := range []bool{r.Provider != "", r.AllowMissing != nil, r.MissingFailed != nil, r.Any != nil, r.All != nil} {
@@ -209,7 +208,7 @@ func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	return nil
 }
 
-// named appends the providers that r names, in its lists too.
+// named appends the names of the providers that r and its lists refer to.
 func (r *Requirement) named(names []string) []string {
 	if r.Provider != "" {
 		names = append(names, r.Provider)
@@ -240,7 +239,7 @@ func (m *Match) validate() error {
 	return nil
 }
 
-// holds reports whether a path is one that m means.
+// holds reports whether path matches m.
 func (m *Match) holds(path string) bool {
 	if m.Path != "" {
 		return path == m.Path

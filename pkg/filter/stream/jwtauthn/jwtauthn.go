@@ -1,5 +1,5 @@
-// Package jwtauthn owns the jwt_authn filter: it lets requests pass that carry a token
-// (RFC 7519) of an issuer that is trusted, and refuses others.
+// Package jwtauthn owns the jwt_authn filter, which allows requests that have a token (RFC 7519) of
+// a trusted issuer, and rejects others.
 package jwtauthn
 
 import (
@@ -19,11 +19,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Kind is the filter's entry for the registry. Filters of one Kind share the keys that
-// they fetched.
+// Kind returns the filter factory. Its filters share the fetched keys.
 func Kind() filter.StreamFilterFactory { return kindAt(time.Now) }
 
-// kindAt is Kind with a clock.
+// kindAt is Kind with now as the clock.
 func kindAt(now func() time.Time) filter.StreamFilterFactory {
 	shared := &jwksCache{all: make(map[RemoteJWKS]*fetched)}
 	return filter.StreamFilterFactory{
@@ -80,23 +79,24 @@ func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (fi
 	}, nil
 }
 
-// authn is immutable but for its counters.
+// authn is immutable except for its counters.
 type authn struct {
 	rules           []Rule
-	every           []*Requirement // those of all rules
+	every           []*Requirement // of all rules
 	providers       map[string]*provider
-	own             []string // fields that only the filter may set
-	preflights      bool     // need no token
+	own             []string // headers that only the filter may set
+	preflights      bool     // CORS preflights need no token
 	allowed, denied *metrics.Counter
 	next            protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (a *authn) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, a, x)
 }
 
-// Start is protocol.AsyncService's: it judges at once if the keys are at hand.
+// Start implements protocol.AsyncService. It moves the exchange to a blocking goroutine only if it
+// has to wait for keys.
 func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	rules := a.rulesFor(x)
 	if len(rules) == 0 {
@@ -121,10 +121,11 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return a.next.Start(ctx, x)
 }
 
-// errMissing says that a request has no token; whoever calls is told no more then.
+// errMissing means that the request has no token. The challenge to the client then has no error
+// code.
 var errMissing = errors.New("there is no token")
 
-// refuse answers x, which is not let pass because of err (RFC 6750 3).
+// refuse rejects x with a local reply for err (RFC 6750 3).
 func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	a.denied.Add(1)
 	if isForbidden(err) {
@@ -140,10 +141,10 @@ func (a *authn) refuse(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-// rulesFor returns the rules that x must satisfy: the first that matches the path that
-// the caller asked for, and the first that matches each other thing that it may mean to
-// the application. Where those differ all must be satisfied, so that no spelling of a
-// path leads around a rule. Who asks for nobody knows what must satisfy every rule.
+// rulesFor returns the requirements that x must satisfy. They are those of the first rule that
+// matches the original path, and of the first rule that matches each other reading of the path by
+// an application. x must satisfy all of them, so that no spelling of a path bypasses a rule. If the
+// path has too many readings, or the RPC call is not identified, x must satisfy every rule.
 func (a *authn) rulesFor(x *protocol.Exchange) []*Requirement {
 	if a.preflights && isPreflight(x) {
 		return nil
@@ -162,16 +163,15 @@ func (a *authn) rulesFor(x *protocol.Exchange) []*Requirement {
 	return found
 }
 
-// isPreflight reports whether x asks, on behalf of a script, whether another request may
-// be made (Fetch, CORS-preflight request). Applications answer it without what a token
-// would be for.
+// isPreflight reports whether x is a CORS-preflight request (Fetch standard). A browser sends it
+// without credentials to learn whether a script may send the actual request.
 func isPreflight(x *protocol.Exchange) bool {
 	h := &x.Request.Header
 	return x.Request.Method == "OPTIONS" && h.Get("origin") != "" && h.Get("access-control-request-method") != ""
 }
 
-// pathOf returns what rules are about: the path that the caller asked for. Calls of RPC
-// have theirs even behind dubbo_stream, which shows "/" to routes.
+// pathOf returns the path that rules match: the original path, or /service/method for an RPC call
+// with the path "/", which dubbo_stream sets for routes.
 func pathOf(x *protocol.Exchange) string {
 	path, h := x.OriginalPath(), &x.Request.Header
 	if x.Request.Method == "" && path == "/" {
@@ -180,8 +180,8 @@ func pathOf(x *protocol.Exchange) string {
 	return path
 }
 
-// judge returns nil if x may pass: then it tells the application what is known of the
-// caller. errWait: it is to be called again where it may wait; x has not been changed.
+// judge returns nil if x is allowed, and then sets the headers and metadata made of its tokens. If
+// it returns errWait, x is unchanged, and the caller calls judge again where it may wait.
 func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requirement, wait func() bool) error {
 	j := &evaluation{authn: a, ctx: ctx, x: x, wait: wait, tokens: map[*provider]verdict{}}
 	for _, r := range rules {
@@ -202,24 +202,24 @@ func (a *authn) judge(ctx context.Context, x *protocol.Exchange, rules []*Requir
 	return nil
 }
 
-// evaluation is what is found out about one request.
+// evaluation evaluates the rules for one request.
 type evaluation struct {
 	*authn
 	ctx    context.Context //nolint:containedctx // it lives no longer than the call
 	x      *protocol.Exchange
 	wait   func() bool
-	tokens map[*provider]verdict // those that were asked for
+	tokens map[*provider]verdict // results of the providers evaluated so far
 }
 
-// verdict is what a provider says of a request.
+// verdict is the result of a provider for a request.
 type verdict struct {
-	err    error // errMissing, errWait, or why the token is bad
+	err    error // nil for a valid token; errMissing; errWait; or why the token is not valid
 	token  string
 	claims map[string]any
 }
 
-// requires judges a requirement; about are the providers that it and those beside it in
-// a list name. The error is errMissing if no token was bad, and some was not there.
+// requires evaluates a requirement. about names the providers of the list that contains it, nil if
+// none does. The error is errMissing if a token is missing and none is invalid.
 func (j *evaluation) requires(r *Requirement, about []string) error {
 	switch {
 	case r.Any != nil:
@@ -253,18 +253,18 @@ func (j *evaluation) any(list []Requirement, about []string) error {
 	return failures(errs)
 }
 
-// failures are why no member of a list that asks for one of several was met.
+// failures are the errors of the members of a requires_any list, none of which was satisfied.
 type failures []error
 
-// Error is error's.
+// Error implements error.
 func (f failures) Error() string { return errors.Join(f...).Error() }
 
-// Unwrap is what package errors looks for.
+// Unwrap returns the errors of the members, for package errors.
 func (f failures) Unwrap() []error { return f }
 
-// isForbidden reports whether err is that a token is good but for another audience. Of
-// several failures that a token has another issuer counts for nothing, as in Envoy: it
-// was not meant for that provider.
+// isForbidden reports whether err means that a token is valid except for its audience. Among
+// several failures it ignores those of another issuer, as Envoy does: the token was not meant for
+// that provider.
 func isForbidden(err error) bool {
 	var list failures
 	if !errors.As(err, &list) {
@@ -287,7 +287,7 @@ func (j *evaluation) all(list []Requirement, about []string) error {
 	for i := range list {
 		err := j.requires(&list[i], about)
 		if errors.Is(err, errMissing) {
-			missing = true // another may be bad, which counts for more
+			missing = true // an invalid token in another member takes precedence
 		} else if err != nil {
 			return err
 		}
@@ -298,8 +298,8 @@ func (j *evaluation) all(list []Requirement, about []string) error {
 	return nil
 }
 
-// checkPresentTokens returns nil if every token that is there is good for one of the providers of
-// these names; none: for any.
+// checkPresentTokens evaluates the providers named in about, or all if about is empty. It returns
+// nil if one of them has a valid token or none has a token, else the error of an invalid token.
 func (j *evaluation) checkPresentTokens(about []string) error {
 	if len(about) == 0 {
 		about = slices.Collect(maps.Keys(j.providers))
@@ -323,7 +323,7 @@ func (j *evaluation) checkPresentTokens(about []string) error {
 	return bad
 }
 
-// of returns what p says.
+// of returns the verdict of p, which is evaluated at most once.
 func (j *evaluation) of(p *provider) verdict {
 	v, ok := j.tokens[p]
 	if !ok {

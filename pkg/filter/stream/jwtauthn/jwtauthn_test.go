@@ -34,12 +34,12 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// now is when the tests are.
+// now is the time of the tests.
 var now = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
 func atNow() time.Time { return now }
 
-// signers are the private halves of the keys in the tests' sets, by their ids.
+// signers returns the private keys and the secret of the tests, by key ID.
 var signers = sync.OnceValue(func() map[string]any {
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
 	other, err2 := rsa.GenerateKey(rand.Reader, 2048)
@@ -53,7 +53,7 @@ var signers = sync.OnceValue(func() map[string]any {
 
 func encoded(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// written is a public key as a set has it.
+// written returns the JWK of a key in signers.
 func written(id string) map[string]any {
 	j := map[string]any{"kid": id, "use": "sig"}
 	switch k := signers()[id].(type) {
@@ -73,7 +73,7 @@ func written(id string) map[string]any {
 	return j
 }
 
-// setOf is a set of keys as it is written.
+// setOf returns a JSON set of keys.
 func setOf(ids ...string) string {
 	keys := make([]map[string]any, 0, len(ids))
 	for _, id := range ids {
@@ -86,7 +86,7 @@ func setOf(ids ...string) string {
 	return string(text)
 }
 
-// claimed are the claims of a good token, changed by more; nil takes one away.
+// claimed returns the claims of a valid token, changed by more. A nil value removes a claim.
 func claimed(more map[string]any) jwt.MapClaims {
 	c := jwt.MapClaims{"iss": "https://id.test", "aud": "shop", "sub": "ann", "exp": now.Add(time.Hour).Unix()}
 	for name, value := range more {
@@ -97,7 +97,8 @@ func claimed(more map[string]any) jwt.MapClaims {
 	return c
 }
 
-// signed is a token signed by the key called id, with header fields changed by more.
+// signed returns a token signed with the key of this ID. more changes header parameters of the
+// token.
 func signed(t testing.TB, method jwt.SigningMethod, id string, claims jwt.MapClaims, more map[string]any) string {
 	t.Helper()
 	return signedWith(t, method, signers()[id], claims, map[string]any{"kid": id}, more)
@@ -222,14 +223,14 @@ func TestKeysThatVerifyNothingAreLeftOut(t *testing.T) {
 	}
 }
 
-// local is a provider whose keys are in the configuration.
+// local returns the settings of a provider with inline keys. more is appended to them.
 func local(more string) string {
 	inline, _ := json.Marshal(setOf("rsa"))
 	return fmt.Sprintf(`{"issuer": "https://id.test", "local_jwks": {"inline_string": %s}%s}`, inline, more)
 }
 
-// judged serves a request, and returns the fields that the application got and the
-// caller's answer.
+// judged serves a request. got are the headers that the application received, nil if it was not
+// called; x has the response.
 func judged(t *testing.T, settings, path string, fields ...string) (got *protocol.Header, x *protocol.Exchange) {
 	t.Helper()
 	made, _ := filtertest.Build(t, kindAt(atNow), filtertest.Settings(settings))
@@ -280,7 +281,7 @@ func TestRules(t *testing.T) {
 		{"/deep", "", 401}, {"/deep", bad, 401}, {"/deep", good, 200}, {"/deep", foreign, 401},
 		{"/look", "", 200}, {"/look", bad, 200}, {"/look", good, 200},
 		{"/guest", "", 200}, {"/guest", good, 200}, {"/guest", foreign, 200}, {"/guest", bad, 401},
-		// No spelling leads around a rule.
+		// No spelling of a path bypasses a rule.
 		{"/%61dmin", "", 401}, {"//admin", "", 401}, {"/./admin", "", 401}, {"/x/../admin", "", 401},
 		{"/public/../admin", "", 401}, {"/public/%2e%2e/admin", "", 401}, {"/public/..;a=b/admin", "", 401}, {"/public/..%5cadmin", "", 401},
 		{"/admin/../public/", "", 401}, {"/%61dmin", good, 200}, {"/public/a%20b", "", 200},
@@ -306,7 +307,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// What some applications resolve others keep, and reach the same place.
+// TestDeeperRulesHaveNoWayAroundThem verifies that no spelling of a path bypasses a rule for a
+// nested path, whatever the application resolves and whatever it keeps.
 func TestDeeperRulesHaveNoWayAroundThem(t *testing.T) {
 	settings := fmt.Sprintf(`{"providers": {"one": %s}, "rules": [{"match": {"prefix": "/a/secure"}, "requires": {"provider_name": "one"}}]}`, local(""))
 	for _, path := range []string{
@@ -439,10 +441,10 @@ func TestCallsThatHideWhatTheyCallNeedATokenWhereOneIsNeeded(t *testing.T) {
 	}
 }
 
-// issuer is a cluster that has keys.
+// issuer is a cluster that serves keys.
 type issuer struct {
 	asked atomic.Int32
-	keys  atomic.Value // string; "": it fails
+	keys  atomic.Value // string; "": fetches fail
 }
 
 func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -458,7 +460,7 @@ func (i *issuer) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// visit is the status of the answer to a request with a token; "": without.
+// visit returns the response status of a request with a token, or without one if token is "".
 func visit(t *testing.T, through filter.Filter, path, token string) int {
 	t.Helper()
 	x := new(protocol.Exchange)
@@ -474,7 +476,8 @@ func visit(t *testing.T, through filter.Filter, path, token string) int {
 	return x.Response.Status
 }
 
-// TestFetchedKeys goes through the life of a set.
+// TestFetchedKeys verifies when keys are fetched, cached, replaced and expired, and that they
+// outlive a reload.
 func TestFetchedKeys(t *testing.T) {
 	clock := now
 	from := new(issuer)
@@ -496,10 +499,10 @@ func TestFetchedKeys(t *testing.T) {
 	for _, step := range []struct {
 		what  string
 		after time.Duration
-		keys  string // what the issuer has from now on; "": it fails
-		id    string // of the key that signs
+		keys  string // keys of the issuer from now on; "": fetches fail
+		id    string // ID of the signing key
 		want  int
-		asked int32 // in all
+		asked int32 // total number of fetches
 	}{
 		{"nobody has keys: nobody passes", 0, "", "rsa", 401, 1},
 		{"and it is not asked again at once", time.Second, setOf("rsa"), "rsa", 401, 1},
@@ -537,7 +540,7 @@ func TestSecretsAreNotPrinted(t *testing.T) {
 	}
 }
 
-// stumbling is Calls of a process that contains the panics of what filters do beside.
+// stumbling is a ClusterClient whose calls panic and whose Go recovers panics.
 type stumbling struct{ filtertest.Calls }
 
 func (*stumbling) Go(f func(context.Context)) {

@@ -14,20 +14,20 @@ import (
 	"slices"
 )
 
-// least is how long an RSA key must be, in bits (RFC 7518 3.3).
+// least is the minimum size of an RSA key in bits (RFC 7518 3.3).
 const least = 2048
 
-// key is a key of a set (RFC 7517), with what it may be used for.
+// key is a key of a set (RFC 7517) with the algorithms that it may verify.
 type key struct {
-	id   string   // "": it has none
-	algs []string // the only algorithms that it verifies
+	id   string   // "": none
+	algs []string // algorithms that it verifies
 	key  any      // *rsa.PublicKey, *ecdsa.PublicKey, ed25519.PublicKey or []byte
 }
 
 // keySet is immutable.
 type keySet []key
 
-// jwk is a key as it is written. What is private of it is not read.
+// jwk is the JSON form of a key. It omits the private members.
 type jwk struct {
 	Type string   `json:"kty"`
 	ID   string   `json:"kid"`
@@ -41,9 +41,8 @@ type jwk struct {
 	K    string // oct
 }
 
-// parseKeys reads a set of keys. Those that are not for signatures, of kinds that are
-// not known, or too weak are left out (RFC 7517 5); a set without any other is an
-// error.
+// parseKeys parses a JSON set of keys. It skips keys that are not for signatures, of unknown types
+// or too weak (RFC 7517 5). If no key remains, the error wraps errUnusable.
 func parseKeys(text []byte) (keySet, error) {
 	var written struct {
 		Keys []jwk `json:"keys"`
@@ -67,7 +66,7 @@ func parseKeys(text []byte) (keySet, error) {
 	return set, nil
 }
 
-// errUnusable is about a set without a key that can be used.
+// errUnusable is the error for a set without a usable key.
 var errUnusable = errors.New("it has no key that verifies signatures")
 
 func (j *jwk) parse() (key, error) {
@@ -171,13 +170,12 @@ func number(text string) (*big.Int, error) {
 	return new(big.Int).SetBytes(b), nil
 }
 
-// is reports whether s is the very same set as other, not one like it. Neither is
-// empty.
+// is reports whether s and other are the same slice. It compares addresses, not keys. Neither may
+// be empty.
 func (s keySet) is(other keySet) bool { return &s[0] == &other[0] }
 
-// find returns the keys that a token may be signed with by its header: those of its
-// algorithm, and of its id if it has one. A key verifies no algorithm that is not of
-// its own kind, so that nobody makes a secret of what is public.
+// find returns the keys that verify algorithm alg and have the given id, or any id if id is "". A
+// key verifies only algorithms of its own type: a client cannot use a public key as an HMAC secret.
 func (s keySet) find(alg, id string) []any {
 	var found []any
 	for i := range s {

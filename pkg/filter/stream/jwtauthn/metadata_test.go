@@ -10,7 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestClaimsAreMetadata where rbac and others look for them.
+// TestClaimsAreMetadata verifies that claims are in the namespace and under the keys that other
+// filters, such as rbac, look up.
 func TestClaimsAreMetadata(t *testing.T) {
 	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
 		"n": 12345678901, "realm": map[string]any{"role": "admin", "ok": true}, "list": []any{"a", []any{"b"}, nil}}), nil)

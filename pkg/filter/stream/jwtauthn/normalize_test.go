@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestSpaceDelimitedClaimsAreLists as Envoy 1.40 makes them: claims at the top that are text
-// and have a word become lists of their words; other claims stay as they are.
+// TestSpaceDelimitedClaimsAreLists verifies that top-level string claims with at least one word
+// become lists of their words, as in Envoy 1.40, and that other claims stay unchanged.
 func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(map[string]any{
 		"scope": " read  write ", "one": "admin", "tab": "a\tb", "plain": "a b", "none": " ", "n": 7, "list": []any{"a b"},
@@ -50,7 +50,8 @@ func TestSpaceDelimitedClaimsAreLists(t *testing.T) {
 	}
 }
 
-// TestFailedStatusIsRefused by its name: a rule that denies by it would never hold.
+// TestFailedStatusIsRefused verifies that failed_status_in_metadata is rejected by name. A policy
+// that denies by this metadata would never match.
 func TestFailedStatusIsRefused(t *testing.T) {
 	settings := `{"providers": {"one": ` + local(`, "failed_status_in_metadata": "failed"`) + `}}`
 	if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(settings)); !strings.Contains(got, "failed_status_in_metadata") {

@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTheTokenLeavesTheQuery: what goes on has no parameter with the token, unless forward
-// says so.
+// TestTheTokenLeavesTheQuery verifies that the forwarded query has no parameter with the token,
+// unless forward is set.
 func TestTheTokenLeavesTheQuery(t *testing.T) {
 	token := signed(t, jwt.SigningMethodRS256, "rsa", claimed(nil), nil)
 	for _, test := range []struct{ name, more, path, want string }{
@@ -52,8 +52,8 @@ func TestTheTokenOfACookieStays(t *testing.T) {
 	}
 }
 
-// TestAnotherAudienceIsForbidden holds Envoy's statuses: 403 only for a token that is good
-// otherwise.
+// TestAnotherAudienceIsForbidden verifies that only a token that is valid except for its audience
+// gets a 403, as in Envoy.
 func TestAnotherAudienceIsForbidden(t *testing.T) {
 	const one, both = `{"provider_name": "one"}`, `{"requires_any": {"requirements": [{"provider_name": "one"}, {"provider_name": "two"}]}}`
 	token := func(claims map[string]any) string {

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// mostSpellings and longestOdd bound what is tried of a path, and how long a path may
-// be, in bytes, of which more than one spelling is tried.
+// mostSpellings is the maximum number of variants of a path. longestOdd is the maximum length in
+// bytes of a path with more than one variant.
 const (
 	mostSpellings = 32
 	longestOdd    = 2048
 )
 
-// pathVariants returns what a path, without its query, may mean to an application: itself
-// first, then what comes of it by resolving escapes, doubled slashes, parameters,
-// backslashes and dot segments, each or not, in any order, once or again. ok is false if
-// there is too much that it may mean.
+// pathVariants returns the paths that an application may read target as, without the query. The
+// first is the path itself. The others result from resolving escapes, doubled slashes, parameters,
+// backslashes and dot segments, in any combination, order and number. ok is false if there are too
+// many.
 func pathVariants(target string) (all []string, ok bool) {
 	raw, _, _ := strings.Cut(target, "?")
 	all = []string{raw}
@@ -39,12 +39,12 @@ func pathVariants(target string) (all []string, ok bool) {
 	return all, true
 }
 
-// unescaped resolves the escapes of a path but those of slashes.
+// unescaped decodes the escapes of a path except those of slashes and backslashes.
 func unescaped(path string) string {
 	return replaceEscapes(path, func(c byte) bool { return c != '/' && c != '\\' })
 }
 
-// slashesUnescaped resolves the others.
+// slashesUnescaped decodes the escapes of slashes and backslashes.
 func slashesUnescaped(path string) string {
 	return replaceEscapes(path, func(c byte) bool { return c == '/' || c == '\\' })
 }
@@ -68,7 +68,7 @@ func replaceEscapes(path string, which func(c byte) bool) string {
 	}
 }
 
-// withoutParameters drops what is behind ";" in each segment.
+// withoutParameters drops everything from ";" on in each segment.
 func withoutParameters(path string) string {
 	segments := strings.Split(path, "/")
 	for i := range segments {
@@ -77,10 +77,10 @@ func withoutParameters(path string) string {
 	return strings.Join(segments, "/")
 }
 
-// withSlashes takes backslashes for slashes.
+// withSlashes replaces backslashes with slashes.
 func withSlashes(path string) string { return strings.ReplaceAll(path, "\\", "/") }
 
-// withSingleSlashes takes several slashes for one.
+// withSingleSlashes merges consecutive slashes.
 func withSingleSlashes(path string) string {
 	for strings.Contains(path, "//") {
 		path = strings.ReplaceAll(path, "//", "/")
@@ -88,7 +88,7 @@ func withSingleSlashes(path string) string {
 	return path
 }
 
-// withoutDots resolves "." and ".." as RFC 3986 5.2.4 does: an empty segment is one.
+// withoutDots resolves "." and ".." as in RFC 3986 5.2.4. An empty segment counts as a segment.
 func withoutDots(path string) string {
 	segments := strings.Split(strings.TrimPrefix(path, "/"), "/")
 	kept := segments[:0]

@@ -11,16 +11,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// provider judges requests for one issuer. Immutable, but for its source.
+// provider finds and verifies the tokens of one issuer. It is immutable except for its source.
 type provider struct {
 	config   Provider
 	verifier *verifier
 	source   source
-	places   []FromHeader // fields that may have a token
-	params   []string     // parameters of the query that may
+	places   []FromHeader // headers that may contain a token
+	params   []string     // query parameters that may contain a token
 }
 
-// placesOf returns the fields that may have a token of p.
+// placesOf returns the headers that may contain a token of p.
 func placesOf(p *Provider) []FromHeader {
 	if len(p.FromHeaders)+len(p.FromParams)+len(p.FromCookies) == 0 {
 		return []FromHeader{{Name: "Authorization", Prefix: "Bearer "}}
@@ -28,7 +28,7 @@ func placesOf(p *Provider) []FromHeader {
 	return p.FromHeaders
 }
 
-// paramsOf returns the parameters of the query that may have a token of p.
+// paramsOf returns the query parameters that may contain a token of p.
 func paramsOf(p *Provider) []string {
 	if len(p.FromHeaders)+len(p.FromParams)+len(p.FromCookies) == 0 {
 		return []string{"access_token"} // RFC 6750 2.3
@@ -36,7 +36,7 @@ func paramsOf(p *Provider) []string {
 	return p.FromParams
 }
 
-// judge looks for the token and verifies it.
+// judge finds the token of x and verifies it.
 func (p *provider) judge(ctx context.Context, x *protocol.Exchange, wait func() bool) verdict {
 	token, err := p.find(x)
 	if err != nil {
@@ -47,7 +47,7 @@ func (p *provider) judge(ctx context.Context, x *protocol.Exchange, wait func() 
 		return verdict{err: err}
 	}
 	claims, err := p.verifier.verify(token, keys)
-	if errors.Is(err, errNoKey) { // the issuer may have a new one
+	if errors.Is(err, errNoKey) { // the issuer may have a new key
 		if keys, newer := p.source.keys(ctx, keys, wait); newer == nil {
 			claims, err = p.verifier.verify(token, keys)
 		} else if errors.Is(newer, errWait) {
@@ -57,11 +57,11 @@ func (p *provider) judge(ctx context.Context, x *protocol.Exchange, wait func() 
 	return verdict{err: err, token: token, claims: claims}
 }
 
-// errSeveral says that a request has more than one token: what is behind might take
-// another than was verified.
+// errSeveral means that a request has different tokens. The application might use another one than
+// the filter verified.
 var errSeveral = errors.New("there are several tokens")
 
-// find returns the request's only token.
+// find returns the only token of x. The error is errMissing or errSeveral.
 func (p *provider) find(x *protocol.Exchange) (string, error) {
 	token := ""
 	several := false
@@ -103,7 +103,7 @@ func (p *provider) find(x *protocol.Exchange) (string, error) {
 	return token, nil
 }
 
-// parameter returns the value of a pair of the query that may have a token, "" of others.
+// parameter returns the value of a query pair if its name is in p.params, else "".
 func (p *provider) parameter(pair string) string {
 	name, text, _ := strings.Cut(pair, "=")
 	if !slices.Contains(p.params, unescapeQuery(name)) {
@@ -112,8 +112,8 @@ func (p *provider) parameter(pair string) string {
 	return unescapeQuery(text)
 }
 
-// without returns path without the parameters that have the token. Everything else of it
-// stays as it was sent.
+// without returns path without the query parameters that contain token. The rest of path stays
+// unchanged.
 func (p *provider) without(path, token string) string {
 	before, query, ok := strings.Cut(path, "?")
 	if !ok || len(p.params) == 0 {
@@ -137,8 +137,8 @@ func (p *provider) without(path, token string) string {
 	return before + "?" + strings.Join(kept, "&")
 }
 
-// unescapeQuery resolves the escapes of a part of a query, as applications do. One that has
-// others is as it is.
+// unescapeQuery decodes part of a query if it has escapes. It returns a part with malformed escapes
+// unchanged.
 func unescapeQuery(part string) string {
 	if !strings.Contains(part, "%") {
 		return part
@@ -149,7 +149,8 @@ func unescapeQuery(part string) string {
 	return part
 }
 
-// tell lets the application know what the token claims.
+// tell adds the claims of the token to the headers and metadata of x. Unless Forward is set, it
+// removes the token from headers and query.
 func (p *provider) tell(x *protocol.Exchange, v verdict) {
 	h := &x.Request.Header
 	if name := p.config.PayloadHeader; name != "" {
@@ -170,14 +171,14 @@ func (p *provider) tell(x *protocol.Exchange, v verdict) {
 			remove(h, from.Name, v.token)
 		}
 		x.Request.Path = p.without(x.Request.Path, v.token)
-		x.Record.OriginalPath = p.without(x.Record.OriginalPath, v.token) // logs have it, too
+		x.Record.OriginalPath = p.without(x.Record.OriginalPath, v.token) // which access logs contain
 	}
 }
 
-// namespace is where claims are in the metadata; Envoy's name.
+// namespace is the metadata namespace of claims. Envoy uses the same.
 const namespace = "envoy.filters.http.jwt_authn"
 
-// addPayload makes the claims of a token metadata below key.
+// addPayload adds the claims of a token to m, below key.
 func (p *provider) addPayload(m *protocol.Metadata, key string, claims map[string]any) {
 	for name, value := range claims {
 		if n := p.config.Normalize; n != nil && slices.Contains(n.SpaceDelimited, name) {
@@ -189,8 +190,7 @@ func (p *provider) addPayload(m *protocol.Metadata, key string, claims map[strin
 	}
 }
 
-// words returns the words of a text of which any number of spaces, and no other
-// characters, are the delimiters (RFC 8693 4.2).
+// words returns the words of a text. Only spaces, one or more, separate words (RFC 8693 4.2).
 func words(text string) []any {
 	var list []any
 	for word := range strings.SplitSeq(text, " ") {
@@ -201,8 +201,8 @@ func words(text string) []any {
 	return list
 }
 
-// addClaims makes claims metadata below path by means of add: members of objects by their
-// names, each element of a list a value.
+// addClaims adds value to m below path. Members of objects add their name to the path. A list adds
+// one element for each of its values. add adds other values, and nulls are skipped.
 func addClaims(m *protocol.Metadata, path []string, value any, add func(m *protocol.Metadata, namespace, key, value string)) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -219,7 +219,7 @@ func addClaims(m *protocol.Metadata, path []string, value any, add func(m *proto
 	}
 }
 
-// remove removes the fields called name that have the token, and no others.
+// remove removes the headers called name whose value ends with the token, and keeps others.
 func remove(h *protocol.Header, name, token string) {
 	var others []string
 	found := false
@@ -241,8 +241,8 @@ func remove(h *protocol.Header, name, token string) {
 	}
 }
 
-// forget removes what a caller sent under a name that is the filter's own, however it
-// is spelt: applications that put fields into variables take X_User for X-User.
+// forget removes headers that a client sent under a name that only the filter may set, also if they
+// have underscores for hyphens: CGI-like applications read X_User as X-User.
 func forget(h *protocol.Header, name string) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if protocol.EqualFoldUnderscore(h.At(i).Name, name) {

@@ -10,7 +10,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestASetWithoutUsableKeys is refused, or refuses every token.
+// TestASetWithoutUsableKeys verifies that such a set is rejected, or rejects every token if
+// accept_without_usable_keys is set.
 func TestASetWithoutUsableKeys(t *testing.T) {
 	const weak = `{"keys": [{"kty": "oct", "kid": "k1", "k": "c2hvcnQ", "alg": "HS256"}]}`
 	settings := func(lenient string) filtertest.Settings {

@@ -14,18 +14,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// source is where a provider's keys come from.
+// source provides the keys of an issuer.
 type source interface {
-	// keys returns the set to judge tokens by. newer asks for one that is newer than
-	// that, if there may be one. If that is to be waited for, wait is called before, and
-	// if it says no the error is errWait.
+	// keys returns the set that verifies tokens. If newer is not nil, keys returns a set that
+	// replaced newer, or errNoKey if it cannot get one. Before keys waits for a fetch, it calls
+	// wait; if wait returns false, keys returns errWait instead.
 	keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error)
 }
 
-// errWait says that keys are to be fetched, and that this is not the place to wait.
+// errWait means that keys are being fetched, and that the caller does not allow waiting.
 var errWait = errors.New("the keys are being fetched")
 
-// fixed are keys of the configuration.
+// fixed is a source of keys from the configuration.
 type fixed keySet
 
 func (f fixed) keys(_ context.Context, newer keySet, _ func() bool) (keySet, error) {
@@ -35,36 +35,36 @@ func (f fixed) keys(_ context.Context, newer keySet, _ func() bool) (keySet, err
 	return keySet(f), nil
 }
 
-// pause is how soon keys are fetched again after they were: because that failed, or
-// because a token is signed with one that is not among them.
+// pause is the minimum time between the starts of two fetches. Without it, failed fetches and
+// tokens with unknown keys would cause a fetch each.
 const pause = 5 * time.Second
 
-// mostKeys is how large a set of keys may be, in bytes.
+// mostKeys is the maximum size of a fetched set of keys in bytes.
 const mostKeys = 1 << 20
 
-// fetched are keys that are asked for when requests need them, and kept. One fetch is
-// under way at a time; nobody waits for it as long as there are keys that may be used.
+// fetched is a source that fetches keys when requests need them and caches them. At most one fetch
+// is in flight. Requests wait for it only if there is no usable set, or if they need a newer one.
 type fetched struct {
 	config RemoteJWKS           // immutable
 	calls  filter.ClusterClient // immutable
 	now    func() time.Time     // immutable
 
 	mu     sync.Mutex
-	set    keySet        // guarded by mu; nil: none were fetched yet
-	at     time.Time     // guarded by mu; when
+	set    keySet        // guarded by mu; nil: no fetch has succeeded
+	at     time.Time     // guarded by mu; when set was fetched
 	tried  time.Time     // guarded by mu; when the last fetch began
-	err    error         // guarded by mu; why it failed
-	flight chan struct{} // guarded by mu; closed when the fetch that is under way has ended; nil: none is
+	err    error         // guarded by mu; error of the last fetch
+	flight chan struct{} // guarded by mu; closed when the fetch in flight has ended; nil: none in flight
 }
 
-// keys is source's.
+// keys implements source.
 func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (keySet, error) {
 	f.mu.Lock()
 	now := f.now()
 	age := now.Sub(f.at)
 	usable := f.set != nil && age < f.config.Duration+f.config.Stale
 	if newer != nil && !f.set.is(newer) {
-		newer = nil // it was fetched meanwhile
+		newer = nil // a newer set has replaced it
 	}
 	if (!usable || newer != nil || age >= f.config.Duration) && f.flight == nil && (f.tried.IsZero() || now.Sub(f.tried) >= pause) {
 		f.flight = make(chan struct{})
@@ -96,13 +96,13 @@ func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (key
 	return f.set, nil
 }
 
-// errCut is why there are no keys of a fetch that did not return.
+// errCut is the error of a fetch that panicked.
 var errCut = errors.New("the fetch was cut short")
 
-// fetch asks for the keys once.
+// fetch fetches the keys once.
 func (f *fetched) fetch(ctx context.Context) {
 	set, err := keySet(nil), errCut
-	defer func() { // whatever happens: requests wait for it
+	defer func() { // even after a panic, because requests wait for flight
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		if f.err = err; err == nil {
@@ -143,9 +143,8 @@ func (f *fetched) ask(ctx context.Context) (set keySet, err error) {
 	return set, err
 }
 
-// jwksCache are the fetched keys of the process: they outlive a configuration, so that a
-// reload does not depend on whoever has them. Those that left the configuration stay:
-// they are small, and few.
+// jwksCache caches the fetched keys of the process. They outlive a configuration, so that a reload
+// does not depend on the issuers. Entries that no configuration uses stay: they are small and few.
 type jwksCache struct {
 	mu  sync.Mutex
 	all map[RemoteJWKS]*fetched // guarded by mu

@@ -10,22 +10,21 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// algorithms are those that tokens may be signed with; "none" is not among them. Which
-// of them a key verifies is the key's to say.
+// algorithms returns the signature algorithms that tokens may use. "none" is not among them. Each
+// key verifies only some of them.
 func algorithms() []string {
 	return []string{
 		"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA", "HS256", "HS384", "HS512",
 	}
 }
 
-// errNoKey says that a token is signed with a key that the set does not have: perhaps
-// with a newer one.
+// errNoKey means that the set does not have the key that signed a token. A newer set may have it.
 var errNoKey = errors.New("there is no key for it")
 
-// verifier judges the tokens of one provider by a set of keys. Immutable.
+// verifier verifies the tokens of one provider. It is immutable.
 type verifier struct {
 	parser    *jwt.Parser
-	audiences []string // of which a token must have one; none: anything
+	audiences []string // a token must have one of them; empty: any audience
 }
 
 func newVerifier(p *Provider, now func() time.Time) *verifier {
@@ -42,8 +41,8 @@ func newVerifier(p *Provider, now func() time.Time) *verifier {
 	return &verifier{jwt.NewParser(o...), p.Audiences}
 }
 
-// verify returns what a good token claims. An error wraps errNoKey if another set of
-// keys might say otherwise.
+// verify returns the claims of a valid token. The error wraps errNoKey if a newer set of keys might
+// verify the token.
 func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	claims := jwt.MapClaims{}
 	_, err := v.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
@@ -71,7 +70,7 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	return claims, v.judgeAudience(claims)
 }
 
-// errAudience is the error of a valid token for another audience.
+// errAudience is the error for a token that is valid except for its audience.
 var errAudience = errors.New("it is for another audience")
 
 func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
@@ -93,9 +92,9 @@ func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
 	return nil
 }
 
-// claim returns a claim as text; a name with points leads into objects. ok is false if
-// there is none that is text, a number or a truth value, or if it could not stand in a
-// field.
+// claim returns a claim as text. If no claim has the name, dots in it separate the names of nested
+// objects. ok is false if the claim is missing, is not a string, number or boolean, or has control
+// characters, which a header value must not have.
 func claim(claims map[string]any, name string) (text string, ok bool) {
 	value, found := claims[name]
 	if !found {

@@ -7,19 +7,19 @@ import (
 	"time"
 )
 
-// instant is a time in nanoseconds after epoch, and later than any bucket takes to
-// fill: so that the zero bucket is full.
+// instant is a time in nanoseconds: epoch plus the time since the start of the limiter. epoch is
+// longer than any bucket takes to fill, so the zero bucket is full.
 type instant int64
 
 const (
 	epoch    instant = 1 << 61
-	fullMost         = 1 << 60 // the longest that a bucket may take to fill, in ns: 36 years
+	fullMost         = 1 << 60 // maximum time in ns that a bucket may take to fill: 36 years
 )
 
-// rate is how fast a bucket fills, and how much it holds. It is immutable.
+// rate is the size of a bucket and the speed at which it fills. It is immutable.
 type rate struct {
-	tokens int64   // that it holds
-	period instant // from one token to the next
+	tokens int64   // maximum number of tokens
+	period instant // time to fill one token
 }
 
 func (c *BucketConfig) compile() (rate, error) {
@@ -35,12 +35,12 @@ func (c *BucketConfig) compile() (rate, error) {
 	return r, nil
 }
 
-// full is how long an empty bucket takes to fill.
+// full returns the time in which an empty bucket fills.
 func (r rate) full() instant { return instant(r.tokens) * r.period }
 
-// bucket holds tokens that come back one after the other, at a rate that is passed
-// in: always the same. It is its own state, without a lock: the instant at which it
-// would have been empty if nothing had been taken since. The zero bucket is full.
+// bucket is a token bucket that fills one token at a time. Callers pass the same rate to every
+// call. Its only state is the instant at which an empty bucket would have started to fill to have
+// the current tokens, so it needs no lock. The zero bucket is full. It is safe for concurrent use.
 type bucket struct {
 	empty atomic.Int64
 }
@@ -59,7 +59,7 @@ func (b *bucket) take(r rate, now instant) bool {
 	}
 }
 
-// left returns how many tokens there are, and how long it takes until all are.
+// left returns the number of tokens, and the time until the bucket is full.
 func (b *bucket) left(r rate, now instant) (tokens int64, untilFull time.Duration) {
 	since := min(now-instant(b.empty.Load()), r.full())
 	return int64(since / r.period), time.Duration(r.full() - since)

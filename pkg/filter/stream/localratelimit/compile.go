@@ -12,26 +12,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// plan is a compiled Config: what is counted of which requests. It is immutable.
+// plan is a compiled Config. It is immutable.
 type plan struct {
 	status            int
 	enabled, enforced match.Fraction
-	request, response *router.Mutation // nil: nothing
+	request, response *router.Mutation // nil: no changes
 	shared            *rate            // of token_bucket; nil: there is none
-	perConnection     bool             // every bucket is a connection's
-	sharedPool        int              // of perConnection: where those of shared are
-	always            bool             // shared counts requests that have a descriptor, too
+	perConnection     bool             // each connection has its own buckets
+	sharedPool        int              // index in pools for shared; only with perConnection
+	always            bool             // shared also counts requests that have a descriptor
 	steps             []compiledLimit
-	buckets           int // of descriptors whose values are all given
+	buckets           int // number of fixed buckets: descriptors without empty values
 	pools             []rate
 	maxDynamic        int
 	client            match.ClientAddr
-	tells             bool // x-ratelimit fields
+	tells             bool // responses have x-ratelimit headers
 	exhausted         bool // gRPC clients get RESOURCE_EXHAUSTED; false: UNAVAILABLE
 }
 
-// compiledLimit is a compiled Limit with the descriptors that its actions can make, those with
-// the fewest empty values first.
+// compiledLimit is a compiled RateLimitConfig with the descriptors that its actions can make. Those
+// with the fewest empty values come first.
 type compiledLimit struct {
 	actions []action
 	choices []descriptor
@@ -41,18 +41,18 @@ type compiledLimit struct {
 type descriptor struct {
 	wants   []entryMatcher // one for each action
 	rate    rate
-	dynamic bool // a value is empty, or connections have their own: index is that of a pool, not of a bucket
+	dynamic bool // a value is empty, or perConnection: index is that of a pool, not of a bucket
 	index   int
 }
 
-// entryMatcher is what an entry must be.
+// entryMatcher is a condition on the value of an entry.
 type entryMatcher struct {
 	any  bool
 	text string
-	addr netip.Addr // of an action that makes addresses
+	addr netip.Addr // only of address actions
 }
 
-// maxActions is how many entries a descriptor may have.
+// maxActions is the maximum number of entries of a descriptor.
 const maxActions = 8
 
 func (c *Config) compile() (*plan, error) {
@@ -98,8 +98,8 @@ func (c *Config) compile() (*plan, error) {
 	return p, p.addSteps(c)
 }
 
-// addSteps compiles the rate limits with their descriptors. Each is of use: a limit
-// that is not enforced because a key is spelt in two ways would be an open door.
+// addSteps compiles the rate limits with their descriptors. It rejects rate limits and descriptors
+// without a counterpart: otherwise a misspelled key would silently disable a limit.
 func (p *plan) addSteps(c *Config) error {
 	used := make([]bool, len(c.Descriptors))
 	for i := range c.Limits {
@@ -131,13 +131,13 @@ func (p *plan) addSteps(c *Config) error {
 	return nil
 }
 
-// addPool returns the place of a pool of buckets.
+// addPool adds a pool with the rate r and returns its index.
 func (p *plan) addPool(r rate) int {
 	p.pools = append(p.pools, r)
 	return len(p.pools) - 1
 }
 
-// empty returns how many values are.
+// empty returns the number of empty values.
 func (c *descriptor) empty() (n int) {
 	for i := range c.wants {
 		if c.wants[i].any {

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration: Envoy's local rate limit, version 3.
+// Config is the filter's configuration, in the format of Envoy's local rate limit v3.
 type Config struct {
 	Prefix        string                  `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
 	Status        Status                  `key:"status" doc:"What HTTP callers are answered."`
@@ -30,21 +30,21 @@ type Config struct {
 	HostLimits string         `key:"vh_rate_limits" doc:"What becomes of the rate limits of virtual hosts." unbuilt:"vh_rate_limits" example:"\"OVERRIDE\""`
 }
 
-// Status is an HTTP status.
+// Status is the HTTP status of rejections.
 type Status struct {
 	Code int `key:"code" doc:"The status." min:"400" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"429" example:"429"`
 }
 
-// BucketConfig is a bucket: each request takes a token, and is beyond the limit if there
-// is none. It is full at first.
+// BucketConfig configures a token bucket. Each request takes a token, and is over the limit if
+// there is none. The bucket starts full.
 type BucketConfig struct {
 	Max      uint32        `key:"max_tokens" doc:"How many tokens it holds." required:"true" min:"1" example:"100"`
 	Fill     uint32        `key:"tokens_per_fill" doc:"How many tokens come back in fill_interval, one after the other." min:"1" default:"1" example:"10"`
 	Interval time.Duration `key:"fill_interval" doc:"The time that tokens_per_fill tokens take; at least 50ms." required:"true" example:"\"1s\""`
 }
 
-// RateLimitConfig makes a descriptor of a request: a list of keys with values. If one of its
-// actions makes nothing of a request, the request has no such descriptor.
+// RateLimitConfig derives a descriptor, a list of keys with values, from a request. If one of its
+// actions has no value, the request has no such descriptor.
 type RateLimitConfig struct {
 	Actions []Action `key:"actions" doc:"What the entries are made of, in order: at most 8." required:"true"`
 
@@ -53,7 +53,7 @@ type RateLimitConfig struct {
 	Override map[string]any `key:"limit" doc:"Another limit for some requests." unbuilt:"limit" example:"{\"dynamic_metadata\": {\"a\": 1}}"`
 }
 
-// Action makes an entry of a descriptor: exactly one of its members is set.
+// Action makes one entry of a descriptor. Exactly one of its members is set.
 type Action struct {
 	Header *HeaderAction `key:"request_headers" doc:"The value of a field; of RPC calls also of an attachment, or service, method, version and group."`
 	Remote *struct{}     `key:"remote_address" doc:"The address of the client; its key is remote_address."`
@@ -70,26 +70,26 @@ type Action struct {
 	Extension   map[string]any `key:"extension" doc:"Another extension of Envoy's." unbuilt:"extension" example:"{\"a\": 1}"`
 }
 
-// HeaderAction makes an entry of a field; of requests without it, nothing.
+// HeaderAction makes an entry of a header. It has no value for requests without the header.
 type HeaderAction struct {
 	Name string `key:"header_name" doc:"The field." required:"true" example:"\"x-tenant\""`
 	Key  string `key:"descriptor_key" doc:"The key of the entry." required:"true" example:"\"tenant\""`
 	Skip bool   `key:"skip_if_absent" doc:"Without the field, the descriptor has one entry less." unbuilt:"skip_if_absent" example:"true"`
 }
 
-// MaskedAction makes an entry of a client's network.
+// MaskedAction makes an entry of the client's network.
 type MaskedAction struct {
 	V4 int `key:"v4_prefix_mask_len" doc:"How many bits of an IPv4 address count." unit:"bits" min:"0" max:"32" default:"32" example:"24"`
 	V6 int `key:"v6_prefix_mask_len" doc:"How many bits of an IPv6 address count." unit:"bits" min:"0" max:"128" default:"128" example:"64"`
 }
 
-// Generic is an entry that is always the same.
+// Generic makes an entry with a constant value.
 type Generic struct {
 	Value string `key:"descriptor_value" doc:"The value of the entry." required:"true" example:"\"all\""`
 	Key   string `key:"descriptor_key" doc:"The key of the entry." default:"generic_key" example:"\"limit\""`
 }
 
-// HeaderMatch is an entry of requests with certain fields.
+// HeaderMatch makes an entry for requests with matching headers.
 type HeaderMatch struct {
 	Value   string               `key:"descriptor_value" doc:"The value of the entry." required:"true" example:"\"writes\""`
 	Key     string               `key:"descriptor_key" doc:"The key of the entry." default:"header_match" example:"\"kind\""`
@@ -97,7 +97,7 @@ type HeaderMatch struct {
 	Headers []match.HeaderConfig `key:"headers" doc:"The fields, all of them." required:"true"`
 }
 
-// Descriptor is the bucket of requests that have all of its entries, in their order.
+// Descriptor configures the bucket of requests that have all of its entries, in their order.
 type Descriptor struct {
 	Entries []Entry      `key:"entries" doc:"The entries." required:"true"`
 	Bucket  BucketConfig `key:"token_bucket" doc:"The bucket." required:"true"`

@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// action is a compiled Action: it makes a value of a request.
+// action is a compiled Action. It derives a value from a request.
 type action struct {
 	makes   making
 	field   match.Field
-	text    string // that it makes
+	text    string // constant value, unless makes is ofField or ofClient
 	headers []match.HeaderMatcher
-	expect  bool // the headers are to hold
-	v4, v6  int  // bits of an address that count
+	expect  bool // whether the headers must match
+	v4, v6  int  // length of the address prefix in bits
 }
 
 type making uint8
@@ -30,14 +30,14 @@ const (
 
 func (a *action) isAddress() bool { return a.makes == ofClient }
 
-// value is what an action makes.
+// value is the result of an action.
 type value struct {
 	text string
-	addr netip.Addr // of an action that makes addresses; zero: unknown
+	addr netip.Addr // only of address actions; zero: unknown
 }
 
-// of returns the n-th value of a request, and whether there is one. Only a repeated field
-// has more than one.
+// of returns the n-th value that a derives from x, and whether it exists. more reports whether
+// others follow; only a repeated header has several.
 func (a *action) of(x *protocol.Exchange, client *match.ClientAddr, n int) (v value, ok, more bool) {
 	switch a.makes {
 	case ofField:
@@ -52,8 +52,8 @@ func (a *action) of(x *protocol.Exchange, client *match.ClientAddr, n int) (v va
 	return value{text: a.text}, true, false
 }
 
-// network returns the part of the client's address that counts. Clients who are
-// unknown are one: whoever writes no address into a field shares with all who do.
+// network returns the network of the client's address. It is the zero Addr for a client without a
+// valid address: all such clients share one bucket.
 func (a *action) network(x *protocol.Exchange, client *match.ClientAddr) netip.Addr {
 	addr, err := client.Address(x)
 	if err != nil || !addr.IsValid() {
@@ -79,18 +79,18 @@ func (a *action) holds(x *protocol.Exchange) bool {
 	return true
 }
 
-// description is what the actions of a step make of a request: one of its combinations
-// of values, of which there are several if fields repeat.
+// description has the values that the actions of a compiledLimit derive from a request. If headers
+// repeat, it is one of several combinations of values.
 type description struct {
 	values
-	taken [maxActions]int  // which value of each action it is
-	more  [maxActions]bool // the action has others after it
+	taken [maxActions]int  // index of the value of each action
+	more  [maxActions]bool // whether the action has further values
 }
 
 type values [maxActions]value
 
-// describe fills d with the first combination of what the actions of s make of x; false:
-// one of them makes nothing.
+// describe sets d to the first combination of values for x. It returns false if an action of s has
+// no value.
 func (s *compiledLimit) describe(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		var ok bool
@@ -102,7 +102,7 @@ func (s *compiledLimit) describe(d *description, x *protocol.Exchange, client *m
 	return true
 }
 
-// next makes d the combination after it; false: there is none.
+// next sets d to the next combination. It returns false if there is none.
 func (s *compiledLimit) next(d *description, x *protocol.Exchange, client *match.ClientAddr) bool {
 	for i := range s.actions {
 		again := d.more[i]
@@ -117,10 +117,10 @@ func (s *compiledLimit) next(d *description, x *protocol.Exchange, client *match
 	return false
 }
 
-// repeats reports whether a field that d is made of repeats.
+// repeats reports whether an action has further values after those in d.
 func (d *description) repeats() bool { return d.more != [maxActions]bool{} }
 
-// choose returns the first choice that v fits, nil if there is none.
+// choose returns the first descriptor that v matches, nil if there is none.
 func (s *compiledLimit) choose(v *values) *descriptor {
 	for i := range s.choices {
 		if c := &s.choices[i]; c.fits(v) {
@@ -140,11 +140,11 @@ func (c *descriptor) fits(v *values) bool {
 	return true
 }
 
-// longest is how many bytes of a value are in the key of its bucket: of a longer one
-// it is a hash, so that callers cannot fill the memory.
+// longest is the maximum length in bytes of a value in the key of a bucket. The key has a hash of
+// longer values, so that clients cannot exhaust memory.
 const longest = 64
 
-// appendKey appends what tells the buckets of c apart.
+// appendKey appends the values that identify a bucket of c.
 func (c *descriptor) appendKey(dst []byte, v *values, seed maphash.Seed) []byte {
 	for i := range c.wants {
 		if !c.wants[i].any {

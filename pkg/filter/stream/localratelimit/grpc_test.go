@@ -18,7 +18,7 @@ func TestCallersOfGRPCAreToldWhatTheLimitSays(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		protocol.ReplyGRPC(x, "application/grpc") // as engines do
+		protocol.ReplyGRPC(x, "application/grpc") // as an engine does
 		if got := x.Response.Header.Get("grpc-status"); got != want || x.Record.Reason != protocol.RateLimited {
 			t.Errorf("%q: grpc-status %q of %s, want %s", more, got, x.Record.Reason, want)
 		}

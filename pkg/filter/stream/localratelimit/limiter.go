@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// limiter is the buckets of a plan. It outlives the configuration that it was made
-// for, as long as the next one says the same in the same place.
+// limiter holds the buckets of a plan. It outlives its configuration if the next one has the same
+// settings at the same filter.Env.Key.
 type limiter struct {
-	start  time.Time // immutable; what instants count from
+	start  time.Time // immutable; instants are relative to it
 	shared bucket
 	fixed  []bucket
 	pools  []*pool
@@ -27,13 +27,12 @@ func newLimiter(p *plan, start time.Time, dropped *metrics.Counter) *limiter {
 
 func (l *limiter) now() instant { return epoch + instant(time.Since(l.start)) }
 
-// quota is what is left in the bucket that has the least of those that a request
-// takes from.
+// quota is the state of the bucket with the fewest tokens left among those of a request.
 type quota struct {
-	counted bool // there is such a bucket
+	counted bool // the request has a bucket
 	limit   int64
 	left    int64
-	full    time.Duration // until it is
+	full    time.Duration // time until the bucket is full
 }
 
 func (q *quota) see(b *bucket, r rate, now instant) {
@@ -42,14 +41,13 @@ func (q *quota) see(b *bucket, r rate, now instant) {
 	}
 }
 
-// maxCombinations is how many combinations of the values of repeated fields a limit looks
-// at. A request with more is beyond it.
+// maxCombinations is the maximum number of combinations of repeated header values that a limit
+// counts. A request with more is over the limit.
 const maxCombinations = 16
 
-// take takes the tokens of a request, and reports whether there was one in every
-// bucket that counts it. It stops at the first that has none. A request whose fields
-// repeat takes from the buckets of each of their values: no caller can leave its own
-// bucket by adding a field.
+// take takes one token from every bucket of a request, and reports whether each had one. It stops
+// at the first empty bucket. A request with repeated headers takes from the buckets of all their
+// values, so a client cannot avoid its bucket by adding a header.
 func (l *limiter) take(p *plan, x *protocol.Exchange, q *quota) bool {
 	now := l.now()
 	described := false
@@ -107,8 +105,8 @@ func (l *limiter) bucket(p *plan, c *descriptor, v *values, x *protocol.Exchange
 	return of.find(c.appendKey(key, v, of.seed), now)
 }
 
-// appendConnection appends what tells connections apart. The buckets of one that has
-// ended fill, and make room for others.
+// appendConnection appends the ID of x's connection, 0 if there is none. The buckets of a closed
+// connection fill, and the pool then replaces them first.
 func appendConnection(dst []byte, x *protocol.Exchange) []byte {
 	id := uint64(0)
 	if x.Meta.Conn != nil {

@@ -1,10 +1,10 @@
-// Package localratelimit owns the local_ratelimit filter: it refuses requests that
-// come faster than a bucket of tokens fills, of all callers or of each.
+// Package localratelimit owns the local_ratelimit filter, which limits the rate of requests with
+// token buckets, for all clients together or for each.
 //
-//	Config     what a file says                          config.go
-//	plan       the same, checked and compiled            compile.go
-//	values     what a request is counted by              descriptor.go
-//	limiter    the buckets, which outlive a reload       limiter.go, pool.go, bucket.go
+//	Config     configuration                       config.go
+//	plan       compiled configuration              compile.go
+//	values     values that select the buckets      descriptor.go
+//	limiter    buckets, which outlive a reload     limiter.go, pool.go, bucket.go
 package localratelimit
 
 import (
@@ -19,14 +19,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	_, err := c.compile()
 	return err
 }
 
-// Kind is the filter's entry for the registry. What one Kind builds, one
-// configuration after the other, shares the buckets that stay.
+// Kind returns the filter factory. The filters that one factory builds keep their buckets across
+// reloads.
 func Kind() filter.StreamFilterFactory {
 	s := &builder{start: time.Now()}
 	return filter.StreamFilterFactory{
@@ -56,9 +56,9 @@ func dropped() metrics.Metric {
 	return filter.Counter(name, "dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
 }
 
-// builder builds filters.
+// builder builds the filters of one factory.
 type builder struct {
-	start    time.Time // immutable; what instants count from
+	start    time.Time // immutable; instants are relative to it
 	limiters filter.WeakCache[limiter]
 }
 
@@ -87,7 +87,7 @@ func (s *builder) build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.before, nil
 }
 
-// rateLimit is immutable but for its counters and buckets.
+// rateLimit is immutable except for its counters and its limiter.
 type rateLimit struct {
 	plan                  *plan
 	limiter               *limiter
@@ -95,18 +95,18 @@ type rateLimit struct {
 	next                  protocol.AsyncService
 }
 
-// before returns f in front of next.
+// before returns a service that runs f and then next.
 func (f rateLimit) before(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *rateLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	p := f.plan
 	if !p.enabled.Hits() {
@@ -133,13 +133,13 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 
 var errLimited = errors.New("local_ratelimit: there is no token left")
 
-// refuse answers x, which is beyond a limit. Callers of RPC and gRPC get what the
-// reason is there.
+// refuse rejects x, which is over a limit, with a local reply. The engine translates it for RPC and
+// gRPC clients.
 func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
 	x.LocalReplyError(protocol.NewFault(protocol.RateLimited, errLimited))
 	x.Response.Status = f.plan.status
 	if f.plan.exhausted && protocol.IsGRPC(&x.Request.Header) {
-		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine keeps it
+		x.Response.Header.Set("grpc-status", "8") // RESOURCE_EXHAUSTED; the engine does not change it
 	}
 	if q.counted {
 		keep(&x.Metadata, q)
@@ -148,7 +148,7 @@ func (f *rateLimit) refuse(x *protocol.Exchange, q *quota) {
 	f.plan.response.Apply(x, &x.Response.Header)
 }
 
-// Finish is protocol.Finisher's, if answers are to say what is left.
+// Finish implements protocol.Finisher. It adds the x-ratelimit headers that keep stored.
 func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err == nil {
 		tell(x)
@@ -156,15 +156,15 @@ func (f *rateLimit) Finish(_ context.Context, x *protocol.Exchange, err error) e
 	return err
 }
 
-// namespace has the x-ratelimit fields of a request until it is answered.
+// namespace is the metadata namespace of the x-ratelimit headers until Finish adds them.
 const namespace = "local_ratelimit"
 
-// fields returns the names of the fields.
+// fields returns the names of the x-ratelimit headers.
 func fields() [3]string {
 	return [...]string{"x-ratelimit-limit", "x-ratelimit-remaining", "x-ratelimit-reset"}
 }
 
-// keep notes what is left, unless a filter further out has less.
+// keep stores q in m, unless an earlier filter stored as few tokens or fewer.
 func keep(m *protocol.Metadata, q *quota) {
 	if text, ok := m.Lookup(namespace, fields()[1]); ok {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil && n <= q.left {
@@ -177,7 +177,7 @@ func keep(m *protocol.Metadata, q *quota) {
 	}
 }
 
-// tell adds to the answer what keep noted.
+// tell adds the values that keep stored to the response headers.
 func tell(x *protocol.Exchange) {
 	for _, name := range fields() {
 		if text, ok := x.Metadata.Lookup(namespace, name); ok {

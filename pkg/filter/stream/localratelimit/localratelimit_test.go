@@ -46,7 +46,7 @@ func TestReadme(t *testing.T) {
 	})
 }
 
-// rig is a filter and what it counted.
+// rig is a filter in front of an application, and its counts.
 type rig struct {
 	t      *testing.T
 	s      protocol.Service
@@ -59,7 +59,7 @@ func behind(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings
 	return &rig{t, made(filtertest.Application()), counts}
 }
 
-// sent sends x once and returns its status.
+// sent sends x once and returns the status of the response.
 func (r *rig) sent(x *protocol.Exchange) int {
 	r.t.Helper()
 	x.ResetResponse()
@@ -73,7 +73,7 @@ func (r *rig) sent(x *protocol.Exchange) int {
 	return x.Response.Status
 }
 
-// passed sends x n times and returns how often it was answered by the application.
+// passed sends x n times and returns how often the response was a 200.
 func (r *rig) passed(n int, x *protocol.Exchange) (passed int) {
 	r.t.Helper()
 	for range n {
@@ -84,7 +84,7 @@ func (r *rig) passed(n int, x *protocol.Exchange) (passed int) {
 	return passed
 }
 
-// http is a request from an address with fields "name: value".
+// http returns a request from an address with headers "name: value".
 func http(from string, fields ...string) *protocol.Exchange {
 	x := filtertest.Get("/items", fields...)
 	x.Meta.Conn = new(protocol.ConnMeta)
@@ -106,7 +106,7 @@ func TestTokensComeBackOneAfterTheOther(t *testing.T) {
 		x := http("10.0.0.1")
 		for _, step := range []struct {
 			after time.Duration
-			want  int // of 10 that are sent then
+			want  int // passed requests of 10
 		}{
 			{0, 5},
 			{99 * time.Millisecond, 0},
@@ -116,7 +116,7 @@ func TestTokensComeBackOneAfterTheOther(t *testing.T) {
 			{50 * time.Millisecond, 1},
 			{time.Hour, 5},
 		} {
-			time.Sleep(step.after) // of the bubble
+			time.Sleep(step.after) // fake time
 			if got := r.passed(10, x); got != step.want {
 				t.Errorf("%v later %d of 10 passed, want %d", step.after, got, step.want)
 			}
@@ -271,7 +271,7 @@ func TestBucketsAreBounded(t *testing.T) {
 				t.Errorf("%v buckets that were not full were dropped, want %d or more", got, 2*most)
 			}
 			before := counts.Value(dropped())
-			time.Sleep(time.Hour) // of the bubble: all are full again
+			time.Sleep(time.Hour) // fake time, in which all buckets fill
 			for range most / 2 {
 				addr = addr.Next()
 				r.passed(1, http(addr.String()))
@@ -283,7 +283,8 @@ func TestBucketsAreBounded(t *testing.T) {
 	}
 }
 
-// One whose bucket is in use keeps it while others come and go.
+// TestABucketInUseIsNotDropped verifies that a client keeps a bucket that it uses while the pool
+// replaces others.
 func TestABucketInUseIsNotDropped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := behind(t, Kind(), `{"max_dynamic_descriptors": 8, "rate_limits": [{"actions": [{"remote_address": {}}]}],
@@ -300,7 +301,7 @@ func TestABucketInUseIsNotDropped(t *testing.T) {
 	})
 }
 
-// build is what a reload does: the same kind builds the filter again.
+// build builds a filter of kind, as a reload does.
 func build(t *testing.T, kind filter.StreamFilterFactory, s filtertest.Settings, place string) *rig {
 	t.Helper()
 	made, err := kind.New(filtertest.Decode(t, kind, s), filter.Env{Metrics: metrics.New(metrics.Options{}), Key: place})
@@ -335,7 +336,7 @@ func TestBucketsOutliveAReload(t *testing.T) {
 	runtime.KeepAlive(before)
 }
 
-// over is a request on a connection.
+// over returns a request on the connection with this ID.
 func over(conn uint64, fields ...string) *protocol.Exchange {
 	x := http("10.0.0.1", fields...)
 	x.Meta.Conn.ID = conn

@@ -7,14 +7,14 @@ import (
 	"github.com/weft-proxy/weft/internal/metrics"
 )
 
-// pool is the buckets of one rate for what requests say: an address, a field. There
-// are at most so many as it was made for: then one that is full is dropped for a new
-// one, or if none is found soon, one that was not used lately. Safe for concurrent use.
+// pool holds buckets of one rate by key, such as an address or a header value. It has a maximum
+// size. When a shard is full, a new bucket replaces one with all its tokens, or if victim finds
+// none soon, one that was not used recently (the clock algorithm). It is safe for concurrent use.
 type pool struct {
 	rate    rate             // immutable
-	dropped *metrics.Counter // buckets that were not full
+	dropped *metrics.Counter // counts dropped buckets that were not full
 	seed    maphash.Seed     // immutable
-	shards  []shard          // a power of two; immutable
+	shards  []shard          // length is a power of two; immutable
 }
 
 type shard struct {
@@ -22,15 +22,15 @@ type shard struct {
 
 	mu    sync.Mutex
 	byKey map[string]*entry // guarded by mu
-	ring  []*entry          // the same; guarded by mu
-	hand  int               // what is looked at first when one must go; guarded by mu
+	ring  []*entry          // the entries of byKey; guarded by mu
+	hand  int               // index in ring where victim starts; guarded by mu
 }
 
 // entry is a bucket with its key.
 type entry struct {
 	bucket
 	key  string
-	used bool // again, since the hand was here; guarded by the shard's mu
+	used bool // found again since the hand last passed; guarded by the shard's mu
 }
 
 func newPool(r rate, limit int, dropped *metrics.Counter) *pool {
@@ -46,7 +46,7 @@ func newPool(r rate, limit int, dropped *metrics.Counter) *pool {
 	return p
 }
 
-// find returns the bucket of key, which it does not keep.
+// find returns the bucket of key, and creates it if there is none. It does not keep key.
 func (p *pool) find(key []byte, now instant) *bucket {
 	s := &p.shards[maphash.Bytes(p.seed, key)&uint64(len(p.shards)-1)]
 	s.mu.Lock()
@@ -56,12 +56,12 @@ func (p *pool) find(key []byte, now instant) *bucket {
 		e.used = true
 		return &e.bucket
 	}
-	e = &entry{key: string(key)} // used is what comes again
+	e = &entry{key: string(key)} // used stays false until key is found again
 	p.add(s, e, now)
 	return &e.bucket
 }
 
-// add adds e to s. Called under s.mu.
+// add adds e to s. s.mu is held.
 func (p *pool) add(s *shard, e *entry, now instant) {
 	s.byKey[e.key] = e
 	if len(s.ring) < s.limit {
@@ -77,9 +77,9 @@ func (p *pool) add(s *shard, e *entry, now instant) {
 	s.hand = (at + 1) % len(s.ring)
 }
 
-// victim returns the place in the ring of the bucket to drop. Called under s.mu.
+// victim returns the index in the ring of the bucket to drop. s.mu is held.
 func (p *pool) victim(s *shard, now instant) int {
-	const soon = 16 // buckets that are looked at for one that is full
+	const soon = 16 // maximum number of buckets checked for a full one
 	for i := range min(soon, len(s.ring)) {
 		at := (s.hand + i) % len(s.ring)
 		if tokens, _ := s.ring[at].left(p.rate, now); tokens == p.rate.tokens {
@@ -94,7 +94,7 @@ func (p *pool) victim(s *shard, now instant) int {
 	}
 }
 
-// len returns how many buckets there are.
+// len returns the number of buckets.
 func (p *pool) len() (n int) {
 	for i := range p.shards {
 		s := &p.shards[i]

@@ -1,5 +1,5 @@
-// Package mirror owns the mirror filter: it sends copies of requests to other
-// clusters, whose answers nobody waits for.
+// Package mirror owns the mirror filter, which sends copies of requests to other clusters. Requests
+// do not wait for their copies.
 package mirror
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Config is the filter's configuration. A route's request_mirror_policies is one, too.
+// Config is the filter's configuration. request_mirror_policies of a route has the same keys.
 type Config struct {
 	Cluster       string              `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
 	Percent       float64             `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
@@ -31,8 +31,7 @@ type Config struct {
 	Additional    []AdditionalCluster `key:"more" doc:"Further clusters that get copies."`
 }
 
-// AdditionalCluster is one more cluster that gets copies. Everything that it does not say is the
-// Config's.
+// AdditionalCluster is one more cluster that gets copies. Other settings are those of the Config.
 type AdditionalCluster struct {
 	Cluster  string  `key:"cluster" doc:"Where the copies go." required:"true" example:"\"canary\""`
 	Percent  float64 `key:"percent" doc:"Share of the requests that are copied to it." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
@@ -40,7 +39,7 @@ type AdditionalCluster struct {
 	Suffix   bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Broadcast && c.Amplification != 1 {
 		return errors.New("broadcast and amplification are both set: a copy goes to each host")
@@ -48,7 +47,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "mirror",
@@ -98,33 +97,33 @@ type target struct {
 	percent  float64
 	suffix   bool
 	to       filter.Target
-	inFlight atomic.Int64 // requests whose copies are under way; all routes with this configuration share it
+	inFlight atomic.Int64 // requests whose copies are in flight; all routes with this configuration share it
 }
 
-// mirror is immutable but for its counters.
+// mirror is immutable except for its counters.
 type mirror struct {
 	config  Config
-	targets []*target // one at least
+	targets []*target // not empty
 	calls   filter.ClusterClient
 	next    protocol.AsyncService
-	roll    func() float64 // from 0, below 100, each as likely
+	roll    func() float64 // uniformly distributed in [0, 100)
 
 	answered, failed          *metrics.Counter
 	tooLarge, overflow, unfit *metrics.Counter
 }
 
-// before returns m in front of next.
+// before returns a service that runs m and then next.
 func (m mirror) before(next protocol.Service) protocol.Service {
 	m.next = protocol.Async(next)
 	return &m
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (m *mirror) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, m, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
 	if chosen := m.choose(); len(chosen) > 0 {
 		m.copy(x, chosen)
@@ -132,12 +131,12 @@ func (m *mirror) Start(ctx context.Context, x *protocol.Exchange) error {
 	return m.next.Start(ctx, x)
 }
 
-// choose returns who is to get a copy of a request.
+// choose samples the targets that get a copy of a request.
 func (m *mirror) choose() (chosen []*target) {
 	for _, t := range m.targets {
 		switch {
 		case m.roll() >= t.percent:
-		case t.inFlight.Load() >= m.config.MaxInFlight: // what would be kept would be dropped
+		case t.inFlight.Load() >= m.config.MaxInFlight: // launch would drop the copy
 			m.overflow.Add(1)
 		case len(m.targets) == 1:
 			return m.targets
@@ -148,8 +147,8 @@ func (m *mirror) choose() (chosen []*target) {
 	return chosen
 }
 
-// copy has x's request copied to those who were chosen: now if all of it is here, else
-// when it has been read.
+// copy copies x's request to the targets in to: immediately if it has no body or is an RPC frame,
+// else when the body has been read.
 func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 	r := &x.Request
 	switch {
@@ -172,7 +171,7 @@ func (m *mirror) copy(x *protocol.Exchange, to []*target) {
 	}
 }
 
-// taken returns x's request without its content, as copies have it.
+// taken returns the head of x's request as the copies have it.
 func (m *mirror) taken(x *protocol.Exchange) *message {
 	r := copyHead(x)
 	if m.config.XFF {
@@ -181,8 +180,8 @@ func (m *mirror) taken(x *protocol.Exchange) *message {
 	return r
 }
 
-// launch has the copies of r sent, but to whom too many are under way. They wait for
-// none that goes to somebody else.
+// launch sends the copies of r on one goroutine per target. It skips targets for which too many
+// requests are in flight.
 func (m *mirror) launch(r request, to []*target) {
 	for _, t := range to {
 		if t.inFlight.Add(1) > m.config.MaxInFlight {
@@ -197,15 +196,15 @@ func (m *mirror) launch(r request, to []*target) {
 	}
 }
 
-// send sends the copies, one after the other, until ctx is done.
+// send sends the copies of r to t, one after the other, until ctx is done.
 func (m *mirror) send(ctx context.Context, r request, t *target) {
 	to := t.to
 	n := m.config.Amplification
 	if m.config.Broadcast {
 		_, all := m.calls.Hosts(to.Cluster)
-		n = max(all, 1) // so that a cluster without hosts counts as a failure
+		n = max(all, 1) // a cluster without hosts counts as a failure
 	}
-	var sent []protocol.Attempt // of a broadcast: a host that has a copy gets no other
+	var sent []protocol.Attempt // of a broadcast: hosts that already have a copy
 	for range n {
 		if ctx.Err() != nil {
 			return

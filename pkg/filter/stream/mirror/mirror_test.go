@@ -17,13 +17,13 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of README.md")
 
-// shadow is a cluster that gets copies, and keeps them as text.
+// shadow is a cluster that records the copies that it gets as text.
 type shadow struct {
-	fails error // what it answers with; nil: 200
+	fails error // error of Serve; nil: a 200 response
 
 	mu    sync.Mutex
 	got   []string
-	hosts []string // that each was said to have been sent to before
+	hosts []string // for each copy, the hosts of earlier attempts
 }
 
 type place string
@@ -65,7 +65,7 @@ func (s *shadow) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// post is a request of HTTP with content, which declares its length or does not.
+// post returns an HTTP request with a body, with or without a declared length.
 func post(content string, declared bool) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -79,8 +79,8 @@ func post(content string, declared bool) *protocol.Exchange {
 	return x
 }
 
-// mirrored serves x by an application that reads its content, and returns what the
-// shadow got when all copies were sent.
+// mirrored serves x with an application that reads the body, waits for all copies, and returns the
+// counts of the filter.
 func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *protocol.Exchange) *filtertest.Counts {
 	t.Helper()
 	calls := &filtertest.Calls{
@@ -90,7 +90,7 @@ func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *pro
 	made, counts := filtertest.BuildWith(t, Kind(), s, calls)
 	app := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		if x.Request.Body != nil {
-			if left := x.Request.ContentLength; left >= 0 { // as engines read it
+			if left := x.Request.ContentLength; left >= 0 { // as an engine reads it
 				_, err := io.CopyN(io.Discard, x.Request.Body, left)
 				if err != nil {
 					return err
@@ -108,7 +108,7 @@ func mirrored(t *testing.T, s filtertest.Settings, to *shadow, hosts int, x *pro
 	if body, err := io.ReadAll(x.Response.Body); err != nil || string(body) != "from the application" {
 		t.Errorf("the caller got %q, %v", body, err)
 	}
-	x.Reset() // what was taken is of nobody's memory
+	x.Reset() // copies must not refer to x
 	calls.Wait()
 	return counts
 }
@@ -134,7 +134,7 @@ func TestRequestsAreCopied(t *testing.T) {
 		settings filtertest.Settings
 		x        *protocol.Exchange
 		change   func(*protocol.Request)
-		want     string // ";" between copies
+		want     string // copies, joined with ";"
 	}{
 		{"with content", `{"cluster": "shadow"}`, post("book", true), nil, whole + " [book]"},
 		{"of unknown length", `{"cluster": "shadow"}`, post("book", false), nil, whole + " [book]"},
@@ -162,14 +162,14 @@ func TestRequestsAreCopied(t *testing.T) {
 	}
 }
 
-// TestCopiesGoToSeveralClusters: each gets its share of all requests, whatever becomes of
-// the others' copies.
+// TestCopiesGoToSeveralClusters verifies that each cluster gets its fraction of the requests,
+// independently of the copies to other clusters.
 func TestCopiesGoToSeveralClusters(t *testing.T) {
 	const whole = "POST shop.test/buy?n=1 X-A:1 [book]"
 	for _, test := range []struct {
 		name, settings string
 		declared       bool
-		want           string // shadow's, "|", canary's
+		want           string // copies to shadow, "|", copies to canary
 	}{
 		{"both", `{"cluster": "shadow", "more": [{"cluster": "canary"}]}`, false, whole + "|" + whole},
 		{"both, of a length", `{"cluster": "shadow", "more": [{"cluster": "canary"}]}`, true, whole + "|" + whole},
@@ -200,7 +200,8 @@ func TestCopiesGoToSeveralClusters(t *testing.T) {
 	}
 }
 
-// TestOneClusterThatIsSlowCostsNoOtherItsCopies: only it gets no more of them.
+// TestOneClusterThatIsSlowCostsNoOtherItsCopies verifies that only the slow cluster reaches
+// max_in_flight.
 func TestOneClusterThatIsSlowCostsNoOtherItsCopies(t *testing.T) {
 	let := make(chan struct{})
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -255,7 +256,7 @@ func TestWhatIsNotCopiedIsCounted(t *testing.T) {
 	}
 }
 
-// TestBroadcastsGoToEachHost: a copy is told where others have gone.
+// TestBroadcastsGoToEachHost verifies that each copy knows the hosts of the copies before it.
 func TestBroadcastsGoToEachHost(t *testing.T) {
 	to := new(shadow)
 	mirrored(t, `{"cluster": "shadow", "broadcast": true}`, to, 3, post("x", true))
@@ -273,8 +274,8 @@ func TestFailuresCostTheCopiesAlone(t *testing.T) {
 	}
 }
 
-// TestAShareIsCopied: of 1000 requests at 50 percent, from 400 to 600 are six
-// deviations on either side.
+// TestAShareIsCopied verifies percent. For 1000 requests at 50 percent, the bounds 400 and 600 are
+// six standard deviations from the mean.
 func TestAShareIsCopied(t *testing.T) {
 	to := new(shadow)
 	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
@@ -291,8 +292,8 @@ func TestAShareIsCopied(t *testing.T) {
 	}
 }
 
-// TestASlowShadowHoldsUpNobody: the request is served while its copy waits, and when
-// too many do no more are made.
+// TestASlowShadowHoldsUpNobody verifies that requests do not wait for their copies, and that
+// requests beyond max_in_flight are not copied.
 func TestASlowShadowHoldsUpNobody(t *testing.T) {
 	arrived, let := make(chan struct{}, 10), make(chan struct{})
 	slow := protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -326,7 +327,7 @@ func TestASlowShadowHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// ending is Calls of a process that ends with the first copy.
+// ending is a ClusterClient whose Go cancels the context with the first copy.
 type ending struct{ filtertest.Calls }
 
 func (e *ending) Go(f func(ctx context.Context)) {
@@ -350,14 +351,14 @@ func TestNoCopyHoldsUpTheEnd(t *testing.T) {
 	}
 }
 
-// TestContentThatIsReadAgainIsCopiedOnce, whole.
+// TestContentThatIsReadAgainIsCopiedOnce verifies that a rewound body is copied once and complete.
 func TestContentThatIsReadAgainIsCopiedOnce(t *testing.T) {
 	to := new(shadow)
 	calls := &filtertest.Calls{Clusters: map[string]protocol.Service{"shadow": to}}
 	made, _ := filtertest.BuildWith(t, Kind(), `{"cluster": "shadow"}`, calls)
 	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		body := x.Request.Body
-		_, _ = body.Read(make([]byte, 2)) // a try that fails in the middle
+		_, _ = body.Read(make([]byte, 2)) // an attempt that fails in the middle of the body
 		for range 2 {
 			if r, ok := body.(protocol.Rewinder); !ok || !r.Rewind() {
 				t.Fatal("the content cannot be read again")

@@ -9,14 +9,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// request is what copies are made of: it refers to nothing of the exchange that it
-// was taken from. Immutable once it is complete, and used by several goroutines then.
+// request is a request to copy. It has no views of the original exchange. Once complete, it is
+// immutable and safe for concurrent use.
 type request interface {
-	// fill makes the request of x, which is new, one like it.
+	// fill sets the request of x, which is new, to a copy.
 	fill(x *protocol.Exchange) error
 }
 
-// message is a request of HTTP.
+// message is an HTTP request.
 type message struct {
 	protocol, version               string
 	method, scheme, authority, path string
@@ -25,7 +25,7 @@ type message struct {
 	hasContent                      bool
 }
 
-// copyHead returns x's request without its content.
+// copyHead returns a copy of x's request without the body.
 func copyHead(x *protocol.Exchange) *message {
 	r := &x.Request
 	return &message{
@@ -36,8 +36,8 @@ func copyHead(x *protocol.Exchange) *message {
 	}
 }
 
-// withCaller returns fields with the address of the caller at the end of
-// X-Forwarded-For, as Envoy has it in copies.
+// withCaller returns fields with the address of the client appended to X-Forwarded-For, as Envoy
+// does in copies, unless it is the last address already. It may change fields.
 func withCaller(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Field {
 	const name = "X-Forwarded-For"
 	if conn == nil || conn.RemoteIP == "" {
@@ -56,7 +56,7 @@ func withCaller(fields []protocol.Field, conn *protocol.ConnMeta) []protocol.Fie
 	return append(fields, protocol.Field{Name: name, Value: strings.Clone(conn.RemoteIP)})
 }
 
-// shadowHost returns a host with Envoy's suffix for copies before its port.
+// shadowHost returns authority with Envoy's suffix for copies, before the port.
 func shadowHost(authority string) string {
 	const suffix = "-shadow"
 	if host, port, ok := cutPort(authority); ok {
@@ -73,7 +73,7 @@ func cutPort(authority string) (host, port string, ok bool) {
 	return authority[:i], authority[i+1:], true
 }
 
-// fill is request's.
+// fill implements request.
 func (m *message) fill(x *protocol.Exchange) error {
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = m.protocol, m.version, new(protocol.ConnMeta)
 	r := &x.Request
@@ -86,7 +86,7 @@ func (m *message) fill(x *protocol.Exchange) error {
 	}
 	r.Body, r.ContentLength = protocol.NewStringBody(string(m.content)), int64(len(m.content))
 	if len(m.trailer) > 0 {
-		r.ContentLength = -1 // HTTP/1.1 has trailers only where the length is not declared
+		r.ContentLength = -1 // HTTP/1.1 allows trailers only without a declared length
 	}
 	for _, f := range m.trailer {
 		r.Trailer.Add(f.Name, f.Value)
@@ -94,7 +94,7 @@ func (m *message) fill(x *protocol.Exchange) error {
 	return nil
 }
 
-// frame is a request of RPC, as its caller wrote it.
+// frame is an RPC request in the bytes that the client sent.
 type frame struct {
 	protocol, version string
 	codec             xprotocol.Codec
@@ -102,7 +102,8 @@ type frame struct {
 	oneWay            bool
 }
 
-// copyFrame returns x's frame if it has at most so many bytes; nil if x has none.
+// copyFrame returns a copy of x's frame. ok is false if the frame is larger than most bytes. r is
+// nil if x has no frame.
 func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
 	m := xprotocol.MessageOf(x.Request.Body)
 	if m == nil {
@@ -117,7 +118,7 @@ func copyFrame(x *protocol.Exchange, most int) (r request, ok bool) {
 	return f, true
 }
 
-// fill is request's.
+// fill implements request.
 func (f *frame) fill(x *protocol.Exchange) error {
 	x.Meta.Protocol, x.Meta.Version, x.Meta.Conn = f.protocol, f.version, new(protocol.ConnMeta)
 	x.Request.OneWay = f.oneWay
@@ -127,20 +128,20 @@ func (f *frame) fill(x *protocol.Exchange) error {
 	return f.codec.ReadRequest(f.bytes, &x.Request, &m.View)
 }
 
-// tee is the content of a request that is copied while it is read.
+// tee is a request body that copies the bytes that are read, and launches the copies at its end.
 type tee struct {
 	protocol.Body
 
 	mirror  *mirror
 	to      []*target
 	request *message
-	length  int64            // declared; negative: it was not
-	trailer *protocol.Header // complete at the end
-	done    bool             // it was copied, or it will not be
+	length  int64            // declared length; negative: none
+	trailer *protocol.Header // complete at the end of the body
+	done    bool             // the copies were launched, or the body is too large
 }
 
-// Read is protocol.Body's. What reads content of a declared length may not ask for
-// its end: then the last byte is it, and there are no trailers.
+// Read implements protocol.Body. A reader of a declared length may stop at the last byte without
+// reading io.EOF, so the last byte ends the body too. Such a body has no trailers.
 func (t *tee) Read(p []byte) (int, error) {
 	n, err := t.Body.Read(p)
 	if t.done {
@@ -161,7 +162,8 @@ func (t *tee) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Rewind is protocol.Rewinder's: what was read before it is read again.
+// Rewind implements protocol.Rewinder. It discards the bytes copied so far, unless the copies were
+// launched.
 func (t *tee) Rewind() bool {
 	r, ok := t.Body.(protocol.Rewinder)
 	if !ok || !r.Rewind() {
@@ -173,11 +175,11 @@ func (t *tee) Rewind() bool {
 	return true
 }
 
-// drainMost is how much of an answer is read so that its connection can be used
-// again, in bytes.
+// drainMost is the maximum number of response bytes that are read so that the connection can be
+// reused.
 const drainMost = 1 << 20
 
-// drain reads an answer to its end, if that is near.
+// drain reads up to drainMost bytes of a response body.
 func drain(body protocol.Body) error {
 	if body == nil {
 		return nil

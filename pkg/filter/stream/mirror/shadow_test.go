@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestCopiesSayThatTheyAreCopies holds Envoy's hosts and X-Forwarded-For.
+// TestCopiesSayThatTheyAreCopies verifies the authority and X-Forwarded-For of copies, which are
+// those of Envoy.
 func TestCopiesSayThatTheyAreCopies(t *testing.T) {
 	for _, test := range []struct{ settings, host, fields, want string }{
 		{`{"cluster": "shadow", "shadow_host_suffix": true}`, "shop.test", "", "POST shop.test-shadow/buy?n=1 X-A:1"},

@@ -1,5 +1,5 @@
-// Package payloadlimit owns the payload_limit filter: it refuses requests whose
-// content is larger than a limit, before or while it is read.
+// Package payloadlimit owns the payload_limit filter, which rejects requests whose body is larger
+// than a limit, before or while the body is read.
 package payloadlimit
 
 import (
@@ -17,7 +17,7 @@ type Config struct {
 	Status        int   `key:"http_status" doc:"HTTP status of the refusal." min:"400" max:"599" default:"413" example:"413"`
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    "payload_limit",
@@ -41,19 +41,19 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return func(next protocol.Service) protocol.Service { return &payloadLimit{c, count, protocol.Async(next)} }, nil
 }
 
-// payloadLimit is immutable but for its counter.
+// payloadLimit is immutable except for its counter.
 type payloadLimit struct {
 	config  Config
 	refused *metrics.Counter
 	next    protocol.AsyncService
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (p *payloadLimit) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, p, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	body := x.Request.Body
 	if body == nil {
@@ -62,14 +62,15 @@ func (p *payloadLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	if n := x.Request.ContentLength; n > p.config.MaxEntitySize {
 		return p.refuse(x, protocol.Faultf(protocol.BodyTooLarge, "content-length %d exceeds max_entity_size %d", n, p.config.MaxEntitySize))
 	} else if n >= 0 {
-		return p.next.Start(ctx, x) // the engine holds the sender to its word
+		return p.next.Start(ctx, x) // the engine enforces the declared length
 	}
 	x.Request.Body = &limitedBody{Body: body, limit: p.config.MaxEntitySize, left: p.config.MaxEntitySize}
 	x.PushFinisher(p)
 	return p.next.Start(ctx, x)
 }
 
-// Finish is protocol.Finisher's, of content whose length was not declared.
+// Finish implements protocol.Finisher. It rejects a request whose body, of unknown length, was too
+// large.
 func (p *payloadLimit) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if errors.Is(err, errTooLarge) {
 		return p.refuse(x, err)
@@ -86,14 +87,14 @@ func (p *payloadLimit) refuse(x *protocol.Exchange, err error) error {
 
 var errTooLarge = errors.New("content exceeds max_entity_size")
 
-// limitedBody is content of unknown length that fails once it is too long.
+// limitedBody is a body of unknown length. Read fails once the body exceeds limit.
 type limitedBody struct {
 	protocol.Body
 	limit, left int64
 }
 
-// Read is protocol.Body's. Of content that is too long it never returns the end,
-// nor anything beyond the limit.
+// Read implements protocol.Body. For a body that is too large, it returns neither io.EOF nor bytes
+// beyond the limit.
 func (b *limitedBody) Read(p []byte) (int, error) {
 	n, err := b.Body.Read(p)
 	b.left -= int64(n)
@@ -103,7 +104,7 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Rewind is protocol.Rewinder's: retries go through the filter.
+// Rewind implements protocol.Rewinder. Each attempt has the full limit.
 func (b *limitedBody) Rewind() bool {
 	r, ok := b.Body.(protocol.Rewinder)
 	if !ok || !r.Rewind() {

@@ -36,7 +36,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// length is whether a request says how long its content is.
+// length reports whether a request declares the length of its body.
 type length bool
 
 const (
@@ -56,7 +56,7 @@ func post(size int, l length) *protocol.Exchange {
 	return x
 }
 
-// application reads what it is sent before it answers 200, and keeps it.
+// application reads and keeps the request body, and responds with 200.
 type application struct{ got []byte }
 
 func (a *application) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -112,8 +112,8 @@ func TestContentAboveTheLimitIsRefused(t *testing.T) {
 	}
 }
 
-// TestDeclaredContentIsRefusedUnread: so that a caller which waits for a 100
-// never sends it (RFC 9110 10.1.1).
+// TestDeclaredContentIsRefusedUnread verifies that the filter rejects a request by its declared
+// length without reading the body. A client that waits for a 100 never sends it (RFC 9110 10.1.1).
 func TestDeclaredContentIsRefusedUnread(t *testing.T) {
 	x := post(101, declared)
 	body := &unread{t: t}
@@ -129,8 +129,8 @@ func (u *unread) Read([]byte) (int, error) { u.t.Error("the content was read"); 
 func (*unread) Buffered() int              { return 0 }
 func (*unread) Close() error               { return nil }
 
-// TestTooLongContentNeverPassesForTheWhole: what is read of it ends in an error,
-// also after the first, and holds nothing beyond the limit.
+// TestTooLongContentNeverPassesForTheWhole verifies that reading a body that is too large ends in
+// an error, also in later calls, and returns no bytes beyond the limit.
 func TestTooLongContentNeverPassesForTheWhole(t *testing.T) {
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
 	s := made(protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -154,8 +154,8 @@ func TestTooLongContentNeverPassesForTheWhole(t *testing.T) {
 	}
 }
 
-// TestRetriesReadTheContentAgain: the filter hides nothing of the body that
-// Retry asks for, and counts each try by itself.
+// TestRetriesReadTheContentAgain verifies that retries can rewind the body, and that the limit
+// applies to each attempt separately.
 func TestRetriesReadTheContentAgain(t *testing.T) {
 	app := new(application)
 	made, _ := filtertest.Build(t, Kind(), `{"max_entity_size": 100}`)
@@ -221,7 +221,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
 		"a status that is no error": {`{"http_status": 200}`, "http_status"},
 		"a limit below 0":           {`{"max_entity_size": -1}`, "max_entity_size"},
-		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // lesson 5
+		"an unknown key":            {`{"max_entity_size ": 1}`, "max_entity_size"}, // the key ends with a space
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := filtertest.DecodeErrors(t, Kind(), filtertest.Settings(test.settings)); !strings.Contains(got, test.want) {

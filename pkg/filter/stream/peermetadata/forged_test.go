@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// TestACallerCannotSpeakForItsSidecar: where the filter tells hosts who the sidecar is, or
-// chooses to tell them nothing, they do not get it from a caller.
+// TestACallerCannotSpeakForItsSidecar verifies that hosts do not receive peer headers from a
+// client, whether or not the filter sends them its own.
 func TestACallerCannotSpeakForItsSidecar(t *testing.T) {
 	const nameless = `{"upstream_propagation": true, "workload": {"name": "here-v1"}}`
 	for _, test := range []struct {

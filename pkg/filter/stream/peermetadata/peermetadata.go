@@ -1,5 +1,5 @@
-// Package peermetadata owns the peer_metadata filter: sidecars of an Istio mesh tell
-// one another by it which workload they stand beside.
+// Package peermetadata owns the peer_metadata filter. With it, sidecars of an Istio mesh exchange
+// which workloads they serve.
 package peermetadata
 
 import (
@@ -26,7 +26,7 @@ type Config struct {
 	Workload workload.Workload `key:"workload" doc:"What it stands beside."`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if (c.ToCallers || c.ToHosts) && c.Node == "" && c.Workload == (workload.Workload{}) {
 		return errors.New("there is nothing to tell: expected node or workload")
@@ -34,7 +34,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Kind is the filter's entry for the registry. Its filters share what they know of peers.
+// Kind returns the filter factory. Its filters share a cache of peers.
 func Kind() filter.StreamFilterFactory {
 	known := new(peers)
 	return filter.StreamFilterFactory{
@@ -67,30 +67,29 @@ func build(c *Config, env filter.Env, known *peers) filter.Filter {
 	}
 }
 
-// exchange exchanges who is who in the fields of requests and answers. Immutable, but
-// for what it shares.
+// exchange reads and writes the peer headers of requests and responses. It is immutable except for
+// known and malformed, which filters share.
 type exchange struct {
 	Config
-	own       string // the workload, as its field says it; "": not known
+	own       string // header value for the workload of this sidecar; "": unknown
 	next      protocol.AsyncService
 	known     *peers
 	cluster   func(name string) *config.Cluster
 	malformed *metrics.Counter
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (e *exchange) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, e, x)
 }
 
-// What a caller has said, as metadata of the exchange: it is told as much.
+// Metadata keys that record which peer headers the client sent. The response gets the same headers.
 const (
 	keyToldID       = "downstream_peer_told_id"
 	keyToldMetadata = "downstream_peer_told_metadata"
 )
 
-// Start is protocol.AsyncService's. Calls of RPC protocols pass: to those, fields are nothing
-// that sidecars add.
+// Start implements protocol.AsyncService. It does not change RPC calls.
 func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 	h := &x.Request.Header
 	if x.Request.Method == "" {
@@ -118,8 +117,8 @@ func (e *exchange) Start(ctx context.Context, x *protocol.Exchange) error {
 	return e.next.Start(ctx, x)
 }
 
-// forget removes what a caller said of who it is, in every spelling that an application may
-// take for the fields: a host hears that from this filter alone.
+// forget removes the peer headers of the client, also in spellings with underscores, which some
+// applications accept. A host receives these headers only from this filter.
 func forget(h *protocol.Header) {
 	for i := h.Len() - 1; i >= 0; i = min(i, h.Len()) - 1 {
 		if name := h.At(i).Name; protocol.EqualFoldUnderscore(name, workload.FieldID) || protocol.EqualFoldUnderscore(name, workload.FieldMetadata) {
@@ -128,8 +127,8 @@ func forget(h *protocol.Header) {
 	}
 }
 
-// Finish is protocol.Finisher's. Answers of Weft's own to what failed are made further
-// out: they tell nothing.
+// Finish implements protocol.Finisher. It does not change failed requests, whose local replies have
+// no peer headers.
 func (e *exchange) Finish(_ context.Context, x *protocol.Exchange, err error) error {
 	if err != nil {
 		return err
@@ -150,7 +149,8 @@ func (e *exchange) Finish(_ context.Context, x *protocol.Exchange, err error) er
 	return nil
 }
 
-// meet notes whose metadata value is; "" is nobody's.
+// meet stores the workload that value describes in the metadata of x, under key. It ignores an
+// empty value.
 func (e *exchange) meet(x *protocol.Exchange, key, value string) {
 	if value == "" {
 		return
@@ -163,7 +163,8 @@ func (e *exchange) meet(x *protocol.Exchange, key, value string) {
 	x.Metadata.Set(workload.Namespace, key, text)
 }
 
-// tell says who this is.
+// tell sets the peer headers of this sidecar: the node if id is set, the workload if metadata is
+// set.
 func (e *exchange) tell(h *protocol.Header, id, metadata bool) {
 	if id && e.Node != "" {
 		h.Set(workload.FieldID, e.Node)
@@ -173,10 +174,10 @@ func (e *exchange) tell(h *protocol.Header, id, metadata bool) {
 	}
 }
 
-// passthrough is what control planes of Istio call the cluster of what they do not know.
+// passthrough is Istio's name for the cluster of unknown destinations.
 const passthrough = "PassthroughCluster"
 
-// silent reports whether the hosts of a cluster are told nothing.
+// silent reports whether hosts of the cluster get no peer headers.
 func (e *exchange) silent(cluster string) bool {
 	if e.SkipOutside && strings.HasPrefix(cluster, passthrough) {
 		return true

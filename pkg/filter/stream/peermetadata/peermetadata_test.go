@@ -39,7 +39,7 @@ func shop() *workload.Workload {
 	return &workload.Workload{Name: "shop-v2", Namespace: "default", Service: "shop", Revision: "v2", Cluster: "Kubernetes", App: "shop", Version: "v2"}
 }
 
-// asked is a request with fields "name: value".
+// asked returns a request with headers "name: value".
 func asked(fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -48,7 +48,8 @@ func asked(fields ...string) *protocol.Exchange {
 	return x
 }
 
-// answering answers with fields, and those of the request as got-.
+// answering returns a service that responds with fields, and with the request headers, prefixed
+// with "got-".
 func answering(fields ...string) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.Response.Status = 200
@@ -74,8 +75,8 @@ func TestSidecarsTellWhoTheyAre(t *testing.T) {
 		request        []string
 		target         string // "": app
 		answer         []string
-		want           []string // fields of the answer
-		caller, host   string   // who is met
+		want           []string // headers of the response
+		caller, host   string   // workloads in the metadata
 	}{
 		{name: "who asks tells, and hears", settings: outbound, answer: []string{id + "there", metadata + shop().Metadata(), "a: b"},
 			want: append(slices.Clone(mine), "a: b"), host: shop().Text()},
@@ -163,8 +164,8 @@ func TestNothingToTellIsRefused(t *testing.T) {
 	}
 }
 
-// TestPeersAreBounded has more peers come than are remembered: what they are is known
-// all the same.
+// TestPeersAreBounded verifies that the cache never exceeds mostPeers, and that text is right for
+// further values too.
 func TestPeersAreBounded(t *testing.T) {
 	known := new(peers)
 	for i := range 3 * mostPeers {
@@ -196,7 +197,7 @@ func TestKnownPeersAllocateNothing(t *testing.T) {
 	}
 }
 
-// again serves x as a request that says who asks.
+// again resets x and serves it as a request with peer headers.
 func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value string) error {
 	x.Reset()
 	x.Request.Method, x.Record.TargetCluster = "GET", "app"
@@ -205,7 +206,7 @@ func again(ctx context.Context, s protocol.Service, x *protocol.Exchange, value 
 	return s.Serve(ctx, x)
 }
 
-// answers answers as a sidecar does.
+// answers is an application behind a sidecar: its responses have peer headers.
 type answers struct{ value string }
 
 func (a *answers) Serve(ctx context.Context, x *protocol.Exchange) error { return a.Start(ctx, x) }

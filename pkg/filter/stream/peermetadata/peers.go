@@ -7,19 +7,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// mostPeers is how many peers are remembered: each costs at most twice as many bytes as
-// its field may have.
+// mostPeers is the maximum number of cached peers. Each uses at most about twice the bytes of its
+// header value.
 const mostPeers = 1000
 
-// peers remembers what the values of fields mean: a mesh says the same over and over.
-// The zero value knows nothing. Safe for concurrent use.
+// peers caches the parsed values of peer headers, because requests of a mesh repeat them. The zero
+// value is empty. It is safe for concurrent use.
 type peers struct {
 	mu    sync.RWMutex
-	texts map[string]string // by value; guarded by mu
+	texts map[string]string // by header value; guarded by mu
 }
 
-// text returns the workload that a value describes, as workload.Parse reads it; ok is
-// false if it describes none. It allocates for peers that are new, and is no view.
+// text returns the workload that value describes, in the format of workload.Parse. ok is false if
+// value is malformed. The result is not a view. text allocates only for new peers.
 func (p *peers) text(value string) (text string, ok bool) {
 	p.mu.RLock()
 	text, ok = p.texts[value]
@@ -35,7 +35,7 @@ func (p *peers) text(value string) (text string, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.texts == nil || len(p.texts) >= mostPeers {
-		// Who has come last is not worth a list: those that are there come again at once.
+		// An LRU list is not worth its cost: peers in use are added again soon.
 		p.texts = make(map[string]string)
 	}
 	p.texts[strings.Clone(value)] = text

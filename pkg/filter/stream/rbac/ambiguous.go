@@ -2,10 +2,9 @@ package rbac
 
 import "strings"
 
-// isAmbiguous reports whether an application may take a path, which has no query,
-// for another one than it is as sent: because it has empty segments, "." or "..",
-// parameters behind ";", a backslash, a fragment, or because it encodes what needs no encoding
-// (RFC 3986 6.2.2.2) or what would separate segments.
+// isAmbiguous reports whether an application may read path differently than it was sent. This is so
+// if path has empty segments, "." or "..", parameters after ";", a backslash, a fragment, or an
+// escape for which isOddlyEncoded returns true. path has no query.
 func isAmbiguous(path string) bool {
 	for i := range len(path) {
 		switch path[i] {
@@ -30,11 +29,12 @@ func isDots(rest string) bool {
 	return segment == "." || segment == ".."
 }
 
-// isOddlyEncoded reports whether a byte is not one that has to be encoded in a
-// segment, or one that applications treat as if it were not.
+// isOddlyEncoded reports whether an escape of the byte c makes a path ambiguous: c needs no escape
+// (RFC 3986 6.2.2.2), has a meaning in paths, or is a control character. A negative c stands for a
+// malformed escape.
 func isOddlyEncoded(c int) bool {
 	switch {
-	case c < 0: // no encoding at all
+	case c < 0: // a malformed escape
 		return true
 	case c < ' ', c == 0x7f:
 		return true
@@ -44,8 +44,8 @@ func isOddlyEncoded(c int) bool {
 	return c < 0x80 && strings.IndexByte("-._~/\\;%?#", byte(c)) >= 0
 }
 
-// unhex returns the value of a hexadecimal digit; negative if it is none, and
-// negative stays what is made of it.
+// unhex returns the value of a hexadecimal digit. If c is not one, the result is so low that a
+// byte computed from it stays negative.
 func unhex(c byte) int {
 	switch {
 	case '0' <= c && c <= '9':

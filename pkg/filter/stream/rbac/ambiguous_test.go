@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// FuzzPathsThatAreReadInOneWay: what is not refused is the same path for those who
-// decode it, once or twice, and for those who clean it.
+// FuzzPathsThatAreReadInOneWay verifies that decoding a second time, and cleaning, do not change a
+// path that is not ambiguous.
 func FuzzPathsThatAreReadInOneWay(f *testing.F) {
 	for _, seed := range []string{"/", "/a/b/", "/a%20b", "/%e4", "/.a/..b", "/a/%2e", "/%2525", "/a;b", "/a//b", `/\`, "/%", "/..", "*", ""} {
 		f.Add(seed)

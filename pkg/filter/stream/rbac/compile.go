@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// compile checks r and returns its compiled form; nil for none.
+// compile returns the compiled form of r, or nil if r is nil. key names r in errors.
 func (r *Rules) compile(key string) (*rules, error) {
 	if r == nil {
 		return nil, nil
@@ -26,7 +26,8 @@ func (r *Rules) compile(key string) (*rules, error) {
 	for _, name := range slices.Sorted(maps.Keys(r.Policies)) {
 		p := r.Policies[name]
 		if p.Condition != nil || p.CheckedCondition != nil {
-			// Without it a policy that lets in would let in more: not even an empty one is left out.
+			// Without its condition, an ALLOW policy would allow more. An empty condition is no
+			// exception.
 			return nil, fmt.Errorf("%s.policies[%q]: conditions in CEL are not supported yet", key, name)
 		}
 		c := compiler{rules: out}
@@ -40,9 +41,9 @@ func (r *Rules) compile(key string) (*rules, error) {
 	return out, nil
 }
 
-// compiler makes nodes of what a policy says, and keeps the first error.
+// compiler compiles a policy to nodes. It keeps the first error.
 type compiler struct {
-	rules *rules // learns what is looked at
+	rules *rules // its reads fields are set
 	err   error
 }
 
@@ -53,7 +54,7 @@ func (c *compiler) fail(err error) node {
 	return node{}
 }
 
-// list compiles the members of a list, which is not empty. Its errors say where.
+// list compiles the n members of a list. Errors name key and the index. An empty list is an error.
 func (c *compiler) list(key string, n int, member func(i int) node) []node {
 	if n == 0 {
 		c.fail(fmt.Errorf("%s is empty", key))
@@ -77,13 +78,13 @@ func (c *compiler) all(key string, n int, member func(i int) node) node {
 	return node{kind: allOf, children: c.list(key, n, member)}
 }
 
-// choice is a member of a permission or a principal, if it is set.
+// choice is a member of a permission or a principal that may be set.
 type choice struct {
 	set  bool
 	node func() node
 }
 
-// one compiles the member that is set.
+// one compiles the only member that is set.
 func (c *compiler) one(choices []choice) node {
 	var found *choice
 	for i := range choices {

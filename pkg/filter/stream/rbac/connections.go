@@ -9,9 +9,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// ConnectionConfig is the configuration of the network filter: Envoy's RBAC of
-// connections, version 3. Its conditions are those that Config has, but for what a
-// connection has not: fields, a path, and metadata of other filters.
+// ConnectionConfig is the configuration of the network filter, in the format of Envoy's network
+// RBAC v3. It allows the conditions of Config except those on headers, paths and metadata, which a
+// connection does not have.
 type ConnectionConfig struct {
 	Rules        *Rules `key:"rules" doc:"What is enforced; absent: nothing."`
 	Shadow       *Rules `key:"shadow_rules" doc:"What is counted only, as if it were enforced."`
@@ -26,7 +26,7 @@ type ConnectionConfig struct {
 	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree in the place of shadow_rules." unbuilt:"shadow_matcher" example:"{\"matcher_list\": {}}"`
 }
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *ConnectionConfig) Validate() error {
 	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
 		return err
@@ -43,8 +43,8 @@ func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
 	return enforced, shadow, err
 }
 
-// errOfRequests: in Envoy such a condition fits no connection, which lets all past rules
-// that deny. Nobody means that.
+// errOfRequests rejects conditions on properties of requests. In Envoy such a condition matches no
+// connection, so that a DENY rule with it allows every connection.
 var errOfRequests = errors.New("conditions on fields, paths and metadata are about requests: a connection has none")
 
 func (r *Rules) ofConnections(key string) (*rules, error) {
@@ -55,7 +55,7 @@ func (r *Rules) ofConnections(key string) (*rules, error) {
 	return out, err
 }
 
-// Connections is the network filter's entry for the registry.
+// Connections returns the network filter's factory.
 func Connections() filter.ConnectionFilterFactory {
 	return filter.ConnectionFilterFactory{
 		Name:   name,
@@ -96,11 +96,10 @@ func buildGate(cfg any, env filter.Env) (filter.ConnectionFilter, error) {
 	return f.admit, nil
 }
 
-// admit is a filter.ConnectionFilter: it judges a connection as if it were a request without
-// anything of its own.
+// admit implements filter.ConnectionFilter. It evaluates the rules on an empty request on conn.
 func (f *rbac) admit(conn *protocol.ConnMeta) error {
 	s := subject{x: &protocol.Exchange{}}
 	s.x.Meta.Conn = conn
-	_ = f.judge(&f.shadow, &s) // counted is all that it is
+	_ = f.judge(&f.shadow, &s) // only counted
 	return f.judge(&f.enforced, &s)
 }

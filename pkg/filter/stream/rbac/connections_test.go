@@ -80,8 +80,8 @@ func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 	}
 }
 
-// TestConnectionsHaveNothingOfRequests: a condition that can never hold, under DENY,
-// would be an open door.
+// TestConnectionsHaveNothingOfRequests verifies that conditions on requests are rejected. Under
+// DENY, a condition that never matches would allow every connection.
 func TestConnectionsHaveNothingOfRequests(t *testing.T) {
 	kind := filter.StreamFilterFactory{Config: Connections().Config}
 	for name, s := range map[string]filtertest.Settings{
@@ -101,7 +101,8 @@ func TestConnectionsHaveNothingOfRequests(t *testing.T) {
 	}
 }
 
-// TestReadmeTellsOfConnections: the tables of the page are of the stream filter.
+// TestReadmeTellsOfConnections verifies that README.md names the connection metrics. CheckReadme
+// compares only the tables of the stream filter.
 func TestReadmeTellsOfConnections(t *testing.T) {
 	page, err := os.ReadFile("README.md")
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/filtertest"
 )
 
-// TestWhatIsNotBuiltIsRefusedIfEmpty: an empty expression or tree restricts, and must not be
-// read as if it were absent.
+// TestWhatIsNotBuiltIsRefusedIfEmpty verifies that an empty condition or tree is rejected. It
+// restricts access, so it is not the same as an absent one.
 func TestWhatIsNotBuiltIsRefusedIfEmpty(t *testing.T) {
 	const policy = `{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], %s: {}}}}}`
 	for key, text := range map[string]string{

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// action is what it means that a policy fits.
+// action is the effect of a matching policy.
 type action uint8
 
 const (
@@ -21,8 +21,8 @@ const (
 type rules struct {
 	action   action
 	policies []policy
-	// readsPath, readsCall, readsFields, readsClient and readsMetadata: a condition looks at
-	// the path, at what a call of RPC is for, at any field, at remote_ip, at metadata.
+	// A condition reads the path, the service or method of an RPC call, any header, remote_ip, or
+	// metadata.
 	readsPath, readsCall, readsFields, readsClient, readsMetadata bool
 }
 
@@ -31,16 +31,16 @@ type policy struct {
 	what, who node
 }
 
-// node is a condition, or what joins conditions. It is a tree of one type, not of
-// interfaces, so that what is judged stays on the stack.
+// node is a condition, or an operator on child conditions. It is a struct, not an interface, so
+// that the subject stays on the stack.
 type node struct {
 	kind      kind
 	children  []node
 	header    *match.HeaderMatcher
-	text      *match.StringMatcher // of a path or a name; nil: any name
+	text      *match.StringMatcher // for a path or a name; nil: any name
 	addresses *match.CIDRSet
 	datum     *datum
-	// first and end are ports, end not included.
+	// Ports from first up to, but not including, end.
 	first, end uint32
 }
 
@@ -64,15 +64,15 @@ const (
 	serverName
 )
 
-// subject is a request that is judged.
+// subject is a request to evaluate.
 type subject struct {
 	x      *protocol.Exchange
 	path   string     // without the query
-	client netip.Addr // zero: it has none
+	client netip.Addr // zero: none
 }
 
-// fits returns the name of the first policy that fits, in the order of their names,
-// and whether there is one.
+// fits returns the name of the first policy, in the order of names, that matches s, and whether
+// there is one.
 func (r *rules) fits(s *subject) (name string, ok bool) {
 	for i := range r.policies {
 		if p := &r.policies[i]; p.what.holds(s) && p.who.holds(s) {
@@ -127,8 +127,9 @@ func (n *node) holds(s *subject) bool {
 	return false
 }
 
-// isCalled reports whether the caller of x showed a certificate with a name that n
-// asks for: one of its URIs, if it has none one of its DNS names, else its subject.
+// isCalled reports whether the peer certificate of x has a name that matches n.text: one of its
+// URIs, or without URIs one of its DNS names, or without either its subject. If n.text is nil, any
+// certificate matches.
 func (n *node) isCalled(x *protocol.Exchange) bool {
 	if x.Meta.Conn == nil || x.Meta.Conn.TLS == nil || x.Meta.Conn.TLS.Peer == nil {
 		return false
@@ -159,19 +160,19 @@ func local(x *protocol.Exchange) netip.AddrPort {
 	return x.Meta.Conn.Local
 }
 
-// datum is a condition on a value of the metadata.
+// datum is a compiled Metadata.
 type datum struct {
 	namespace, key string
 	test           datumTest
-	texts          []match.StringMatcher // of which one must hold
+	texts          []match.StringMatcher // one of them must match
 	invert         bool
 }
 
 type datumTest uint8
 
 const (
-	single  datumTest = iota // the value, or one of those of a repeated field, fits; a list does not
-	element                  // one of the values does
+	single  datumTest = iota // the only value, or one of a repeated header, matches; a list does not
+	element                  // one of the values matches
 	present
 	absent
 )

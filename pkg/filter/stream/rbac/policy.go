@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter/match"
 )
 
-// Config is the filter's configuration: Envoy's RBAC, version 3.
+// Config is the filter's configuration, in the format of Envoy's RBAC v3.
 type Config struct {
 	Rules        *Rules `key:"rules" doc:"What is enforced; absent: nothing."`
 	Shadow       *Rules `key:"shadow_rules" doc:"What is counted only, as if it were enforced."`
@@ -22,13 +22,13 @@ type Config struct {
 	PerRule       bool           `key:"track_per_rule_stats" doc:"Counts by policy." unbuilt:"track_per_rule_stats" example:"true"`
 }
 
-// Rules are policies, and what a request means that one of them fits.
+// Rules are policies, and the action for requests that match one of them.
 type Rules struct {
 	Action   string            `key:"action" doc:"ALLOW lets in what a policy fits, and nothing else. DENY refuses what a policy fits. LOG lets all in, and says in the metadata whether a policy fits." enum:"ALLOW|DENY|LOG" default:"ALLOW" example:"\"DENY\""`
 	Policies map[string]Policy `key:"policies" doc:"The policies by name."`
 }
 
-// Policy fits requests that one of its permissions and one of its principals fit.
+// Policy matches a request if one of its permissions and one of its principals match.
 type Policy struct {
 	Permissions []Permission `key:"permissions" doc:"What is done. One of them must fit." required:"true"`
 	Principals  []Principal  `key:"principals" doc:"By whom. One of them must fit." required:"true"`
@@ -37,7 +37,7 @@ type Policy struct {
 	CheckedCondition map[string]any `key:"checked_condition" doc:"An expression in CEL that was checked." unbuilt:"checked_condition" example:"{\"expr\": {}}"`
 }
 
-// Permission describes what is done: exactly one of its members is set.
+// Permission is a condition on the action of a request. Exactly one of its members is set.
 type Permission struct {
 	And       *Permissions        `key:"and_rules" doc:"All of these fit."`
 	Or        *Permissions        `key:"or_rules" doc:"One of these fits."`
@@ -61,7 +61,7 @@ type Permissions struct {
 	Rules []Permission `key:"rules" doc:"The permissions." required:"true"`
 }
 
-// Principal describes who does something: exactly one of its members is set.
+// Principal is a condition on the client of a request. Exactly one of its members is set.
 type Principal struct {
 	And           *Principals         `key:"and_ids" doc:"All of these fit."`
 	Or            *Principals         `key:"or_ids" doc:"One of these fits."`
@@ -84,7 +84,7 @@ type Principals struct {
 	IDs []Principal `key:"ids" doc:"The principals." required:"true"`
 }
 
-// Authenticated is a caller known by its certificate.
+// Authenticated is a condition on the verified certificate of the client.
 type Authenticated struct {
 	Name *match.TextConfig `key:"principal_name" doc:"A name in the certificate: a URI, else a DNS name, else the subject. Absent: any."`
 }
@@ -94,13 +94,13 @@ type Path struct {
 	Path match.TextConfig `key:"path" doc:"What it must be." required:"true"`
 }
 
-// PortRange is a range of ports: from Start to End, End not included.
+// PortRange is a range of ports from Start up to, but not including, End.
 type PortRange struct {
 	Start uint16 `key:"start" doc:"The first port." example:"8000"`
 	End   uint32 `key:"end" doc:"The port after the last one." max:"65536" example:"9000"`
 }
 
-// Metadata is a condition on a value that another filter found out.
+// Metadata is a condition on a metadata value that another filter set.
 type Metadata struct {
 	Namespace string    `key:"filter" doc:"The namespace, as a rule the name of the filter." required:"true" example:"\"mosn.lb\""`
 	Path      []Segment `key:"path" doc:"The way to the value: its key, or several from the outside in." required:"true"`
@@ -108,12 +108,12 @@ type Metadata struct {
 	Invert    bool      `key:"invert" doc:"The condition must not hold." default:"false" example:"true"`
 }
 
-// Segment is a part of the way to a value.
+// Segment is one key in the path of a metadata value.
 type Segment struct {
 	Key string `key:"key" doc:"The key." required:"true" example:"\"version\""`
 }
 
-// Value is a condition on a value: exactly one of its members is set.
+// Value is a condition on a metadata value. Exactly one of its members is set.
 type Value struct {
 	String  *match.TextConfig `key:"string_match" doc:"It is a single text that fits this."`
 	Bool    *bool             `key:"bool_match" doc:"It is this." example:"true"`
@@ -130,13 +130,13 @@ type Elements struct {
 	OneOf Element `key:"one_of" doc:"One of its elements fits this." required:"true"`
 }
 
-// Element is a condition on an element of a list: exactly one of its members is set.
+// Element is a condition on an element of a list. Exactly one of its members is set.
 type Element struct {
 	String *match.TextConfig `key:"string_match" doc:"It is a text that fits this."`
 	Or     *Texts            `key:"or_match" doc:"It is a text that fits one of these."`
 }
 
-// Texts are conditions on a text, of which one must hold.
+// Texts are conditions on a text. One of them must match.
 type Texts struct {
 	Values []TextValue `key:"value_matchers" doc:"The conditions." required:"true"`
 }
@@ -146,7 +146,7 @@ type TextValue struct {
 	String match.TextConfig `key:"string_match" doc:"It fits this." required:"true"`
 }
 
-// compile returns what t holds for.
+// compile returns the matchers of t.
 func (t *Texts) compile() ([]match.StringMatcher, error) {
 	if len(t.Values) == 0 {
 		return nil, errors.New("or_match has no value_matchers")

@@ -1,5 +1,5 @@
-// Package rbac owns the rbac filter: it lets requests in or refuses them by
-// policies that say who may do what.
+// Package rbac owns the rbac filter, which allows or denies requests and connections by policies
+// (role-based access control).
 package rbac
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// Validate is called once the configuration was read.
+// Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if err := refuseTrees(c.Matcher, c.ShadowMatcher); err != nil {
 		return err
@@ -24,8 +24,8 @@ func (c *Config) Validate() error {
 	return err
 }
 
-// refuseTrees refuses matching trees, empty ones too: such a tree fits nothing and so lets
-// no request pass, while a filter without rules lets every request pass.
+// refuseTrees rejects matching trees, also empty ones. An empty tree matches nothing and so allows
+// no request, while a filter without rules allows every request.
 func refuseTrees(enforced, shadow map[string]any) error {
 	for key, tree := range map[string]map[string]any{"matcher": enforced, "shadow_matcher": shadow} {
 		if tree != nil {
@@ -43,7 +43,7 @@ func (c *Config) compile() (enforced, shadow *rules, err error) {
 	return enforced, shadow, err
 }
 
-// Kind is the filter's entry for the registry.
+// Kind returns the filter factory.
 func Kind() filter.StreamFilterFactory {
 	return filter.StreamFilterFactory{
 		Name:    name,
@@ -90,7 +90,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	return f.before, nil
 }
 
-// rbac is immutable but for its counters.
+// rbac is immutable except for its counters.
 type rbac struct {
 	client           match.ClientAddr
 	pathsAsSent      bool
@@ -98,40 +98,41 @@ type rbac struct {
 	next             protocol.AsyncService
 }
 
-// verdicts are rules and how often they decided how.
+// verdicts are rules with the counters of their decisions.
 type verdicts struct {
 	rules           *rules // nil: none
 	allowed, denied *metrics.Counter
 }
 
-// counted returns the rules, which may be nil, with what counts their decisions.
+// counted returns r, which may be nil, with the counters of its decisions.
 func (r *rules) counted(env filter.Env, allowed, denied metrics.Metric, prefix string) verdicts {
 	return verdicts{r, env.Metrics.Counter(allowed, prefix), env.Metrics.Counter(denied, prefix)}
 }
 
-// before returns f in front of next.
+// before returns a service that runs f and then next.
 func (f rbac) before(next protocol.Service) protocol.Service {
 	f.next = protocol.Async(next)
 	return &f
 }
 
-// Serve is protocol.Service's.
+// Serve implements protocol.Service.
 func (f *rbac) Serve(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ServeSync(ctx, f, x)
 }
 
-// Start is protocol.AsyncService's.
+// Start implements protocol.AsyncService.
 func (f *rbac) Start(ctx context.Context, x *protocol.Exchange) error {
 	s := subject{x: x}
 	s.path, _, _ = strings.Cut(x.OriginalPath(), "?")
-	_ = f.judge(&f.shadow, &s) // counted is all that it is
+	_ = f.judge(&f.shadow, &s) // only counted
 	if err := f.judge(&f.enforced, &s); err != nil {
 		return protocol.NewFault(protocol.ReasonDenied, err)
 	}
 	return f.next.Start(ctx, x)
 }
 
-// judge decides by rules, counts it, and returns why s is refused, nil if it is not.
+// judge evaluates the rules of v, counts the decision, and returns the error that denies s, or nil
+// if s is allowed.
 func (f *rbac) judge(v *verdicts, s *subject) error {
 	if v.rules == nil {
 		return nil
@@ -145,7 +146,7 @@ func (f *rbac) judge(v *verdicts, s *subject) error {
 	return err
 }
 
-// What LOG says in the metadata, and where: Envoy's names.
+// Namespace and key of the metadata value that LOG sets. They are Envoy's.
 const (
 	logNamespace = "envoy.common"
 	logKey       = "access_log_hint"
@@ -171,7 +172,7 @@ func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
 	return nil
 }
 
-// Why requests are refused beside the policies that deny them.
+// Errors that deny a request without a matching DENY policy.
 var (
 	errNoPolicy  = errors.New("rbac: no policy allows it")
 	errAmbiguous = errors.New("rbac: an application may read the path differently than the rules")
@@ -179,11 +180,12 @@ var (
 	errNoClient  = errors.New("rbac: x-forwarded-for has no address where the client's should be")
 )
 
-// look finds what the conditions of r look at. A request without it is refused,
-// whatever the action: "it does not fit" would let it past rules that deny.
+// look finds the client address if r reads it. It returns an error, which denies the request, if a
+// value that r reads is missing or ambiguous. It does so for ALLOW and DENY alike: a condition that
+// does not match would let the request pass DENY rules.
 func (f *rbac) look(r *rules, s *subject) error {
 	if r.action == note {
-		s.client, _ = f.client.Address(s.x) // LOG refuses nothing
+		s.client, _ = f.client.Address(s.x) // LOG denies nothing
 		return nil
 	}
 	switch {

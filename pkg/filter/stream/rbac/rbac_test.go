@@ -40,8 +40,8 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// announced is a request on a connection whose other end, via, speaks for from; via is
-// "" for a unix socket.
+// announced returns a request with the proxied address from on a connection with the direct remote
+// address via, "" for a unix socket.
 func announced(from, via string) *protocol.Exchange {
 	x := http("GET /", from)
 	x.Meta.Conn.ProxyAddr = new(netip.AddrPort)
@@ -51,7 +51,7 @@ func announced(from, via string) *protocol.Exchange {
 	return x
 }
 
-// http is a request "METHOD path" from an address to 192.0.2.9:8080.
+// http returns a request "METHOD path" from an address to 192.0.2.9:8080.
 func http(line, from string, fields ...string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Request.Method, x.Request.Path, _ = strings.Cut(line, " ")
@@ -75,7 +75,7 @@ func fill(x *protocol.Exchange, fields []string) {
 	filtertest.AddFields(&x.Request.Header, fields...)
 }
 
-// served returns why x was not, and what was counted.
+// served serves x and returns the Reason of its error, and the counts of the filter.
 func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol.Reason, *filtertest.Counts) {
 	t.Helper()
 	made, counts := filtertest.Build(t, Kind(), s)
@@ -91,7 +91,7 @@ func served(t *testing.T, s filtertest.Settings, x *protocol.Exchange) (protocol
 	return reason, counts
 }
 
-// permitting and meant are rules of one policy: of a permission, of a principal.
+// permitting returns settings with one policy, which has one permission and any principal.
 func permitting(action, permission string) filtertest.Settings {
 	return policy1(action, permission, `{"any": true}`)
 }
@@ -165,7 +165,7 @@ func principal(p string) func(string) filtertest.Settings {
 	return func(action string) filtertest.Settings { return meant(action, p) }
 }
 
-// over is x on a connection of TLS.
+// over returns x on a TLS connection.
 func over(tls *protocol.TLS, x *protocol.Exchange) *protocol.Exchange {
 	x.Meta.Conn.TLS = tls
 	return x
@@ -178,7 +178,7 @@ func TestCallersAreKnownByTheirCertificates(t *testing.T) {
 	bare := &protocol.Certificate{Subject: "CN=cart"}
 	for _, test := range []struct {
 		name  string
-		match string // of principal_name; "": any
+		match string // principal_name; "": any
 		peer  *protocol.Certificate
 		want  protocol.Reason
 	}{
@@ -255,7 +255,7 @@ func TestMetadataIsCompared(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			x := http("GET /", "10.0.0.1:1")
-			x.Metadata.Set("jwt", "role", "admin") // at another place
+			x.Metadata.Set("jwt", "role", "admin") // another key
 			for _, v := range test.values {
 				x.Metadata.Add("jwt", protocol.MetadataKey("claims", "role"), v)
 			}
@@ -299,7 +299,7 @@ func TestShadowRulesAreCountedOnly(t *testing.T) {
 	for _, test := range []struct {
 		settings filtertest.Settings
 		want     protocol.Reason
-		counted  [4]float64 // allowed, denied, and their shadows
+		counted  [4]float64 // allowed, denied, shadow_allowed, shadow_denied
 	}{
 		{`{"shadow_rules": ` + rules + `}`, protocol.ReasonNone, [4]float64{0, 0, 0, 1}},
 		{`{"rules": ` + rules + `}`, protocol.ReasonDenied, [4]float64{0, 1, 0, 0}},
