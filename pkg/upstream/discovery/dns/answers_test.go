@@ -16,8 +16,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// datagrams is a name server that answers each query with whatever respond returns,
-// and the queries over TCP with stream, on the same port.
+// datagrams starts a DNS server that responds to each UDP query with the datagrams of respond. If
+// stream is not nil, it responds to TCP queries with stream, on the same port.
 func datagrams(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func(query *wire.Msg) *wire.Msg) (address string) {
 	t.Helper()
 	conn, ln := bind(t, stream != nil)
@@ -35,12 +35,12 @@ func datagrams(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func
 				continue
 			}
 			for _, a := range respond(q) {
-				_, _ = conn.WriteTo(a, from) // who asked may be gone
+				_, _ = conn.WriteTo(a, from) // the client may have closed its socket
 			}
 		}
 	}()
 	t.Cleanup(func() {
-		_ = conn.Close() // ends the loop
+		_ = conn.Close() // ends the read loop
 		<-done
 	})
 	if stream != nil {
@@ -49,8 +49,8 @@ func datagrams(t *testing.T, respond func(query *wire.Msg) [][]byte, stream func
 	return conn.LocalAddr().String()
 }
 
-// bind binds a port of UDP, and of TCP if it is to: one that is free of the one may be
-// taken of the other.
+// bind binds a UDP port and, if both is set, the same TCP port. It retries if the TCP port is in
+// use.
 func bind(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
 	t.Helper()
 	for tries := 20; ; tries-- {
@@ -64,7 +64,7 @@ func bind(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
 		if ln, err = net.Listen("tcp", conn.LocalAddr().String()); err == nil {
 			return conn, ln
 		}
-		_ = conn.Close() // nobody knows it yet
+		_ = conn.Close() // the port is not in use yet
 		if tries == 0 {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func bind(t *testing.T, both bool) (conn net.PacketConn, ln net.Listener) {
 func serveStream(t *testing.T, ln net.Listener, stream func(query *wire.Msg) *wire.Msg) {
 	t.Helper()
 	s := &wire.Server{Listener: ln, Handler: wire.HandlerFunc(func(w wire.ResponseWriter, q *wire.Msg) {
-		_ = w.WriteMsg(stream(q)) // who asked may be gone
+		_ = w.WriteMsg(stream(q)) // the client may have closed its connection
 	})}
 	done := make(chan error, 1)
 	started := make(chan struct{})
@@ -109,7 +109,8 @@ func reply(q *wire.Msg, records ...string) *wire.Msg {
 	return m
 }
 
-// What else may come as an answer: none of it is believed, none of it is fatal.
+// TestAnswersThatAreNone verifies that messages that are no answer to the query are ignored, and
+// that the answer after them is used.
 func TestAnswersThatAreNone(t *testing.T) {
 	const good, evil = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN A 192.0.2.66"
 	forged := func(q *wire.Msg, change func(*wire.Msg)) []byte {
@@ -119,7 +120,7 @@ func TestAnswersThatAreNone(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		first func(q *wire.Msg) []byte // comes before the good answer
+		first func(q *wire.Msg) []byte // message before the valid answer
 	}{
 		{"another id", func(q *wire.Msg) []byte { return forged(q, func(m *wire.Msg) { m.Id++ }) }},
 		{"another question", func(q *wire.Msg) []byte {
@@ -160,8 +161,8 @@ func TestAliasesAreFollowedAndTheShortestTimeCounts(t *testing.T) {
 	}
 }
 
-// An answer that does not fit into a datagram comes over TCP, and so does what is
-// known of how long it holds.
+// TestCutShortAnswersComeOverTCP verifies that a truncated answer is queried again over TCP, and
+// that its TTL is read there.
 func TestCutShortAnswersComeOverTCP(t *testing.T) {
 	noLeaks(t)
 	var records []string
@@ -179,7 +180,7 @@ func TestCutShortAnswersComeOverTCP(t *testing.T) {
 	}
 }
 
-// Ids and ports are not to be guessed.
+// TestIDsDiffer verifies that query IDs vary, so that an attacker cannot guess them.
 func TestIDsDiffer(t *testing.T) {
 	seen := make(chan uint16, 100)
 	address := datagrams(t, func(q *wire.Msg) [][]byte {
@@ -199,8 +200,8 @@ func TestIDsDiffer(t *testing.T) {
 	}
 }
 
-// A server that takes too long is given up for the next, and asked again if that says
-// nothing either.
+// TestTimeoutAndAttempts verifies that the next server is queried after a timeout, and that the
+// servers are queried again for each attempt.
 func TestTimeoutAndAttempts(t *testing.T) {
 	asked := make(chan string, 100)
 	silent := func(name string) string {

@@ -1,21 +1,19 @@
-// Package dns owns the discovery of hosts by name: it resolves the names that the
-// hosts of STRICT_DNS and LOGICAL_DNS clusters are configured with, again and
-// again. In a STRICT_DNS cluster every address found is a host of its own; a
-// LOGICAL_DNS cluster has one host, whose connections go to the first address of the
-// newest answer.
+// Package dns owns the discovery of hosts by DNS. It periodically resolves the names of the
+// configured hosts of STRICT_DNS and LOGICAL_DNS clusters. In a STRICT_DNS cluster, every address
+// is a host of its own. In a LOGICAL_DNS cluster, every name is one host, whose new connections go
+// to the first address of the latest answer.
 //
-//	Watch    which hosts a cluster has now                     dns.go
-//	name     when its next lookup is due                       name.go
-//	Lookup   which servers are asked for which names           resolver.go
-//	observe  how long their answers hold                       observe.go
+//	Watch    current hosts of a cluster               dns.go
+//	name     lookups of a name and their schedule     name.go
+//	Lookup   servers and names to query               resolver.go
+//	observe  TTLs of the answers                      observe.go
 //
-// The questions are asked by net.Resolver, not by a client of our own. It has what a
-// stub resolver needs and what is easily got wrong: random ids and ports, connected
-// sockets, a check of the question that an answer repeats, EDNS(0), TCP when an answer
-// is cut short, chains of aliases, /etc/hosts, /etc/resolv.conf and its changes. What
-// it does not tell, how long an answer holds, is read from the messages as they pass;
-// what it has no setting for (servers, search domains, ndots, timeout and attempts of
-// a cluster's own) is done around it.
+// The package uses net.Resolver instead of a DNS client of its own. net.Resolver implements the
+// parts of a stub resolver that are easy to get wrong: random IDs and ports, connected sockets, a
+// check of the question in a response, EDNS(0), TCP after truncated responses, CNAME chains,
+// /etc/hosts, and /etc/resolv.conf with its changes. It does not report TTLs, which the package
+// reads from the messages. It has no settings for the servers, search domains, ndots, timeout and
+// attempts of a cluster, which the package implements around it.
 package dns
 
 import (
@@ -34,20 +32,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// Resolver asks for addresses.
+// Resolver looks up addresses.
 type Resolver interface {
-	// Lookup returns the addresses of name in the family, at least one, and how
-	// long they hold; 0 if that is not known. No address is an error.
+	// Lookup returns the addresses of name in the family, at least one, and their TTL, 0 if it is
+	// unknown. If there is no address, Lookup returns an error.
 	Lookup(ctx context.Context, family Family, name string) (addresses []netip.Addr, ttl time.Duration, err error)
 }
 
-// Family says which addresses are wanted, as config.DNS spells it.
+// Family selects address families, as in config.DNS.
 type Family string
 
-// The families. Auto asks for both and takes IPv4 if there is any: a name that
-// has both rarely has IPv6 only in working order, and taking both would count
-// every such host twice. V4Preferred says the same explicitly, All takes both. ""
-// means Auto.
+// The families. Auto queries both and uses IPv4 addresses if there are any: for a name with both,
+// IPv4 almost always works, and using both would count such a host twice. V4Preferred is the same.
+// All uses both. "" means Auto.
 const (
 	Auto        Family = "AUTO"
 	V4Only      Family = "V4_ONLY"
@@ -56,31 +53,30 @@ const (
 	All         Family = "ALL"
 )
 
-// Outcome is what became of a lookup.
+// Outcome is the outcome of a lookup.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Answered Outcome = iota // with an address at least
-	NoName                  // there is no such name, or it has no address of the family
-	TimedOut                // nobody answered in time
-	Failed                  // a server refused or failed
+	Answered Outcome = iota // with at least one address
+	NoName                  // the name does not exist or has no address of the family
+	TimedOut                // no server answered in time
+	Failed                  // a server reported an error, or the query failed
 )
 
-// Options are what a Discovery needs. The zero value is the usual one.
+// Options configure a Discovery. The zero value is the usual configuration.
 type Options struct {
-	// Resolver returns the resolver that asks as d says. It is called once for each
-	// name that is watched. Nil means System.
+	// Resolver returns a resolver that is configured by d. It is called once for each watched name.
+	// Nil means System.
 	Resolver func(d *config.DNS) Resolver
-	// Count is told what became of each lookup, from any goroutine; may be nil.
+	// Count is called with the outcome of each lookup, from any goroutine. It may be nil.
 	Count func(Outcome)
 }
 
-// Discovery resolves the names of clusters. It is an upstream.DNSDiscovery.
+// Discovery resolves the names of clusters. It implements upstream.DNSDiscovery.
 //
-// Each name has a goroutine that resolves it, shared by all hosts of all clusters
-// that want it resolved in the same way; each cluster has one that gathers what
-// its names resolve to. Safe for concurrent use.
+// One goroutine per name resolves it for all clusters that configure the same lookup. One goroutine
+// per watch collects the addresses of its names. Discovery is safe for concurrent use.
 type Discovery struct {
 	resolver func(*config.DNS) Resolver // immutable
 	count    func(Outcome)              // immutable
@@ -88,28 +84,28 @@ type Discovery struct {
 	ctx   context.Context //nolint:containedctx // the Discovery's own life, not a caller's: Close ends it
 	stop  context.CancelFunc
 	tasks sync.WaitGroup
-	limit chan struct{} // holds a token for each lookup under way
+	limit chan struct{} // holds a token for each lookup in flight
 
 	mu    sync.Mutex
 	names map[key]*name // guarded by mu
 }
 
-// key is a name and how it is resolved.
+// key is a name with the settings of its lookups.
 type key struct {
 	name       string
 	family     Family
 	refresh    time.Duration
 	respectTTL bool
-	failure    [2]time.Duration // the first pause, and the longest
-	jitter     time.Duration    // 0: up to a tenth less
+	failure    [2]time.Duration // first and maximum backoff
+	jitter     time.Duration    // maximum addition to an interval; 0: subtract up to a tenth
 
-	// Of the resolver; lists are joined by spaces.
+	// Settings of the resolver. Lists are joined by spaces.
 	servers, search string
 	ndots, attempts int
 	timeout         time.Duration
 }
 
-// keyOf returns the key of a name as it is resolved for a cluster.
+// keyOf returns the key of a name with the DNS settings of a cluster.
 func keyOf(domain string, c *config.DNS) key {
 	k := key{
 		name:       domain,
@@ -139,11 +135,11 @@ func keyOf(domain string, c *config.DNS) key {
 	return k
 }
 
-// maxLookups is how many names are resolved at a time: ten thousand names that
-// are due together must not become ten thousand queries at once.
+// maxLookups is the maximum number of concurrent lookups, so that ten thousand names that are due
+// at the same time do not cause ten thousand concurrent queries.
 const maxLookups = 64
 
-// New returns a discovery that watches nothing yet.
+// New returns a Discovery without watches.
 func New(o Options) *Discovery {
 	if o.Resolver == nil {
 		o.Resolver = System
@@ -156,23 +152,23 @@ func New(o Options) *Discovery {
 	return d
 }
 
-// Close ends all watches and returns when no goroutine is left. No Watch may
-// follow.
+// Close ends all watches and returns when their goroutines have ended. Watch must not be called
+// afterwards.
 func (d *Discovery) Close() {
 	d.stop()
 	d.tasks.Wait()
 }
 
-// Watch resolves the names of c's hosts. update is called when each of them was
-// resolved or has failed once, and then whenever the addresses change. An address
-// that is one already (an IP, a unix path) is passed on as it is. A host that has
-// no hostname gets its name as that. Names without a port get 80.
+// Watch resolves the names of c's hosts. It calls update when each name was resolved or has failed
+// once, and then whenever the addresses change. A host whose address is an IP address or a unix
+// socket stays unchanged. A host without a hostname gets its name as the hostname. A name without a
+// port gets port 80.
 //
-// Hosts of a LOGICAL_DNS cluster keep their address, the name, and get the first one
-// found as Target.
+// Hosts of a LOGICAL_DNS cluster keep the name as their address, and get the first address of the
+// answer as Target.
 //
-// A name that cannot be resolved is reported as an error and keeps the addresses
-// that it had. stop returns when update has returned and will not be called
+// If a name cannot be resolved, Watch calls update with an error, and the name keeps its addresses.
+// Watch reports the same problem once. stop returns when update has returned and will not be called
 // again; it must not be called from update.
 func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) (stop func()) {
 	ctx, cancel := context.WithCancel(d.ctx)
@@ -193,28 +189,27 @@ func (d *Discovery) Watch(c *config.Cluster, update func([]config.Host, error)) 
 	}
 }
 
-// watch is a cluster that waits for addresses.
+// watch is one call of Watch.
 type watch struct {
 	targets []target // immutable
 	update  func([]config.Host, error)
-	poke    chan struct{} // has room for one: something has changed
+	poke    chan struct{} // capacity 1; tells run to check the names
 
 	// Owned by run.
 	delivered []config.Host
-	known     bool   // update was called with hosts
-	reported  string // the problem that update was told of last; "": it is over
+	known     bool   // update was called with hosts, perhaps none
+	reported  string // problem of the last lookups, which was reported; "": none
 }
 
-// target is a host as configured: with a name to resolve, or with none when its
-// address is one already.
+// target is a configured host. It has no name if its address needs no lookup.
 type target struct {
 	host    config.Host
 	name    *name
 	port    string
-	logical bool // the host is the name
+	logical bool // LOGICAL_DNS: the name is one host
 }
 
-// target enters w with the name of host.
+// target returns the target of host and adds w to the watches of its name.
 func (d *Discovery) target(w *watch, c *config.Cluster, host *config.Host) target {
 	domain, port := split(host.Address)
 	if domain == "" {
@@ -240,8 +235,7 @@ func (d *Discovery) target(w *watch, c *config.Cluster, host *config.Host) targe
 	return t
 }
 
-// split returns the name and port of an address; no name if there is nothing to
-// resolve.
+// split returns the name and port of an address. Both are "" if the address needs no lookup.
 func split(address string) (domain, port string) {
 	if strings.HasPrefix(address, "/") || strings.HasPrefix(address, "@") {
 		return "", "" // a unix socket
@@ -256,8 +250,7 @@ func split(address string) (domain, port string) {
 	return domain, port
 }
 
-// leave ends the interest of w in its names; a name that nobody wants any more is
-// not resolved any more.
+// leave removes w from the watches of its names. It stops the lookups of names without watches.
 func (d *Discovery) leave(w *watch) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -274,15 +267,15 @@ func (d *Discovery) leave(w *watch) {
 	}
 }
 
-// wake makes run look at the names again.
+// wake makes run check the names again. It does not block.
 func (w *watch) wake() {
 	select {
 	case w.poke <- struct{}{}:
-	default: // it will, already
+	default: // already signaled
 	}
 }
 
-// run calls update whenever there is something new.
+// run calls update with new hosts and new problems until ctx ends.
 func (w *watch) run(ctx context.Context, d *Discovery) {
 	for {
 		select {
@@ -302,7 +295,7 @@ func (w *watch) run(ctx context.Context, d *Discovery) {
 	}
 }
 
-// report passes an error on, once for as long as the problem stays the same.
+// report calls update with err, unless it has already reported the same problem.
 func (w *watch) report(problem string, err error) {
 	if problem != w.reported && err != nil {
 		w.update(nil, err)
@@ -310,10 +303,9 @@ func (w *watch) report(problem string, err error) {
 	w.reported = problem
 }
 
-// gather returns the hosts that the targets stand for now. It is not complete
-// while a name was not resolved for the first time. err names what could not be
-// resolved the last time; problem is the same for errors that mean the same, though
-// their texts tell of other ports.
+// gather returns the current hosts of the targets. complete is false until the first lookup of
+// every name has ended. err joins the errors of the last lookups. problem identifies err without
+// details that vary, such as port numbers.
 func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, problem string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -338,7 +330,7 @@ func (w *watch) gather(d *Discovery) (hosts []config.Host, complete bool, proble
 	return hosts, true, same.String(), errors.Join(problems...)
 }
 
-// appendHosts appends the hosts that a name stands for now. Discovery.mu is held.
+// appendHosts appends the current hosts of a target with a name. Discovery.mu is held.
 func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	host := t.host
 	if t.logical {
@@ -355,7 +347,7 @@ func (t *target) appendHosts(hosts []config.Host) []config.Host {
 	return hosts
 }
 
-// Names is upstream.DNSDiscovery's.
+// Names implements upstream.DNSDiscovery.
 func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	var all []upstream.NameStatus
 	seen := make(map[string]struct{})
@@ -374,8 +366,8 @@ func (d *Discovery) Names(c *config.Cluster) []upstream.NameStatus {
 	return all
 }
 
-// jittered returns d or up to jitter more, if there is one, else up to a tenth less,
-// so that names and proxies do not ask in step.
+// jittered returns d plus up to jitter, or if jitter is 0, d minus up to a tenth. Without it, names
+// and proxies would send their queries at the same time.
 func jittered(d, jitter time.Duration) time.Duration {
 	if jitter > 0 {
 		return d + rand.N(jitter+1)

@@ -19,16 +19,16 @@ import (
 
 var _ upstream.DNSDiscovery = (*Discovery)(nil)
 
-// zone is a Resolver out of a map.
+// zone holds the records of a fake DNS.
 type zone struct {
 	mu      sync.Mutex
-	records map[string][]string // guarded by mu; a name without is an error
+	records map[string][]string // guarded by mu; lookups of other names fail
 	ttl     time.Duration       // guarded by mu
-	takes   time.Duration       // guarded by mu; how long a lookup lasts
+	takes   time.Duration       // guarded by mu; duration of a lookup
 	asked   []string            // guarded by mu; "name family servers"
-	when    []time.Duration     // guarded by mu; of each lookup, since start
-	running int                 // guarded by mu
-	most    int                 // guarded by mu; of running
+	when    []time.Duration     // guarded by mu; start of each lookup, relative to start
+	running int                 // guarded by mu; lookups in flight
+	most    int                 // guarded by mu; maximum of running
 	start   time.Time
 }
 
@@ -36,7 +36,7 @@ func newZone(records map[string][]string) *zone {
 	return &zone{records: records, start: time.Now()}
 }
 
-// server is a zone asked through some servers.
+// server is a Resolver that looks up a zone with these servers.
 type server struct {
 	*zone
 	servers string
@@ -83,7 +83,7 @@ func (z *zone) set(name string, addresses ...string) {
 	z.records[name] = addresses
 }
 
-// lookups returns when lookups were made since the last call.
+// lookups returns the start times of the lookups since the last call.
 func (z *zone) lookups() []time.Duration {
 	z.mu.Lock()
 	defer z.mu.Unlock()
@@ -92,7 +92,7 @@ func (z *zone) lookups() []time.Duration {
 	return when
 }
 
-// news records what a watch is told.
+// news records the updates of a watch.
 type news struct {
 	mu   sync.Mutex
 	list []string // guarded by mu; the hosts, or "error: …"
@@ -130,8 +130,7 @@ func cluster(refresh time.Duration, hosts ...string) *config.Cluster {
 	return c
 }
 
-// pass lets fake time pass, and waits until everything that was due has
-// happened.
+// pass advances fake time by d and waits until all other goroutines are blocked.
 //
 //arch:clock called in bubbles of testing/synctest only
 func pass(d time.Duration) {
@@ -194,7 +193,7 @@ func TestRefresh(t *testing.T) {
 		synctest.Wait()
 		told.want(t, "10.0.0.1:80")
 		pass(10 * time.Minute)
-		told.want(t) // nothing new
+		told.want(t) // no new update
 		when := z.lookups()
 		if len(when) < 11 || len(when) > 12 {
 			t.Errorf("%d lookups in ten minutes, want 11 or 12", len(when))
@@ -235,7 +234,7 @@ func TestFailureKeepsWhatWasKnownAndIsTriedAgainSoon(t *testing.T) {
 		z.set("a")
 		z.lookups()
 		pass(time.Minute)
-		told.want(t, "error: resolving a: no such host") // once
+		told.want(t, "error: resolving a: no such host") // reported once
 		when := z.lookups()
 		for i, want := range []time.Duration{500 * time.Millisecond, time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second, 4 * time.Second} {
 			if gap := when[i+1] - when[i]; gap > want || gap < want-want/10 {
@@ -244,7 +243,7 @@ func TestFailureKeepsWhatWasKnownAndIsTriedAgainSoon(t *testing.T) {
 		}
 		z.set("a", "10.0.0.1")
 		pass(4 * time.Second)
-		told.want(t) // it never lost them
+		told.want(t) // the addresses never changed
 		z.set("a")
 		pass(4 * time.Second)
 		told.want(t, "error: resolving a: no such host")
@@ -396,8 +395,8 @@ func TestLookupTimesOut(t *testing.T) {
 	})
 }
 
-// Nothing is told after stop, and nothing runs after Close: synctest fails a
-// test that leaves a goroutine behind.
+// TestStopAndClose verifies that there is no update after stop, and no goroutine after Close.
+// synctest fails a test that leaves a goroutine.
 func TestStopAndClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newZone(map[string][]string{"a": {"10.0.0.1"}})

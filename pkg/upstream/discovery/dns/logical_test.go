@@ -40,13 +40,13 @@ func TestLogicalClusterIsOneHostWhoseTargetFollowsTheAnswer(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		want("10.0.0.9:8443", 1) // the first, not the least
+		want("10.0.0.9:8443", 1) // the first address, not the lowest
 		pass(time.Minute)
-		want("10.0.0.9:8443", 1) // nothing new
+		want("10.0.0.9:8443", 1) // no new update
 		z.set("web.example", "10.0.0.1", "10.0.0.9")
 		pass(time.Minute)
 		want("10.0.0.1:8443", 2)
-		z.set("web.example") // it is not there any more
+		z.set("web.example") // lookups fail from now on
 		pass(10 * time.Minute)
 		want("10.0.0.1:8443", 2)
 	})
@@ -108,7 +108,8 @@ func TestJitterMakesWaitsLonger(t *testing.T) {
 	})
 }
 
-// What operators see, and what is counted, while a name comes, stays and fails.
+// TestNamesAndOutcomes verifies the status and the counted outcomes of names that resolve, fail and
+// fail after they have resolved.
 func TestNamesAndOutcomes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newZone(map[string][]string{"a": {"10.0.0.2", "10.0.0.1"}})

@@ -14,33 +14,32 @@ import (
 
 const (
 	defaultRefresh = 5 * time.Second
-	// A failed lookup is tried again soon, then less and less often, down to the
-	// refresh rate.
+	// firstRetry is the default backoff after the first failure. It doubles with each further
+	// failure, up to the refresh rate.
 	firstRetry = 500 * time.Millisecond
-	// leastTTL bounds how often a name is resolved whose records hold for no time,
-	// mostTTL how long a record is believed that is said to hold for years.
+	// leastTTL and mostTTL bound the TTL of answers.
 	leastTTL = time.Second
 	mostTTL  = time.Hour
-	// lookupTimeout is how long a lookup may take in all, unless the servers that
-	// are to be asked may take longer.
+	// lookupTimeout is the timeout of a lookup, unless the timeouts of all queries together are
+	// longer.
 	lookupTimeout = 10 * time.Second
 )
 
-// name is a name that is resolved over and over.
+// name resolves a name periodically.
 type name struct {
 	key      key      // immutable
 	resolver Resolver // immutable
 	cancel   context.CancelFunc
 
 	// Guarded by Discovery.mu.
-	watches   map[*watch]struct{} // who wants it
-	addresses []netip.Addr        // the last that were found, sorted
-	first     netip.Addr          // of them, as the answer had it
-	found     time.Time           // when that was
-	tried     bool                // resolved or failed once
+	watches   map[*watch]struct{} // watches that need the name
+	addresses []netip.Addr        // of the last successful lookup, sorted
+	first     netip.Addr          // first of them in the order of the answer
+	found     time.Time           // time of the last successful lookup
+	tried     bool                // the first lookup has ended
 	err       error               // of the last lookup
 	lookups   uint64
-	failures  uint64 // lookups that brought no address
+	failures  uint64 // lookups that failed
 }
 
 // run resolves the name until ctx ends.
@@ -69,14 +68,14 @@ func (n *name) run(ctx context.Context, d *Discovery) {
 	}
 }
 
-// answer is what a lookup found.
+// answer is the result of a lookup.
 type answer struct {
-	addresses []netip.Addr // sorted, each once
-	first     netip.Addr   // as the answer had it
+	addresses []netip.Addr // sorted, without duplicates
+	first     netip.Addr   // first in the order of the answer
 	ttl       time.Duration
 }
 
-// lookup asks once, when it is its turn.
+// lookup resolves the name once. It waits while maxLookups others are in flight.
 func (n *name) lookup(ctx context.Context, d *Discovery) (answer, error) {
 	select {
 	case d.limit <- struct{}{}:
@@ -99,7 +98,7 @@ func (n *name) lookup(ctx context.Context, d *Discovery) (answer, error) {
 	return answer{slices.Compact(addresses), first, ttl}, nil
 }
 
-// publish records what a lookup brought and wakes those whom it concerns.
+// publish records the result of a lookup and wakes the watches of the name.
 func (n *name) publish(d *Discovery, a answer, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -116,8 +115,8 @@ func (n *name) publish(d *Discovery, a answer, err error) {
 	}
 }
 
-// next returns how long to wait after so many failures in a row, and with
-// addresses that hold for ttl.
+// next returns the time until the next lookup, without jitter. failures is the number of
+// consecutive failures, ttl the TTL of the addresses, 0 if unknown.
 func (n *name) next(failures int, ttl time.Duration) time.Duration {
 	k := &n.key
 	switch {
@@ -134,7 +133,7 @@ func (n *name) next(failures int, ttl time.Duration) time.Duration {
 	}
 }
 
-// describe tells of the name. Discovery.mu is held.
+// describe returns the status of the name. Discovery.mu is held.
 func (n *name) describe() upstream.NameStatus {
 	s := upstream.NameStatus{
 		Name: n.key.name, Addresses: make([]string, len(n.addresses)), Lookups: n.lookups, Failures: n.failures,
@@ -151,7 +150,7 @@ func (n *name) describe() upstream.NameStatus {
 	return s
 }
 
-// outcomeOf sorts the errors of a lookup.
+// outcomeOf returns the outcome of a lookup that returned err.
 func outcomeOf(err error) Outcome {
 	var e *net.DNSError
 	switch {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// clock keeps the least time to live of the answers that passed. The zero value has
-// seen none.
-type clock struct{ least atomic.Int64 } // ns; 0: none
+// clock records the minimum TTL of DNS answers. The zero value has seen none. It is safe for
+// concurrent use.
+type clock struct{ least atomic.Int64 } // minimum TTL in ns; 0: none
 
-// see takes note of the answers of a message, if it has any.
+// see records the minimum TTL of the answers in a DNS message, if it has any.
 func (c *clock) see(message []byte) {
 	ttl, ok := leastAnswerTTL(message)
 	if !ok {
@@ -26,12 +26,11 @@ func (c *clock) see(message []byte) {
 	}
 }
 
-// observe returns a connection to a server whose answers are looked into. It also
-// makes conn end with ctx: net.Resolver itself would go on waiting for the server
-// after its caller has given up.
+// observe wraps a connection to a DNS server. The result passes the messages that are read to c.
+// When ctx ends, reads and writes fail: net.Resolver would continue to wait for the server.
 func observe(ctx context.Context, conn net.Conn, c *clock) net.Conn {
 	unhook := context.AfterFunc(ctx, func() {
-		_ = conn.SetDeadline(time.Now()) // fails if it was closed, which is as good
+		_ = conn.SetDeadline(time.Now()) // fails only if conn is closed
 	})
 	if udp, ok := conn.(*net.UDPConn); ok {
 		return &observedDatagrams{UDPConn: udp, clock: c, unhook: unhook}
@@ -39,8 +38,8 @@ func observe(ctx context.Context, conn net.Conn, c *clock) net.Conn {
 	return &observedStream{Conn: conn, clock: c, unhook: unhook}
 }
 
-// observedDatagrams is a connection whose messages are datagrams: net.Resolver tells
-// by its type.
+// observedDatagrams is a UDP connection. It embeds *net.UDPConn because net.Resolver recognizes
+// datagram connections by their type.
 type observedDatagrams struct {
 	*net.UDPConn
 	clock  *clock
@@ -58,14 +57,13 @@ func (o *observedDatagrams) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// observedStream is a connection whose messages come one after the other, each behind
-// its length (RFC 1035 4.2.2): what did not fit into a datagram is asked for again on
-// one.
+// observedStream is a stream connection, on which each message follows its length (RFC 1035 4.2.2).
+// net.Resolver repeats a query over TCP if the response does not fit into a datagram.
 type observedStream struct {
 	net.Conn
 	clock  *clock
 	unhook func() bool
-	rest   []byte // of the message that has begun, with its length
+	rest   []byte // incomplete message, with its length prefix
 }
 
 func (o *observedStream) Close() error {
@@ -87,11 +85,10 @@ func (o *observedStream) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// leastAnswerTTL returns the least time to live of the answer records in a DNS
-// message (RFC 1035 4.1), at least 1 ns; ok is false if there are none or the
-// message is cut short.
+// leastAnswerTTL returns the minimum TTL of the answer records in a DNS message (RFC 1035 4.1). The
+// result is at least 1 ns. ok is false if there are no answers or the message is malformed.
 func leastAnswerTTL(b []byte) (ttl time.Duration, ok bool) {
-	const header, question, record = 12, 4, 10 // bytes beside the name
+	const header, question, record = 12, 4, 10 // bytes in addition to the name
 	if len(b) < header {
 		return 0, false
 	}
@@ -115,21 +112,21 @@ func leastAnswerTTL(b []byte) (ttl time.Duration, ok bool) {
 		}
 		rest = rest[length:]
 	}
-	if least > 1<<31-1 { // none, or a value that RFC 2181 8 says to take as 0
+	if least > 1<<31-1 { // no answers, or a TTL that counts as 0 (RFC 2181 8)
 		return time.Nanosecond, answers > 0
 	}
 	return max(time.Duration(least)*time.Second, time.Nanosecond), true
 }
 
-// skipName returns what follows the name at the start of b; ok is false if that
-// is less than need bytes.
+// skipName returns the rest of b after the name at its start. ok is false if the name is malformed
+// or the rest has fewer than need bytes.
 func skipName(b []byte, need int) (rest []byte, ok bool) {
 	for len(b) > 0 {
 		n := int(b[0])
 		switch {
-		case n == 0: // the root ends a name
+		case n == 0: // the root label ends the name
 			return b[1:], len(b)-1 >= need
-		case n&0xc0 == 0xc0: // so does a pointer to another name (4.1.4)
+		case n&0xc0 == 0xc0: // a compression pointer also ends it (RFC 1035 4.1.4)
 			return b[min(2, len(b)):], len(b)-2 >= need
 		case n&0xc0 != 0 || len(b) < 1+n:
 			return nil, false

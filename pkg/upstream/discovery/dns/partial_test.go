@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestWhatIsKnownOfOneFamilyOnly is what a lookup of both brings when the server fails one
-// of the two questions: a host of both must not become one of IPv6 for a moment, and
-// servers that know nothing of AAAA are common.
+// TestWhatIsKnownOfOneFamilyOnly verifies lookups of both families of which one query fails. A host
+// with both families must not temporarily have only IPv6 addresses, and servers that fail AAAA
+// queries are common.
 func TestWhatIsKnownOfOneFamilyOnly(t *testing.T) {
 	const four, six = "a.weft.test. 30 IN A 192.0.2.1", "a.weft.test. 30 IN AAAA 2001:db8::1"
 	fails := func(q *wire.Msg) *wire.Msg { return new(wire.Msg).SetRcode(q, wire.RcodeServerFailure) }
@@ -61,7 +61,7 @@ func TestWhatIsKnownOfOneFamilyOnly(t *testing.T) {
 	}
 }
 
-// answers is a server's answer of these records.
+// answers returns a function that responds to a query with these records.
 func answers(records ...string) func(q *wire.Msg) *wire.Msg {
 	return func(q *wire.Msg) *wire.Msg { return reply(q, records...) }
 }

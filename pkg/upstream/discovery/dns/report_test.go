@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// outage is a Resolver whose server is silent. As with package net, each error names the
-// port that was asked from.
+// outage is a Resolver whose server does not respond. Each error names the local port of the query,
+// as errors of package net do.
 type outage struct{ asked atomic.Int64 }
 
 func (o *outage) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr, time.Duration, error) {
@@ -24,7 +24,7 @@ func (o *outage) Lookup(_ context.Context, _ Family, name string) ([]netip.Addr,
 	}
 }
 
-// TestAnOutageIsReportedOnce however many lookups it lasts.
+// TestAnOutageIsReportedOnce verifies that an outage is reported once, although every lookup fails.
 func TestAnOutageIsReportedOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := new(outage)

@@ -12,10 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// System returns a resolver that asks the servers of d, or without any those of the
-// system, and completes names with the domains of d, or without any as the system
-// does. The hosts file is the system's in either case; with domains of d's own it is
-// asked for the completed names, in their order.
+// System returns a resolver that queries the servers of d, or those of the system if d has none. It
+// completes names with the search domains of d, or as the system does if d has none. It always uses
+// the hosts file of the system; with search domains of d, it looks up the completed names there, in
+// order.
 func System(d *config.DNS) Resolver {
 	s := &system{servers: d.Resolvers, search: d.Search, ndots: d.Ndots, timeout: d.Timeout, attempts: max(d.Attempts, 1)}
 	if s.ndots <= 0 {
@@ -30,22 +30,21 @@ func System(d *config.DNS) Resolver {
 	return s
 }
 
-// system is a Resolver by net.Resolver. Its fields are immutable but for good.
+// system is a Resolver that uses net.Resolver. It is immutable except for good.
 type system struct {
-	servers  []string      // one is "": the system's
-	search   []string      // empty: the system's
-	ndots    int           // with search
-	timeout  time.Duration // of one server; 0: none of its own
+	servers  []string      // not empty; "" stands for the servers of the system
+	search   []string      // empty: those of the system
+	ndots    int           // only with search
+	timeout  time.Duration // of one query; 0: none
 	attempts int
-	good     atomic.Int64 // the server that answered last
+	good     atomic.Int64 // index of the server that answered last
 }
 
-// serverTimeout is how long one of several servers may take before the next is
-// asked.
+// serverTimeout is the default timeout of one of several servers, after which the next is queried.
 const serverTimeout = 3 * time.Second
 
-// Lookup is Resolver's. Servers are asked in order, beginning with the one that
-// answered last; that a name does not exist is an answer.
+// Lookup implements Resolver. It queries the servers in order, starting with the one that answered
+// last. That a name does not exist is an answer too.
 func (s *system) Lookup(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var missing error
 	for _, candidate := range s.candidates(name) {
@@ -65,9 +64,9 @@ func isMissing(err error) bool {
 	return errors.As(err, &e) && e.IsNotFound
 }
 
-// candidates returns what a name may mean, in the order in which it is tried
-// (resolv.conf(5), search and ndots): each ends in a dot, so that nothing is added to
-// it, unless the system is to do all that.
+// candidates returns the names to look up for name, in order (resolv.conf(5), search and ndots).
+// With search domains of its own, each ends in a dot, so that net.Resolver adds no domain. Without,
+// it returns name itself, which the system completes.
 func (s *system) candidates(name string) []string {
 	if len(s.search) == 0 || strings.HasSuffix(name, ".") {
 		return []string{name}
@@ -88,10 +87,10 @@ func (s *system) candidates(name string) []string {
 	return list
 }
 
-// longestName is how long a name may be, as text with its last dot (RFC 1035 3.1).
+// longestName is the maximum length of a name as text, with its last dot (RFC 1035 3.1).
 const longestName = 254
 
-// askAll asks the servers in turn until one answers.
+// askAll queries the servers in turn until one answers. It queries each up to s.attempts times.
 func (s *system) askAll(ctx context.Context, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	var err error
 	first := s.good.Load()
@@ -111,15 +110,14 @@ func (s *system) askAll(ctx context.Context, family Family, name string) ([]neti
 	return nil, 0, err
 }
 
-// ask asks one server. Where both families are asked for and IPv4 is to be had before
-// IPv6, one of the two questions may fail: without an answer about IPv4 the lookup has
-// failed, because hosts that have both must not become hosts of IPv6 for a moment; one
-// about IPv6 can be done without.
+// ask queries one server. For Auto and V4Preferred it sends a query per family, and one of them may
+// fail. If the IPv4 query fails, ask fails: a host with both families must not temporarily have
+// only IPv6 addresses. If only the IPv6 query fails, ask returns the IPv4 addresses.
 func (s *system) ask(ctx context.Context, server string, family Family, name string) ([]netip.Addr, time.Duration, error) {
 	q := query{server: server, family: family, name: name, timeout: s.timeout}
 	both := family == Auto || family == V4Preferred
 	if both && q.timeout <= 0 {
-		q.timeout = lookupTimeout / 2 // there is time to ask again
+		q.timeout = lookupTimeout / 2 // leaves time for a second query
 	}
 	addresses, ttl, some, err := q.ask(ctx)
 	if err == nil || !both || !some {
@@ -132,17 +130,16 @@ func (s *system) ask(ctx context.Context, server string, family Family, name str
 	return nil, 0, err
 }
 
-// query is a question to one server.
+// query is a query to one server.
 type query struct {
-	server  string // "": those of the system
+	server  string // "": the servers of the system
 	family  Family
 	name    string
-	timeout time.Duration // 0: none of its own
+	timeout time.Duration // 0: none
 }
 
-// ask returns addresses and how long they hold, which net.Resolver does not tell: that is
-// read from the messages as they pass. some: there was an answer with records in it,
-// though another may have failed.
+// ask returns addresses and their minimum TTL. net.Resolver does not report the TTL, so ask reads
+// it from the messages. some reports whether a message had answer records, even if ask fails.
 func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration, some bool, err error) {
 	if q.timeout > 0 {
 		var cancel context.CancelFunc
@@ -170,7 +167,7 @@ func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration,
 	if err != nil {
 		var e *net.DNSError
 		if q.server != "" && errors.As(err, &e) {
-			e.Server = q.server // it knows of the system's only
+			e.Server = q.server // net.Resolver names a server of the system
 		}
 		return nil, 0, ttl != 0, err
 	}
@@ -180,7 +177,7 @@ func (q *query) ask(ctx context.Context) (found []netip.Addr, ttl time.Duration,
 	return q.family.choose(found), ttl, true, nil
 }
 
-// network is the family as package net spells it.
+// network returns the family as a network of package net.
 func (f Family) network() string {
 	switch f {
 	case V4Only:
@@ -192,7 +189,8 @@ func (f Family) network() string {
 	}
 }
 
-// choose returns the addresses that the family wants of those found.
+// choose returns the addresses to use for the family: if IPv4 is preferred, only the IPv4 addresses
+// if there are any.
 func (f Family) choose(addresses []netip.Addr) []netip.Addr {
 	if f != Auto && f != V4Preferred {
 		return addresses

@@ -17,20 +17,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// noLeaks checks for goroutines at the end of the test, when the servers that it
-// starts from here on have stopped.
+// noLeaks checks for leaked goroutines at the end of the test, after the servers that were started
+// after this call have stopped.
 func noLeaks(t *testing.T) {
 	t.Helper()
 	running := goleak.IgnoreCurrent()
 	t.Cleanup(func() { goleak.VerifyNone(t, running) })
 }
 
-// nameServer is a DNS server on the loopback.
+// nameServer is a DNS server on the loopback interface.
 type nameServer struct {
 	address string
 	mu      sync.Mutex
 	records []string // guarded by mu; lines of a zone file
-	code    int      // guarded by mu; sent in place of an answer unless it is 0
+	code    int      // guarded by mu; response code sent instead of answers; 0: none
 	asked   int      // guarded by mu
 }
 
@@ -176,7 +176,8 @@ func TestNameThatDoesNotExistIsAnAnswer(t *testing.T) {
 	}
 }
 
-// net.Resolver would name the system's server.
+// TestErrorsNameTheServerThatWasAsked verifies that errors name the queried server. net.Resolver
+// would name that of the system.
 func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 	s := startServer(t)
 	s.fail(wire.RcodeServerFailure)
@@ -186,8 +187,8 @@ func TestErrorsNameTheServerThatWasAsked(t *testing.T) {
 	}
 }
 
-// A server that does not answer must not keep Close from returning, nor leave
-// anything behind.
+// TestCloseDoesNotWaitForAServer verifies that Close returns and no goroutine leaks while a server
+// does not respond.
 func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	noLeaks(t)
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -199,7 +200,7 @@ func TestCloseDoesNotWaitForAServer(t *testing.T) {
 	c := cluster(time.Minute, "a.weft.test.:80")
 	c.DNS.Resolvers = []string{silent.LocalAddr().String()}
 	d.Watch(c, func([]config.Host, error) {})
-	if _, _, err := silent.ReadFrom(make([]byte, 512)); err != nil { // it was asked
+	if _, _, err := silent.ReadFrom(make([]byte, 512)); err != nil { // the query has arrived
 		t.Fatal(err)
 	}
 	start := time.Now()
@@ -292,7 +293,7 @@ func FuzzLeastAnswerTTL(f *testing.F) {
 		if ok && (got <= 0 || got > (1<<31)*time.Second) {
 			t.Errorf("leastAnswerTTL = %v", got)
 		}
-		// Where another reader understands the message, both agree.
+		// The result is that of package wire, if wire can parse the message.
 		m := new(wire.Msg)
 		if m.Unpack(b) != nil || len(m.Answer) == 0 {
 			return

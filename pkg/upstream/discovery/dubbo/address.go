@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// hostVariable is the variable of the environment that Dubbo's own providers go by, too.
+// hostVariable is the environment variable that Dubbo's own providers use, too.
 const hostVariable = "DUBBO_IP_TO_REGISTRY"
 
-// hostToPublish returns what providers are published with: what is configured, else what
-// the environment says, else the machine's first global IPv4 address.
+// hostToPublish returns the host under which providers are published: the configured one, else that
+// of the environment, else the machine's first global IPv4 address.
 func hostToPublish(configured string) string {
 	if configured != "" {
 		return configured
@@ -30,8 +30,8 @@ func hostToPublish(configured string) string {
 	return firstGlobal(texts)
 }
 
-// firstGlobal returns the first IPv4 address, of those in texts, that other machines can
-// know; 127.0.0.1 if there is none.
+// firstGlobal returns the first global unicast IPv4 address of the prefixes in texts, or 127.0.0.1
+// if there is none.
 func firstGlobal(texts []string) string {
 	for _, text := range texts {
 		if p, err := netip.ParsePrefix(text); err == nil && p.Addr().Is4() && p.Addr().IsGlobalUnicast() {

@@ -11,43 +11,44 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// What a registry says of instances (Dubbo 3) becomes providers when the metadata of their
-// revisions are known. They are fetched once for all services and instances, and again
-// after a while if that fails:
+// Instances that a registry reports (Dubbo 3) become providers once the metadata of their revisions
+// are known. Weft fetches the metadata of a revision once for all services and instances, and
+// retries after a failure:
 //
-//	hear ── View.Instances ──▶ resolve ──▶ all are known ──▶ believed as any other list
-//	                             │  ▲
-//	                             ▼  │ known, or failed
-//	                           fetch ─▶ registry.Metadata, or the instance itself
+//	onSnapshot ── Snapshot.Instances ──▶ resolve ──▶ metadata known ──▶ queueSnapshot
+//	                                       │  ▲
+//	                                       ▼  │ fetched, or failed
+//	                                      fetch ─▶ registry.Metadata, or the instance
 //
-// A list waits for all that it needs for the first time, so that providers whose
-// application has a new revision are not missing meanwhile.
+// A snapshot waits until each of its revisions was fetched or has failed once, so that providers do
+// not disappear while their application changes its revision.
 
-// revisionKey is what tells revisions apart.
+// revisionKey identifies a revision.
 type revisionKey struct {
 	session               *session
 	application, revision string
 }
 
-// revision is what is known of one. It is guarded by Hub.mu.
+// revision is what is known about one revision. Guarded by Discovery.mu.
 type revision struct {
 	services *application.MetadataInfo // nil: not known yet
-	err      error                     // of the last attempt; nil: there was none, or it went well
+	err      error                     // of the last attempt; nil: no attempt, or success
 }
 
 const (
 	fetchIn     = 5 * time.Second
-	mostFetches = 32 // that have their turn at a time
+	mostFetches = 32 // fetches that hold a turn concurrently
 	fetchTurn   = 500 * time.Millisecond
-	// firstFetchPause is how long the second attempt waits; later ones wait twice as long each
-	// time. Dubbo registers an instance a moment before it answers questions about it.
+	// firstFetchPause is the backoff before the second attempt. It doubles with each attempt. Dubbo
+	// registers an instance shortly before the instance serves its metadata.
 	firstFetchPause = 50 * time.Millisecond
-	mostRevisions   = 1024 // that may no longer be needed
+	mostRevisions   = 1024 // above this number Weft drops unneeded revisions
 )
 
 var errRegistryGone = errors.New("the registry is not in use any more")
 
-// resolve makes providers of the instances that were heard of, if all can be. mu is held.
+// resolve converts the last instances to providers, if the metadata of all is available or has
+// failed. mu is held.
 func (h *Discovery) resolve(s *subscription) {
 	v := *s.heard
 	s.unresolved = nil
@@ -79,7 +80,7 @@ func (h *Discovery) resolve(s *subscription) {
 	h.queueSnapshot(s, v)
 }
 
-// knownAt returns the providers that are known of an instance.
+// knownAt returns the current providers at the host of an instance, of the same application.
 func (s *subscription) knownAt(i registry.Instance) (all []registry.URL) {
 	for _, u := range s.current.Providers {
 		if u.Host == i.Host && u.Get(parameterApplication) == i.Application {
@@ -89,9 +90,8 @@ func (s *subscription) knownAt(i registry.Instance) (all []registry.URL) {
 	return all
 }
 
-// withoutDoubles returns the providers that instances are, and those of others that are at
-// other addresses, or of another group or version: as in Dubbo, what an application says
-// counts more.
+// withoutDoubles returns found, the providers from instances, and those of others with another
+// address, group or version. As in Dubbo, a provider from an instance takes precedence.
 func withoutDoubles(found, others []registry.URL) []registry.URL {
 	if len(found) == 0 {
 		return others
@@ -108,8 +108,8 @@ func withoutDoubles(found, others []registry.URL) []registry.URL {
 	return found
 }
 
-// revisionOf returns what is known of an instance's revision, which is fetched if that has
-// not begun. mu is held.
+// revisionOf returns the state of an instance's revision, and starts to fetch it on first use. mu
+// is held.
 func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	key := revisionKey{s, i.Application, application.Revision(i)}
 	r := h.revisions[key]
@@ -118,7 +118,7 @@ func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	}
 	if len(h.revisions) >= max(mostRevisions, h.sweepAt) {
 		h.forgetRevisions()
-		h.sweepAt = 2 * len(h.revisions) // if most are needed, looking for others costs little
+		h.sweepAt = 2 * len(h.revisions) // sweeps stay rare if most revisions are needed
 	}
 	r = &revision{}
 	h.revisions[key] = r
@@ -128,7 +128,7 @@ func (h *Discovery) revisionOf(s *session, i registry.Instance) *revision {
 	return r
 }
 
-// forgetRevisions forgets what is known of revisions that nobody needs. mu is held.
+// forgetRevisions drops fetched revisions that no subscription needs. mu is held.
 func (h *Discovery) forgetRevisions() {
 	needed := map[revisionKey]bool{}
 	for _, s := range h.followed {
@@ -146,7 +146,7 @@ func (h *Discovery) forgetRevisions() {
 	}
 }
 
-// instancesOf returns the instances of a revision that are followed. mu is held.
+// instancesOf returns the instances of a revision that subscriptions report. mu is held.
 func (h *Discovery) instancesOf(key revisionKey) (all []registry.Instance) {
 	for _, s := range h.followed {
 		if s.session == key.session && s.heard != nil {
@@ -165,16 +165,16 @@ func (s *subscription) instancesOf(key revisionKey) (all []registry.Instance) {
 	return all
 }
 
-// fetch finds out what a revision provides, as long as somebody needs it. The turns of all
-// come one after the other, however often some before them have failed; lists do not wait
-// for that longer than fetchIn. A turn is over before who does not answer is given up, so
-// that many dead instances leave time for those that live.
+// fetch fetches the metadata of a revision until it succeeds, or no subscription needs it. At most
+// mostFetches fetches hold a turn; the others queue for one, independently of earlier failures.
+// Snapshots wait at most fetchIn. A turn ends before an attempt times out, so that many dead
+// instances do not starve live ones.
 func (h *Discovery) fetch(key revisionKey, r *revision) {
 	late := time.AfterFunc(fetchIn, func() { h.late(key, r) })
 	defer late.Stop()
 	pause := firstFetchPause
 	for attempt := 0; ; attempt++ {
-		h.fetches <- struct{}{} // who holds it lets go of it within fetchTurn
+		h.fetches <- struct{}{} // the holder releases it within fetchTurn
 		over := sync.OnceFunc(func() { <-h.fetches })
 		turn := time.AfterFunc(fetchTurn, over)
 		h.mu.Lock()
@@ -212,7 +212,7 @@ func (h *Discovery) fetch(key revisionKey, r *revision) {
 	}
 }
 
-// late has lists wait no longer for a revision.
+// late ends the wait of snapshots for a revision.
 func (h *Discovery) late(key revisionKey, r *revision) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -221,7 +221,7 @@ func (h *Discovery) late(key revisionKey, r *revision) {
 	}
 }
 
-// fetchOnce makes an attempt.
+// fetchOnce makes one attempt.
 func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*application.MetadataInfo, error) {
 	if from == nil {
 		return nil, errRegistryGone
@@ -231,13 +231,13 @@ func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*app
 	return application.Fetch(ctx, from, i)
 }
 
-// fetched takes in what became of an attempt. mu is held.
+// fetched records the result of an attempt. mu is held.
 func (h *Discovery) fetched(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
 	if err != nil && r.err == nil && h.life.Err() == nil {
 		h.o.Log.Warn("instances cannot be used before their metadata is known, which is tried again",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
-	again := r.err != nil && err != nil // nothing is new
+	again := r.err != nil && err != nil // the result has not changed
 	r.services, r.err = services, err
 	if again {
 		return

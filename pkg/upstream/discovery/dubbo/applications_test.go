@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// instances returns instances of applications, as "10.0.0.1 application/revision".
+// instances returns instances of applications, from texts such as "10.0.0.1 application/revision".
 func instances(texts ...string) (all []registry.Instance) {
 	for _, text := range texts {
 		host, key, _ := strings.Cut(text, " ")
@@ -24,7 +24,7 @@ func instances(texts ...string) (all []registry.Instance) {
 	return all
 }
 
-// sayInstances makes instances known to all who watch, beside providers at hosts.
+// sayInstances notifies all watchers of instances, together with providers at hosts.
 func (f *fake) sayInstances(hosts []string, all ...string) {
 	f.mu.Lock()
 	var watchers []*fakeWatcher
@@ -38,7 +38,7 @@ func (f *fake) sayInstances(hosts []string, all ...string) {
 	synctest.Wait()
 }
 
-// publish makes the metadata of a revision known, which provides interfaces with a weight.
+// publish stores the metadata of a revision, which provides interfaces with a weight.
 func (f *fake) publish(key string, weight int, interfaces ...string) {
 	var services []string
 	for _, name := range interfaces {
@@ -113,13 +113,13 @@ func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
 		r.fake.sayInstances(nil, "10.0.0.1 a/1")
 		r.desired("x=10.0.0.1")
 
-		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // of which there are no metadata
+		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
 		r.desired("x=10.0.0.1")
 		if text := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
 			t.Errorf("it is said %q", text)
 		}
 		r.fake.publish("a/2", 10, "x")
-		<-time.After(2 * time.Second) // of the bubble: until the next attempt
+		<-time.After(2 * time.Second) // fake time, until the next attempt
 		synctest.Wait()
 		r.desired("x=10.0.0.1,10.0.0.2")
 		if text := r.hub.Status().Subscribed[0].Sources[0].Error; text != "" {
@@ -134,15 +134,15 @@ func TestRevisionsThatNobodyFollowsAreNotAskedForAgain(t *testing.T) {
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.sayInstances(nil, "10.0.0.1 a/1")
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
-		<-time.After(time.Hour) // of the bubble
+		<-time.After(time.Hour) // fake time
 		if n := len(r.fake.asked); n != 1 {
 			t.Errorf("it was asked for %d times", n)
 		}
 	})
 }
 
-// TestManyRevisionsAreThereAtOnce is of a mesh where more of them are needed than are
-// kept in stock: what is known of the others is not gone through for each.
+// TestManyRevisionsAreThereAtOnce verifies that more needed revisions than mostRevisions work,
+// without a sweep for each one.
 func TestManyRevisionsAreThereAtOnce(t *testing.T) {
 	const many = 2500
 	inBubble(t, usual(), func(r *rig) {
@@ -160,8 +160,8 @@ func TestManyRevisionsAreThereAtOnce(t *testing.T) {
 	})
 }
 
-// TestRevisionsThatAreNotToBeHadHoldUpAListOnce is of many instances that are dead, or of
-// whoever writes such to a registry.
+// TestRevisionsThatAreNotToBeHadHoldUpAListOnce verifies that unavailable metadata, of dead
+// instances or bogus entries, delays a snapshot only once.
 func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		r.fake.publish("a/1", 10, "x")
@@ -180,7 +180,7 @@ func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
 		if got := r.inForce(); !strings.Contains(got, "10.9.9.8") {
 			t.Errorf("in force: %q, want who needs no metadata", got)
 		}
-		// The turn of each comes, however often the others are tried again.
+		// Every fetch gets its turn, however often the others retry.
 		pass((dead/32 + 1) * 5 * time.Second)
 		r.desired("x=10.0.0.1,10.9.9.8")
 	})

@@ -12,16 +12,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// TestWhatIsBelieved tells a registry's words, one line each, and what is in force then:
+// TestWhatIsBelieved runs scripts of registry events, and compares the active hosts after each one:
 //
-//	says HOST …     the list
-//	session         the session was replaced
+//	says HOST …     a snapshot
+//	session         a new session
 //	passes TIME
 //	away, back
 func TestWhatIsBelieved(t *testing.T) {
 	tests := []struct {
 		name   string
-		script string // "step => hosts in force; …"
+		script string // "step => active hosts; …"
 	}{
 		{"providers come and go", "says 1 2 3 => 1 2 3; says 1 3 => 1 3; says 4 => 4"},
 		{"nobody is not believed at once", "says 1 2 => 1 2; says => 1 2; passes 9m => 1 2; passes 1m => "},
@@ -61,7 +61,7 @@ func TestWhatIsBelieved(t *testing.T) {
 	}
 }
 
-// step does what a line of a script says.
+// step performs one step of a script.
 func (r *rig) step(line string) {
 	r.Helper()
 	word, rest, _ := strings.Cut(line, " ")
@@ -143,7 +143,7 @@ func TestAListThatCameAndWentWhileNobodyLookedIsNoticed(t *testing.T) {
 		r.fake.say("x", "10.0.0.1", "10.0.0.2")
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		hold := make(chan struct{})
-		r.refuse = func(dubbo.Change) error { // until then the hub cannot apply what is said of y
+		r.refuse = func(dubbo.Change) error { // blocks the next change of the hub
 			<-hold
 			return nil
 		}
@@ -183,8 +183,8 @@ func TestProvidersWarmUp(t *testing.T) {
 	})
 }
 
-// TestWhatIsHeardWhileAChangeIsPlanned: a list that comes just then is of the session that
-// the one before was of, whichever registry the change began with.
+// TestWhatIsHeardWhileAChangeIsPlanned verifies that a snapshot that arrives during planning counts
+// for the same session as the previous one, whichever registry triggered the change.
 func TestWhatIsHeardWhileAChangeIsPlanned(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, usual())

@@ -9,41 +9,40 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// registration keeps a registry as it is to be in one matter: a provider of a service, one who
-// calls it, or an instance of an application. While there is something to be done a
-// goroutine of its own does it, one thing after the other:
+// registration reconciles one registration in a registry: a provider URL, a consumer URL, or an
+// instance of an application. While there is work, its goroutine takes one step at a time:
 //
-//	want is not there   want.register, again after a while if it fails
-//	old is not empty    unregister each
+//	desired is not registered  register it, with retries
+//	stale is not empty         unregister each element
 //
-// So what replaces another is there before that is taken back.
+// A replacement is therefore registered before its predecessor is unregistered.
 type registration struct {
 	session  *session       // immutable
-	presence *localInstance // immutable; whose instance it is; nil: it is of a URL
+	presence *localInstance // immutable; the owner of an instance; nil for a URL
 
-	// All guarded by Hub.mu.
+	// Guarded by Discovery.mu.
 	desired    registrable   // nil: nothing
-	before     *registration // ends once want is there, or is nothing; nil: there is none
-	begun      bool          // the registry may have want
-	registered bool          // the registry said that it has want
+	before     *registration // ends once desired is registered, or this registration ends; may be nil
+	begun      bool          // the registry may have desired
+	registered bool          // the registry has confirmed desired
 	stale      []registrable
-	err        error  // of the last attempt; nil: it went well
+	err        error  // of the last attempt; nil: success
 	busy       bool   // the goroutine runs
-	ended      bool   // want is nil, for good
-	logged     string // the error that was logged last; "": none since it went well
+	ended      bool   // desired stays nil; the session is not released yet
+	logged     string // last error logged; "": none since the last success
 	cancel     context.CancelFunc
-	turned     chan struct{} // closed when any of this changes
+	turned     chan struct{} // closed and replaced on every change
 }
 
-// registrable is what a registry is to have. Its text tells it from others. The Hub's mu is not
-// held when its methods are called.
+// registrable is an entry of a registry. Its String method identifies it. The caller does not hold
+// Discovery.mu during its other methods.
 type registrable interface {
 	fmt.Stringer
 	register(ctx context.Context, r registry.Registry) error
 	unregister(ctx context.Context, r registry.Registry) error
 }
 
-// registrableURL is a URL that is to be registered.
+// registrableURL registers a URL.
 type registrableURL struct{ registry.URL }
 
 func (m registrableURL) register(ctx context.Context, r registry.Registry) error {
@@ -54,21 +53,21 @@ func (m registrableURL) unregister(ctx context.Context, r registry.Registry) err
 	return r.Unregister(ctx, m.URL)
 }
 
-// How long attempts wait after one that failed, and how long taking back may take.
+// Bounds of the backoff after a failed attempt, and the timeout to unregister.
 const (
 	firstPause   = time.Second
 	longestPause = 30 * time.Second
 	unregisterIn = 5 * time.Second
 )
 
-// newEntry returns an entry that wants nothing yet. It is called with mu held, as all
-// functions of entries but keep.
+// newEntry returns a registration without a desired entry. The caller holds mu, as for all
+// functions for registrations except reconcileRegistration, do and the methods of registrable.
 func (h *Discovery) newEntry(s *session) *registration {
 	s.uses++
 	return &registration{session: s, turned: make(chan struct{})}
 }
 
-// set changes the URL that is wanted; nil: nothing.
+// set changes the desired URL; nil: none.
 func (h *Discovery) set(e *registration, want *registry.URL) {
 	if want == nil {
 		h.setMatter(e, nil)
@@ -77,7 +76,7 @@ func (h *Discovery) set(e *registration, want *registry.URL) {
 	h.setMatter(e, registrableURL{*want})
 }
 
-// setMatter changes what is wanted; nil: nothing.
+// setMatter changes the desired entry; nil: none.
 func (h *Discovery) setMatter(e *registration, want registrable) {
 	if want != nil && e.desired != nil && want.String() == e.desired.String() {
 		return
@@ -87,7 +86,7 @@ func (h *Discovery) setMatter(e *registration, want registrable) {
 	}
 	e.begun, e.registered = false, false
 	if want != nil {
-		text := want.String() // Register does no harm to what is there
+		text := want.String() // the Registry accepts Register for an existing entry
 		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
 	}
 	e.desired, e.err = want, nil
@@ -97,7 +96,7 @@ func (h *Discovery) setMatter(e *registration, want registrable) {
 	h.work(e)
 }
 
-// end takes everything back; the entry is used no longer.
+// end unregisters everything. The caller no longer uses e.
 func (h *Discovery) end(e *registration) {
 	h.set(e, nil)
 	h.endBefore(e)
@@ -105,7 +104,7 @@ func (h *Discovery) end(e *registration) {
 	h.work(e)
 }
 
-// endBefore ends the entry that e replaces.
+// endBefore ends the registration that e replaces.
 func (h *Discovery) endBefore(e *registration) {
 	if before := e.before; before != nil {
 		e.before = nil
@@ -113,7 +112,7 @@ func (h *Discovery) endBefore(e *registration) {
 	}
 }
 
-// work starts the goroutine if there is something to be done.
+// work starts the goroutine of e if it is needed and does not run.
 func (h *Discovery) work(e *registration) {
 	e.turn()
 	if e.busy || !h.running || e.session.registry == nil {
@@ -126,7 +125,7 @@ func (h *Discovery) work(e *registration) {
 	h.tasks.Go(func() { h.reconcileRegistration(e) })
 }
 
-// release gives back the session of an entry that has ended.
+// release gives up the session of a registration that has ended.
 func (h *Discovery) release(e *registration) {
 	e.ended = false
 	h.leave(e.session)
@@ -138,7 +137,7 @@ func (e *registration) turn() {
 	e.turned = make(chan struct{})
 }
 
-// settled reports whether the registry is as it is to be.
+// settled reports whether the registry is in the desired state.
 func (e *registration) settled() bool {
 	if e.desired == nil {
 		return len(e.stale) == 0
@@ -146,13 +145,13 @@ func (e *registration) settled() bool {
 	return e.registered
 }
 
-// step is a thing to be done.
+// step is one action on the registry.
 type step struct {
 	what     registrable
 	register bool
 }
 
-// next returns what is to be done; false: nothing.
+// next returns the next step; false: no step is needed.
 func (e *registration) next() (step, bool) {
 	switch {
 	case e.desired != nil && !e.registered:
@@ -163,7 +162,7 @@ func (e *registration) next() (step, bool) {
 	return step{}, false
 }
 
-// reconcileRegistration does what is to be done, until nothing is.
+// reconcileRegistration takes steps until none is needed.
 func (h *Discovery) reconcileRegistration(e *registration) {
 	pause := firstPause
 	for {
@@ -220,7 +219,7 @@ func (h *Discovery) do(ctx context.Context, e *registration, s step) error {
 	return s.what.unregister(ctx, e.session.registry)
 }
 
-// logStep tells of what is refused, once, and of what was and is there now. mu is held.
+// logStep logs a rejected step once per error, and the success after it. mu is held.
 func (h *Discovery) logStep(e *registration, s step, err error, again bool) {
 	switch {
 	case h.life.Err() != nil:
@@ -233,8 +232,7 @@ func (h *Discovery) logStep(e *registration, s step, err error, again bool) {
 	}
 }
 
-// note takes in what became of a step, and returns whether it is to be tried again after
-// a while.
+// note records the result of a step, and reports whether to retry it after a backoff.
 func (e *registration) note(s step, err error) (wait bool) {
 	text := s.what.String()
 	current := e.desired != nil && e.desired.String() == text
@@ -245,12 +243,13 @@ func (e *registration) note(s step, err error) (wait bool) {
 		}
 		wait = err != nil
 	case !s.register:
-		// An error, too, leaves nothing to be done: the registry has no such wish any more.
+		// An unregistration that failed is not retried: the Registry no longer keeps the entry
+		// desired.
 		e.stale = slices.DeleteFunc(e.stale, func(m registrable) bool { return m.String() == text })
 		if e.desired == nil {
 			e.err = err
 		}
-		if current { // it was wanted again while it was taken back
+		if current { // it became desired again during the step
 			e.registered = false
 		}
 	}

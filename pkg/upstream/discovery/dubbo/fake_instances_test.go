@@ -12,15 +12,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// announced is what a fake was told of instances.
+// announced contains the instances that were registered with a fake.
 type announced struct {
 	there map[string]*registry.InstanceRegistration // by application and address
 	calls []string
-	takes time.Duration // of each announcement
-	odd   string        // an interface that no announcement can have as a name; "": none
+	takes time.Duration // duration of each registration
+	odd   string        // an interface that is not valid as a name; "": none
 }
 
-// RegisterInstance waits while the registry is away, as Register does.
+// RegisterInstance waits while the registry is unavailable, like Register.
 func (f *fake) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	<-time.After(f.announced.takes)
 	err := f.accept(ctx, func() {
@@ -44,7 +44,7 @@ func (f *fake) UnregisterInstance(_ context.Context, i registry.Instance) error 
 	return nil
 }
 
-// instances returns what is announced: "application host:port service,service".
+// instances returns the registered instances as "application host:port service,service".
 func (f *fake) instances() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -55,7 +55,7 @@ func (f *fake) instances() (all []string) {
 	return all
 }
 
-// servicesOf returns what an instance provides.
+// servicesOf returns the services that an instance provides.
 func servicesOf(a *registry.InstanceRegistration) []string {
 	var info struct {
 		Services map[string]struct{} `json:"services"`

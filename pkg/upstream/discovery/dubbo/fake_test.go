@@ -17,24 +17,24 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// fake is a registry that does what a test says. Its sessions are numbered.
+// fake is a registry that a test controls. It numbers its sessions.
 type fake struct {
 	mu       sync.Mutex
-	away     bool // nothing is answered
+	away     bool // the registry does not respond
 	refusal  error
-	broken   error // no session can be opened
+	broken   error // why no session can be opened
 	sessions int
 	opened   int
 	closed   int
-	lists    map[string][]string // providers by interface; not there: nothing is said
-	there    map[string]bool     // URLs that are registered
+	lists    map[string][]string // providers by interface; no entry: no notification
+	there    map[string]bool     // registered URLs
 	watchers map[*fakeWatcher]bool
-	turned   chan struct{} // closed when away or refusal changes
+	turned   chan struct{} // closed and replaced when away or refusal changes
 	changed  func()
 	calls    []string
-	metadata map[string]string // by application and revision, as "a/1"
-	asked    []string          // the same, of those that were asked for
-	asking   func()            // is called once by State; nil: nothing is
+	metadata map[string]string // by application and revision, such as "a/1"
+	asked    []string          // the keys of metadata that were requested
+	asking   func()            // State calls it once; may be nil
 
 	announced announced
 }
@@ -62,7 +62,7 @@ func (f *fake) open(o registry.Options) (registry.Registry, error) {
 	return f, nil
 }
 
-// set changes how the registry answers.
+// set changes how the registry responds.
 func (f *fake) set(away bool, refusal error) {
 	f.mu.Lock()
 	f.away, f.refusal = away, refusal
@@ -82,8 +82,8 @@ func (f *fake) Register(ctx context.Context, u registry.URL) error {
 	})
 }
 
-// accept waits while the registry is away, and does what it is asked for unless it refuses
-// that. do is called with mu held.
+// accept waits while the registry is unavailable, and calls do unless the registry rejects
+// requests. It holds mu during do.
 func (f *fake) accept(ctx context.Context, do func()) error {
 	for {
 		f.mu.Lock()
@@ -133,7 +133,7 @@ func (f *fake) Subscribe(s registry.Service, notify func(registry.Snapshot)) (st
 	}
 }
 
-// say makes a list known; the providers are hosts, with parameters perhaps.
+// say sets the providers of an interface, as hosts with optional parameters, and notifies watchers.
 func (f *fake) say(iface string, providers ...string) {
 	f.mu.Lock()
 	f.lists[iface] = providers
@@ -141,7 +141,7 @@ func (f *fake) say(iface string, providers ...string) {
 	f.tell(iface)
 }
 
-// tell tells those who watch an interface; "": all.
+// tell notifies the watchers of an interface; "": all watchers.
 func (f *fake) tell(iface string) {
 	type call struct {
 		notify func(registry.Snapshot)
@@ -161,8 +161,8 @@ func (f *fake) tell(iface string) {
 	}
 }
 
-// providers are URLs of a service at hosts, as "10.0.0.1?weight=3"; they say the group and
-// the version if nobody asks for one.
+// providers returns URLs of a service at hosts such as "10.0.0.1?weight=3". A host may contain a
+// group and a version if the service has none.
 func providers(s registry.Service, hosts []string) (urls []registry.URL) {
 	for _, host := range hosts {
 		host, query, _ := strings.Cut(host, "?")
@@ -198,7 +198,7 @@ func (f *fake) Metadata(ctx context.Context, application, revision string) ([]by
 	return nil, registry.ErrNoMetadata
 }
 
-// noAnswer is the metadata of a revision that are awaited in vain.
+// noAnswer marks metadata that never arrives.
 const noAnswer = "none"
 
 func (f *fake) State() registry.State {
@@ -222,7 +222,7 @@ func (f *fake) Close(context.Context) {
 	clear(f.announced.there)
 }
 
-// registered returns what is registered, without the consumers.
+// registered returns the registered URLs, without the consumers.
 func (f *fake) registered() (all []string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -235,13 +235,13 @@ func (f *fake) registered() (all []string) {
 	return all
 }
 
-// rig is a Hub over a fake, and what it has put in force.
+// rig is a Discovery with a fake registry, and the changes that it has applied.
 type rig struct {
 	*testing.T
 	fake *fake
 	hub  *dubbo.Discovery
-	log  *slog.Logger // of the next Hub; nil: none
-	end  func()       // ends Run
+	log  *slog.Logger // of the next Discovery; nil: none
+	end  func()       // stops Run
 
 	mu       sync.Mutex
 	refuse   func(dubbo.Change) error
@@ -250,7 +250,7 @@ type rig struct {
 	applies  int
 }
 
-// newRig returns a rig whose Hub is not running yet.
+// newRig returns a rig whose Discovery does not run yet.
 func newRig(t *testing.T, c config.DubboRegistry) *rig {
 	r := &rig{T: t, fake: newFake(), clusters: map[string]*config.Cluster{}}
 	r.hub = r.newHub(c)
@@ -284,7 +284,7 @@ func (r *rig) apply(_ context.Context, c dubbo.Change) error {
 	refuse := r.refuse
 	r.mu.Unlock()
 	if refuse != nil {
-		if err := refuse(c); err != nil { // perhaps after some time
+		if err := refuse(c); err != nil { // may block
 			return err
 		}
 	}
@@ -302,7 +302,7 @@ func (r *rig) apply(_ context.Context, c dubbo.Change) error {
 	return nil
 }
 
-// run runs the Hub until the test, or end, ends it.
+// run runs the Discovery until end is called.
 func (r *rig) run() *rig {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -320,7 +320,7 @@ func (r *rig) run() *rig {
 	return r
 }
 
-// inForce returns the hosts of each cluster that is in force, and whether it has a route.
+// inForce returns the hosts of each applied cluster, and whether it has a route.
 func (r *rig) inForce() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -357,7 +357,7 @@ func (r *rig) desired(want string) {
 	}
 }
 
-// request is a request for an interface, as "x", "g/x" or "g/x:1".
+// request returns a request for a service such as "x", "g/x" or "g/x:1".
 func request(service string) dubbo.Request {
 	q := dubbo.Request{Registry: dubbo.Registry{Type: "fake", Address: "h:1"}}
 	group, rest, ok := strings.Cut(service, "/")
@@ -386,7 +386,7 @@ func inBubble(t *testing.T, c config.DubboRegistry, test func(r *rig)) {
 	})
 }
 
-// pass lets time pass.
+// pass advances the fake time.
 func pass(d time.Duration) {
 	timer := time.NewTimer(d)
 	<-timer.C

@@ -1,18 +1,18 @@
-// Package dubbo owns the Dubbo services that the local application provides and calls:
-// what was asked for is published to registries and followed there, and becomes clusters
-// and a route table.
+// Package dubbo manages the Dubbo services that the local application provides and calls. It
+// registers published services with registries, subscribes to references, and converts what
+// registries report to clusters and a route table.
 //
-//	Publish, Subscribe, …    what the application asks for                 hub.go, request.go
+//	Publish, Subscribe, …    requests of the application                      hub.go, request.go
 //	  │
-//	Hub                      what is wanted, of whom, and what is known
-//	  ├ session              a registry.Registry, shared by all services   session.go
-//	  ├ entry                a URL or instance in a registry, kept there   entry.go
-//	  ├ presence             what is published by an instance, of Dubbo 3  presence.go
-//	  ├ subscription         what a registry says, and what is believed    subscription.go
-//	  ├ revision             what applications provide, of Dubbo 3         applications.go
-//	  ├ plan                 what is known -> clusters and routes          plan
-//	  ├ settle               one change of all that is new                 settle.go
-//	  └ state file           what is wanted, for the next start            state.go
+//	Discovery                desired state, and reports of registries
+//	  ├ session              a registry.Registry, shared by all services      session.go
+//	  ├ registration         reconciles a URL or instance in a registry       entry.go
+//	  ├ localInstance        the instance of an application, of Dubbo 3       presence.go
+//	  ├ subscription         snapshots of a registry, and empty protection    subscription.go
+//	  ├ revision             metadata of applications, of Dubbo 3             applications.go
+//	  ├ plan                 snapshots -> clusters and routes                 plan
+//	  ├ reconcile            applies all pending changes together             settle.go
+//	  └ state file           desired state and snapshots, for the next start  state.go
 //	  │ Apply
 //	the server
 package dubbo
@@ -32,9 +32,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// How long calls of the API wait, and registries may take to end.
+// Bounds of the time that calls of the API wait, and that registries take to close.
 const (
-	answerWait = 3 * time.Second // for a registry to answer
+	answerWait = 3 * time.Second // for a response of a registry
 	closeIn    = 5 * time.Second
 )
 
@@ -44,56 +44,56 @@ var (
 	errNotBefore = errors.New("no answer yet")
 )
 
-// Discovery publishes and follows services, and keeps clusters and routes as registries say.
-// Its methods may be called at once. What is asked for before Run is done by Run, and
-// waited for.
+// Discovery publishes services, subscribes to services, and keeps clusters and routes in line with
+// the registries. Its methods are safe for concurrent use. Run performs requests that were made
+// before Run.
 type Discovery struct {
 	o     Options       // immutable
-	host  string        // immutable; what is published
-	wake  chan struct{} // there is something for the loop
+	host  string        // immutable; host of the published providers
+	wake  chan struct{} // the loop has work
 	ended chan struct{} // closed when Run is about to return
 
 	life    context.Context //nolint:containedctx // of Run: immutable once running, entries end with it
-	tasks   sync.WaitGroup  // entries and sessions that end; nothing is added once Run waits
+	tasks   sync.WaitGroup  // registrations and sessions that end; nothing is added once Run waits
 	turned  atomic.Bool     // a session has changed
 	applied atomic.Uint64
 	failed  atomic.Uint64
-	unsaved atomic.Uint64 // attempts to write the state file that failed
-	fetches chan struct{} // one for each fetch of metadata that has its turn
+	unsaved atomic.Uint64 // failed attempts to write the state file
+	fetches chan struct{} // one element for each fetch of metadata that holds a turn
 
 	mu        sync.Mutex
-	running   bool                           // guarded by mu, as all that follows
+	running   bool                           // guarded by mu, like all fields below
 	withdrawn bool                           // nothing is published any more
-	over      bool                           // nothing is asked for any more: what was is in the state file
+	over      bool                           // no more requests: the state file has been written
 	last      time.Time                      // see stamp
 	sessions  map[sessionKey]*session        //
 	published map[identity]*publication      //
 	presences map[presenceKey]*localInstance // see presence.go
 	followed  map[identity]*subscription     //
-	services  map[registry.Service]*service  // those with a subscription, or still in force
+	services  map[registry.Service]*service  // with a subscription, or still applied
 	dirty     map[*service]struct{}          // to be planned
-	timed     map[*service]time.Time         // to be planned then
-	starts    []*subscription                // to be begun
-	stops     []func()                       // to be called
-	notBefore time.Time                      // no change is begun before
-	progress  chan struct{}                  // closed when services have come into force, or have not
+	timed     map[*service]time.Time         // to be planned at that time
+	starts    []*subscription                // subscriptions to start
+	stops     []func()                       // functions that stop subscriptions
+	notBefore time.Time                      // no change starts earlier
+	progress  chan struct{}                  // closed and replaced when services were applied, or have failed
 	saving    saving
 	revisions map[revisionKey]*revision // of applications; see applications.go
-	sweepAt   int                       // how many of them there are to be before some are forgotten
+	sweepAt   int                       // number of revisions at which the next sweep runs
 }
 
-// publication is a service that is provided here.
+// publication is a service that is provided on this machine.
 type publication struct {
 	wish     *spec
 	since    time.Time
-	entry    *registration            // of its URL; wants nothing if it is published by the instance alone
-	presence *localInstance           // nil: it is not published by an instance
-	offer    *application.ServiceInfo // of the presence's metadata
+	entry    *registration            // of its URL; desires nothing in the mode RegisterInstance
+	presence *localInstance           // nil: no instance registers the service
+	offer    *application.ServiceInfo // element of the instance's metadata
 }
 
-// New returns a Hub that knows what the state file says: Overlay has what is to be in
-// force from the beginning. An error is one of the configuration; a state file that
-// cannot be read is put aside and logged.
+// New returns a Discovery with the contents of the state file; Resources returns the clusters and
+// routes restored from it. An error reports invalid configuration. New moves a state file that it
+// cannot read, and logs that.
 func New(o Options) (*Discovery, error) {
 	fill(&o.Config)
 	for i := range o.Config.Registries {
@@ -132,7 +132,7 @@ func New(o Options) (*Discovery, error) {
 	return h, nil
 }
 
-// fill completes a configuration by the defaults.
+// fill sets defaults in a configuration.
 func fill(c *config.DubboRegistry) {
 	usual := config.DefaultDubboRegistry()
 	if c.Application == "" {
@@ -146,8 +146,8 @@ func fill(c *config.DubboRegistry) {
 	}
 }
 
-// stamp returns the time, later each time by a millisecond at least: it is in URLs, so
-// that what is registered again is told from what is just being taken back. mu is held.
+// stamp returns the current time, at least a millisecond later than the last call. URLs contain it,
+// so that a new registration differs from one that is being unregistered. mu is held.
 func (h *Discovery) stamp() time.Time {
 	now := time.Now().Truncate(time.Millisecond)
 	if !now.After(h.last) {
@@ -157,7 +157,7 @@ func (h *Discovery) stamp() time.Time {
 	return now
 }
 
-// poke has the loop look what there is to do.
+// poke wakes the loop.
 func (h *Discovery) poke() {
 	select {
 	case h.wake <- struct{}{}:
@@ -170,8 +170,8 @@ func (h *Discovery) sessionChanged() {
 	h.poke()
 }
 
-// Run publishes, follows and applies until ctx ends, and then ends all sessions. It
-// returns when all that it started has ended. It is called once. The error is always nil.
+// Run publishes, subscribes and applies until ctx ends, and then closes all sessions. It returns
+// when all its goroutines have ended. It must be called only once. It always returns nil.
 func (h *Discovery) Run(ctx context.Context) error {
 	life, end := context.WithCancel(ctx)
 	defer end()
@@ -184,14 +184,14 @@ func (h *Discovery) Run(ctx context.Context) error {
 	h.over = true
 	h.mu.Unlock()
 	if h.o.Config.StateFile != "" {
-		h.saveNow() // also if nothing is new: it has the time of the end
+		h.saveNow() // even if nothing has changed: the file contains the time of the end
 	}
 	close(h.ended)
 	h.finish()
 	return nil
 }
 
-// begin opens the sessions and starts what was asked for before.
+// begin opens the sessions and starts what was requested before Run.
 func (h *Discovery) begin(life context.Context) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -215,7 +215,7 @@ func (h *Discovery) begin(life context.Context) {
 	}
 }
 
-// finish ends the sessions, and waits for all that has been started.
+// finish closes the sessions, and waits for all goroutines.
 func (h *Discovery) finish() {
 	h.mu.Lock()
 	h.running = false
@@ -238,7 +238,7 @@ func (h *Discovery) finish() {
 	h.tasks.Wait()
 }
 
-// loop begins and ends subscriptions, and settles what has changed.
+// loop starts and stops subscriptions, and reconciles changes.
 func (h *Discovery) loop(ctx context.Context) {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -257,8 +257,7 @@ func (h *Discovery) loop(ctx context.Context) {
 	}
 }
 
-// follow begins and ends subscriptions. Registries may call back meanwhile: mu is not
-// held.
+// follow starts and stops subscriptions. It does not hold mu, because registries may call back.
 func (h *Discovery) follow() {
 	h.mu.Lock()
 	starts, stops := h.starts, h.stops
@@ -285,10 +284,10 @@ func (h *Discovery) follow() {
 	}
 }
 
-// Publish makes a service known as provided here. It returns when the registry has it;
-// with an error that is ErrPending the registry could not be told yet, and will be. What
-// was published before with the same registry and service is replaced. A *FieldError
-// says what is wrong with the request, of which nothing was done.
+// Publish publishes a service of this application. It returns when the registry has it. An error
+// that wraps ErrPending means that the registry does not have it yet and Weft keeps trying. Publish
+// replaces an earlier publication with the same registry and service. A *FieldError reports an
+// invalid request, which had no effect.
 func (h *Discovery) Publish(ctx context.Context, r Request) error {
 	w, err := h.read(r, opPublish)
 	if err != nil {
@@ -330,14 +329,14 @@ func (h *Discovery) Publish(ctx context.Context, r Request) error {
 	return nil
 }
 
-// Bounds of what may be asked for at a time: a local application that asks for ever more
-// is told so before it costs the proxy its memory.
+// Bounds of the desired state: they protect the memory of the proxy from an application that
+// requests more and more.
 const (
-	mostWishes   = 1 << 14 // services that are published, and as many that are subscribed to
+	mostWishes   = 1 << 14 // published services, and as many subscribed ones
 	mostSessions = 256
 )
 
-// full returns an error if there is no room for a wish more.
+// full returns an error if there are mostWishes services and known is false.
 func full(known bool, there int) error {
 	if known || there < mostWishes {
 		return nil
@@ -345,8 +344,7 @@ func full(known bool, there int) error {
 	return &FieldError{"service", fmt.Sprintf("there are %d already, and may be no more", mostWishes)}
 }
 
-// usable returns what is wrong with the registry of a session that is not open yet; nil:
-// nothing that would show now. mu is held.
+// usable returns why a session cannot be used, or nil. mu is held.
 func (h *Discovery) usable(key sessionKey) error {
 	if h.over {
 		return errEnding
@@ -367,7 +365,7 @@ func (h *Discovery) usable(key sessionKey) error {
 	return &FieldError{"registry.addr", s.err.Error()}
 }
 
-// wait waits until a goal is met, or its entry has failed, for answerWait at most.
+// wait waits until a goal is met or its registration has failed, at most answerWait.
 func (h *Discovery) wait(ctx context.Context, g goal) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerWait, errNotBefore)
 	defer cancel()
@@ -375,7 +373,7 @@ func (h *Discovery) wait(ctx context.Context, g goal) error {
 		h.mu.Lock()
 		met, err, turned := g.met(), g.entry.err, g.entry.turned
 		if met && !g.entry.settled() {
-			err = nil // it is of what others want
+			err = nil // the error concerns a later change
 		}
 		h.mu.Unlock()
 		if met || err != nil {
@@ -391,7 +389,7 @@ func (h *Discovery) wait(ctx context.Context, g goal) error {
 	}
 }
 
-// waitAll waits for goals, and returns why the first is not met that is not.
+// waitAll waits for goals, and returns the first error.
 func (h *Discovery) waitAll(ctx context.Context, goals []goal) error {
 	for _, g := range goals {
 		if err := h.wait(ctx, g); err != nil {
@@ -401,8 +399,8 @@ func (h *Discovery) waitAll(ctx context.Context, goals []goal) error {
 	return nil
 }
 
-// Unpublish takes back Publish. It is ErrNotFound if there is nothing to be taken back; any
-// other error says why the registry may still have the service for a while.
+// Unpublish reverts Publish. It returns ErrNotFound if the service is not published; any other
+// error says why the registry may still have the service for a while.
 func (h *Discovery) Unpublish(ctx context.Context, r Request) error {
 	w, err := h.read(r, opRemove)
 	if err != nil {
@@ -432,11 +430,11 @@ func (h *Discovery) Unpublish(ctx context.Context, r Request) error {
 	return nil
 }
 
-// Subscribe follows a service. It returns when its cluster and routes are in force, with
-// the providers that the registry named, or after a few seconds without an answer of the
-// registry: then without an error, and the providers come when it answers. A *FieldError
-// says what is wrong with the request, of which nothing was done; any other error says
-// why it is not in force, which is tried again.
+// Subscribe subscribes to a service. It returns when the cluster and routes of the service are
+// active with the providers that the registry reported. If the registry does not respond within a
+// few seconds, it returns nil, and the providers follow later. A *FieldError reports an invalid
+// request, which had no effect; any other error says why the service is not active, which Weft
+// retries.
 func (h *Discovery) Subscribe(ctx context.Context, r Request) error {
 	w, err := h.read(r, opSubscribe)
 	if err != nil {
@@ -458,9 +456,8 @@ func (h *Discovery) Subscribe(ctx context.Context, r Request) error {
 	return h.inForce(ctx, s.service, asked)
 }
 
-// Unsubscribe takes back Subscribe, and returns when that is in force. It is ErrNotFound if
-// there is nothing to be taken back; any other error says why it is not in force, which is
-// tried again.
+// Unsubscribe reverts Subscribe, and returns when that is active. It returns ErrNotFound if there
+// is no subscription; any other error says why the change is not active, which Weft retries.
 func (h *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 	w, err := h.read(r, opRemove)
 	if err != nil {
@@ -484,7 +481,7 @@ func (h *Discovery) Unsubscribe(ctx context.Context, r Request) error {
 	return h.inForce(ctx, s.service, asked)
 }
 
-// inForce waits until what was asked of a service is in force, or has failed.
+// inForce waits until the change number asked of a service is active, or has failed.
 func (h *Discovery) inForce(ctx context.Context, s *service, asked uint64) error {
 	for {
 		h.mu.Lock()
@@ -506,16 +503,16 @@ func (h *Discovery) inForce(ctx context.Context, s *service, asked uint64) error
 	}
 }
 
-// UnregisterAll takes back what is published, without forgetting it for the next start, and
-// waits for callers to notice, as the configuration says, or until ctx ends; not if no
-// registry could be told. Nothing is published after that.
+// UnregisterAll unregisters all published services but leaves them in the state file for the next
+// start. It then waits for consumers to notice, for WithdrawWait or until ctx ends; it does not
+// wait if every registry failed to confirm. Discovery publishes nothing after that.
 func (h *Discovery) UnregisterAll(ctx context.Context) {
 	h.mu.Lock()
 	h.withdrawn = true
 	entries := make([]*registration, 0, len(h.published))
 	withdraw := func(e *registration) {
 		for ; e != nil; e = e.before {
-			if h.set(e, nil); len(e.stale) > 0 { // else it has never been there
+			if h.set(e, nil); len(e.stale) > 0 { // else it was never registered
 				entries = append(entries, e)
 			}
 		}

@@ -75,13 +75,13 @@ func TestSubscribingWhileTheRegistryIsAway(t *testing.T) {
 func TestPublishing(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		must(t, r.hub.Publish(r.Context(), request("g/x:1")))
-		must(t, r.hub.Publish(r.Context(), request("g/x:1"))) // once is enough
+		must(t, r.hub.Publish(r.Context(), request("g/x:1"))) // the second has no effect
 		q := request("g/x:1")
 		q.Service.Methods = []string{"get", "set"}
 		q.Service.Name = "shop"
 		q.Service.Parameters = map[string]string{"weight": "7", "generic": "true"}
 		must(t, r.hub.Publish(r.Context(), q))
-		synctest.Wait() // what it replaces is taken back after it
+		synctest.Wait() // until the replaced URL is unregistered
 		must(t, r.hub.Publish(r.Context(), request("y")))
 		synctest.Wait()
 		if got, want := r.fake.calls, []string{"+dubbo g/x:1#get", "+dubbo g/x:1#get,set", "-dubbo g/x:1#get", "+dubbo y#get"}; !slices.Equal(got, want) {
@@ -109,8 +109,8 @@ func TestPublishing(t *testing.T) {
 	})
 }
 
-// Whoever has another password is there under the new one before he is taken back under
-// the old one, which is not at all if the new one is wrong.
+// TestPublishingWithOtherCredentials verifies that a service is registered with the new credentials
+// before it is unregistered with the old ones, and stays registered if the new ones are wrong.
 func TestPublishingWithOtherCredentials(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		q := request("x")
@@ -267,7 +267,7 @@ func TestAChangeHasWhatChanged(t *testing.T) {
 		r.refuse = func(c dubbo.Change) error { got = append(got, c); return nil }
 		r.fake.say("x", "10.0.0.1", "10.0.0.2")
 		synctest.Wait()
-		r.fake.say("x", "10.0.0.2", "10.0.0.1") // the same
+		r.fake.say("x", "10.0.0.2", "10.0.0.1") // the same providers
 		synctest.Wait()
 		r.fake.say("y", "10.0.0.1?timeout=5")
 		synctest.Wait()
@@ -345,7 +345,7 @@ func TestWithdrawingWhileTheRegistryIsAwayEnds(t *testing.T) {
 		r.fake.set(true, nil)
 		began := time.Now()
 		r.hub.UnregisterAll(r.Context())
-		// Who could not be told has nothing to notice.
+		// UnregisterAll does not wait for consumers if no registry has confirmed.
 		if took := time.Since(began); took != 3*time.Second {
 			t.Errorf("it took %v, want the three seconds that an answer is waited for", took)
 		}
@@ -438,7 +438,8 @@ func TestRequestsThatAreWrong(t *testing.T) {
 	}
 }
 
-// TestSecretsAreNotShown: with the token of a provider anybody can call it.
+// TestSecretsAreNotShown verifies that the API and the log omit secrets, such as the token that
+// authorizes calls of a provider.
 func TestSecretsAreNotShown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -451,7 +452,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		q.Registry.Username, q.Registry.Password = "u", "s3cret"
 		q.Service.Parameters = map[string]string{"token": "s3cret", "a.access-key": "s3cret", "weight": "7"}
 		r.fake.set(false, errors.New("no"))
-		_ = r.hub.Publish(t.Context(), q) // it is refused, and logged
+		_ = r.hub.Publish(t.Context(), q) // it is rejected and logged
 		r.fake.set(false, nil)
 		pass(time.Minute)
 		text, err := json.Marshal(r.hub.Status())
@@ -467,7 +468,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 	})
 }
 
-// TestWhatIsAskedForIsBounded: a local application that does not stop asking is told so.
+// TestWhatIsAskedForIsBounded verifies that requests beyond the limit fail.
 func TestWhatIsAskedForIsBounded(t *testing.T) {
 	const most = 1 << 14
 	inBubble(t, usual(), func(r *rig) {
@@ -478,7 +479,7 @@ func TestWhatIsAskedForIsBounded(t *testing.T) {
 		if err := r.hub.Publish(r.Context(), request("more")); !errors.As(err, &field) || field.Field != "service" {
 			t.Errorf("one more: %v, want a mistake in service", err)
 		}
-		must(r.T, r.hub.Publish(r.Context(), request("s1"))) // which is there
+		must(r.T, r.hub.Publish(r.Context(), request("s1"))) // already published
 		must(r.T, r.hub.Unpublish(r.Context(), request("s1")))
 		must(r.T, r.hub.Publish(r.Context(), request("more")))
 	})
@@ -505,7 +506,8 @@ func TestRegistriesAreBounded(t *testing.T) {
 	})
 }
 
-// What the environment says gets into every URL.
+// TestAnAddressOfTheEnvironmentThatIsNone verifies that an invalid host in the environment is
+// rejected, because it becomes part of every URL.
 func TestAnAddressOfTheEnvironmentThatIsNone(t *testing.T) {
 	for text, want := range map[string]bool{"10.0.0.7\n": true, "10.0.0.7/x?weight=9": false, "a@10.0.0.7": false} {
 		t.Setenv("DUBBO_IP_TO_REGISTRY", text)

@@ -17,23 +17,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// model is what is wanted, and what the registry says, as a test remembers it.
+// model is the expected state, which a test tracks next to a rig.
 type model struct {
 	*rig
 	config    config.DubboRegistry
 	chance    *rand.Rand
 	published map[string]bool
-	followed  map[string]time.Time // since when without a break
-	current   map[string][]string  // hosts of an interface, as they were told last
-	some      map[string]time.Time // when a service was last told of somebody
+	followed  map[string]time.Time // since when without interruption
+	current   map[string][]string  // last reported hosts of an interface
+	some      map[string]time.Time // when a service last had a provider
 	away      bool
 	history   []string
 }
 
-// TestWhateverHappens lets chance call the API, change lists, take away the registry,
-// replace its session, refuse changes and restart. At no time is a service emptied whose
-// registry named somebody within EmptyAfter. When all is calm again, everything is as it is
-// wanted.
+// TestWhateverHappens randomly calls the API, changes snapshots, disconnects the registry, replaces
+// its session, rejects changes and restarts. It verifies that no service becomes empty within
+// EmptyAfter of its last provider, and that after the disturbances everything reaches the desired
+// state.
 func TestWhateverHappens(t *testing.T) {
 	seeds := uint64(24)
 	if testing.Short() {
@@ -69,7 +69,7 @@ func (m *model) note(format string, args ...any) {
 	m.history = append(m.history, fmt.Sprintf("%s  ", time.Now().Format("15:04:05"))+fmt.Sprintf(format, args...))
 }
 
-// services are those that chance chooses among: two of an interface each.
+// services returns the services for random choices: two per interface.
 func services() []string { return []string{"x", "x:1", "y", "g/y", "z", "z:2"} }
 
 func interfaceOf(service string) string {
@@ -132,7 +132,7 @@ func (m *model) follow(service string) {
 	m.told()
 }
 
-// result checks that an error is one of those that may be.
+// result verifies that an error is one of the expected ones.
 func (m *model) result(err error) {
 	if err != nil && !errors.Is(err, dubbo.ErrPending) && !errors.Is(err, dubbo.ErrNotFound) && !errors.Is(err, errRefused) {
 		m.Errorf("an error of another kind: %v", err)
@@ -163,7 +163,7 @@ func (m *model) say(iface string, n int) {
 	m.told()
 }
 
-// told notes who is told of somebody now.
+// told records which services have providers now.
 func (m *model) told() {
 	for service := range m.followed {
 		if len(m.current[interfaceOf(service)]) > 0 && !m.away {
@@ -174,7 +174,7 @@ func (m *model) told() {
 
 var errRefused = errors.New("refused by chance")
 
-// tried is how long it takes until what was refused has been tried again.
+// tried is the time until rejected changes have been retried.
 const tried = time.Minute
 
 func (m *model) refuseSome() {
@@ -194,7 +194,7 @@ func (m *model) refuseSome() {
 	}
 	m.mu.Unlock()
 	if before && !refuses {
-		pass(tried) // until then a service may lack what was refused last
+		pass(tried) // until then a service may lack a rejected change
 	}
 }
 
@@ -216,7 +216,7 @@ func (m *model) restartOrBurst() {
 	all.Wait()
 }
 
-// notEmptied checks that nobody is without hosts who had some of late.
+// notEmptied verifies that no service that recently had providers is without hosts.
 func (m *model) notEmptied() {
 	m.told()
 	m.mu.Lock()
@@ -232,7 +232,7 @@ func (m *model) notEmptied() {
 	}
 }
 
-// calm ends all trouble, and lets enough time pass for everything to be done.
+// calm ends all disturbances, and waits until everything is reconciled.
 func (m *model) calm() {
 	m.note("calm")
 	m.mu.Lock()
@@ -290,7 +290,8 @@ func (m *model) asWanted() {
 	}
 }
 
-// routesAsWanted checks that each cluster has routes, and nothing else has.
+// routesAsWanted verifies that each cluster has routes, and that Resources returns what was
+// applied.
 func (m *model) routesAsWanted() {
 	if text := m.inForce(); strings.Contains(text, "route") {
 		m.Errorf("in force: %s", text)

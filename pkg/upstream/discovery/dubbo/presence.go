@@ -13,49 +13,49 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// What is published at the level of applications (Dubbo 3) is one instance for all services
-// of an application at an address, with metadata that have all of them:
+// An application registers one instance (Dubbo 3) for all its services at an address, with metadata
+// that contain all of them:
 //
-//	Publish, Unpublish ──▶ announce ──▶ members ──▶ the entry of the presence
-//	                                                  │ its matter: announcement
-//	                                                  ▼
-//	                                      registry.RegisterInstance, or Retract of the last
+//	Publish, Unpublish ──▶ joinInstance ──▶ members ──▶ the instance's registration
+//	                                                      │ registrableInstance
+//	                                                      ▼
+//	                        registry.RegisterInstance, or UnregisterInstance after the last
 
-// parameterRegisterMode is Dubbo's name of how a provider is registered.
+// parameterRegisterMode is Dubbo's parameter for how a provider is registered.
 const parameterRegisterMode = "register-mode"
 
-// presenceKey is what tells presences apart.
+// presenceKey identifies a localInstance.
 type presenceKey struct {
 	kind, address string // of the registry
 	application   string
 	port          uint16
 }
 
-// localInstance is the instance that this process is of an application at an address. All but
-// key is guarded by Hub.mu.
+// localInstance is the instance of an application at one address that this process registers. All
+// fields except key are guarded by Discovery.mu.
 type localInstance struct {
 	key     presenceKey // immutable
 	entry   *registration
-	members map[identity]*publication // what the instance provides
-	changes int                       // of members
-	told    int                       // of these, how many the registry has
+	members map[identity]*publication // services that the instance provides
+	changes int                       // number of changes of members
+	told    int                       // highest change that the registry has
 
-	unlisted *registry.UnmappedError // which members are not found; nil: all are
+	unlisted *registry.UnmappedError // why consumers do not find some members; nil: they find all
 }
 
-// goal is what is waited for of an entry. met is called with Hub.mu held.
+// goal is a condition that API calls wait for. The caller of met holds Discovery.mu.
 type goal struct {
 	entry *registration
 	met   func() bool
 }
 
-// goal returns that of the presence as it is: others may change it meanwhile.
+// goal returns a goal for the current change of the instance; later changes do not affect it.
 func (p *localInstance) goal() goal {
 	e, change := p.entry, p.changes
 	return goal{e, func() bool { return e.settled() || p.told >= change }}
 }
 
-// registrableInstance is a presence as it was at a time.
+// registrableInstance is a copy of a localInstance at one change.
 type registrableInstance struct {
 	h        *Discovery
 	presence *localInstance
@@ -64,7 +64,7 @@ type registrableInstance struct {
 	offers   []*application.ServiceInfo
 }
 
-// String returns a text that no other has.
+// String returns a text that is unique per change.
 func (a *registrableInstance) String() string {
 	return fmt.Sprintf("instance://%s:%d/%s?change=%d", a.process.Host, a.process.Port, a.process.Application, a.number)
 }
@@ -82,7 +82,7 @@ func (a *registrableInstance) register(ctx context.Context, r registry.Registry)
 	return nil
 }
 
-// noteUnlisted notes, and logs once, which members are not found. mu is held.
+// noteUnlisted records, and logs once, which members consumers do not find. mu is held.
 func (h *Discovery) noteUnlisted(pr *localInstance, now *registry.UnmappedError) {
 	before := pr.unlisted
 	pr.unlisted = now
@@ -91,7 +91,7 @@ func (h *Discovery) noteUnlisted(pr *localInstance, now *registry.UnmappedError)
 	}
 }
 
-// unlisted returns why consumers do not find a publication; "": they do. mu is held.
+// unlisted returns why consumers do not find a publication, or "". mu is held.
 func (p *publication) unlisted() string {
 	if p.presence == nil || p.presence.unlisted == nil || !slices.Contains(p.presence.unlisted.Interfaces, p.wish.Service.Interface) {
 		return ""
@@ -99,7 +99,7 @@ func (p *publication) unlisted() string {
 	return fmt.Sprintf("the application is registered, and not found by this interface: %v", p.presence.unlisted.Err)
 }
 
-// unregister does nothing to what was replaced: the instance is the same.
+// unregister does nothing after a replacement, because the instance stays the same.
 func (a *registrableInstance) unregister(ctx context.Context, r registry.Registry) error {
 	a.h.mu.Lock()
 	replaced := a.presence.entry.session.registry == r && a.presence.entry.desired != nil
@@ -111,7 +111,7 @@ func (a *registrableInstance) unregister(ctx context.Context, r registry.Registr
 	return r.UnregisterInstance(ctx, registry.Instance{Application: p.Application, Host: p.Host, Port: p.Port})
 }
 
-// entries are what is to be in the registry of a publication. mu is held.
+// entries returns the registrations of a publication. mu is held.
 func (p *publication) entries() []*registration {
 	all := []*registration{p.entry}
 	if p.presence != nil {
@@ -120,7 +120,7 @@ func (p *publication) entries() []*registration {
 	return all
 }
 
-// goals are what is waited for of a publication. mu is held.
+// goals returns the goals of a publication. mu is held.
 func (p *publication) goals() []goal {
 	all := []goal{{p.entry, p.entry.settled}}
 	if p.presence != nil {
@@ -129,8 +129,7 @@ func (p *publication) goals() []goal {
 	return all
 }
 
-// publish has the registry know a publication as its wish says. mu is held, as in all functions
-// that follow.
+// publish registers a publication in its mode. mu is held, as in all functions below.
 func (h *Discovery) publish(p *publication) {
 	mode := p.wish.mode
 	h.joinInstance(p, mode != config.RegisterInterface)
@@ -142,7 +141,7 @@ func (h *Discovery) publish(p *publication) {
 	h.set(p.entry, &u)
 }
 
-// joinInstance has a publication be a part of the presence that it belongs to, or of none.
+// joinInstance adds a publication to its instance, or to none if wanted is false.
 func (h *Discovery) joinInstance(p *publication, wanted bool) {
 	u := h.provider(p.wish, p.since)
 	key := presenceKey{p.wish.id.kind, p.wish.id.address, u.Get(parameterApplication), u.Port}
@@ -159,13 +158,13 @@ func (h *Discovery) joinInstance(p *publication, wanted bool) {
 	}
 	s, offer := h.session(p.wish.session), offerOf(p.wish, u)
 	if pr.entry != nil && pr.entry.session == s && pr.entry.desired != nil && pr.members[p.wish.id] == p && maps.Equal(p.offer.Parameters, offer.Parameters) {
-		return // it is said already
+		return // nothing has changed
 	}
 	if pr.entry == nil || pr.entry.session != s {
 		e := h.newEntry(s)
 		e.presence = pr
 		if pr.entry != nil && !pr.entry.ended { // else it ends by itself
-			e.before = pr.entry // which has other credentials
+			e.before = pr.entry // with other credentials
 		}
 		pr.entry = e
 	}
@@ -175,8 +174,8 @@ func (h *Discovery) joinInstance(p *publication, wanted bool) {
 	h.updateInstance(pr)
 }
 
-// leaveInstance takes a publication out of its presence, which ends with the last, and returns
-// what that comes to.
+// leaveInstance removes a publication from its instance, and ends the instance with the last one.
+// It returns the goal of that change.
 func (h *Discovery) leaveInstance(p *publication) goal {
 	pr := p.presence
 	p.presence = nil
@@ -189,14 +188,14 @@ func (h *Discovery) leaveInstance(p *publication) goal {
 	return pr.goal()
 }
 
-// forgetInstance forgets a presence whose entry has ended.
+// forgetInstance drops an instance whose registration has ended.
 func (h *Discovery) forgetInstance(e *registration) {
 	if pr := e.presence; pr != nil && pr.entry == e && h.presences[pr.key] == pr {
 		delete(h.presences, pr.key)
 	}
 }
 
-// updateInstance has the registry know what the members have become, unless all is withdrawn.
+// updateInstance registers the current members of an instance, unless everything is withdrawn.
 func (h *Discovery) updateInstance(pr *localInstance) {
 	if h.withdrawn {
 		return
@@ -212,8 +211,8 @@ func (h *Discovery) updateInstance(pr *localInstance) {
 	h.setMatter(pr.entry, a)
 }
 
-// offerOf returns a service as metadata have it: what its URL says, but for what is of the
-// host and of the time.
+// offerOf returns the entry of a service in the metadata: the parameters of its URL that do not
+// depend on the host or the start time.
 func offerOf(w *spec, u registry.URL) *application.ServiceInfo {
 	o := &application.ServiceInfo{Service: w.id.service, Protocol: u.Protocol, Path: u.Path, Parameters: map[string]string{}}
 	keep := func(name string) {

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// slowToRetract is a registry that takes an instance back only when it is let to.
+// slowToRetract is a registry that unregisters an instance only after let is closed.
 type slowToRetract struct {
 	*fake
 
@@ -24,8 +24,8 @@ func (s *slowToRetract) UnregisterInstance(ctx context.Context, i registry.Insta
 	return s.fake.UnregisterInstance(ctx, i)
 }
 
-// TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce: what it had is just
-// being taken back, over a session that others use.
+// TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce covers an instance that is
+// published again while its previous registration is being removed over a shared session.
 func TestAnInstanceThatComesBackWithOtherCredentialsEndsTheOthersOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, usual())

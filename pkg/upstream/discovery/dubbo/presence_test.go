@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// inMode returns a request for a service to be published in a mode, with more parameters as
+// inMode returns a request to publish a service in a register mode, with additional parameters as
 // "key=value".
 func inMode(mode, service string, parameters ...string) dubbo.Request {
 	q := request(service)
@@ -30,7 +30,7 @@ func inMode(mode, service string, parameters ...string) dubbo.Request {
 	return q
 }
 
-// announces holds that these are the instances.
+// announces verifies the registered instances.
 func (r *rig) announces(want ...string) {
 	r.Helper()
 	synctest.Wait()
@@ -39,7 +39,7 @@ func (r *rig) announces(want ...string) {
 	}
 }
 
-// registers holds that these are the URLs of providers.
+// registers verifies the registered provider URLs.
 func (r *rig) registers(want ...string) {
 	r.Helper()
 	synctest.Wait()
@@ -48,7 +48,8 @@ func (r *rig) registers(want ...string) {
 	}
 }
 
-// TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway: it is told of, once.
+// TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway verifies that an interface that the
+// registry cannot map is reported and logged once, and that the application stays registered.
 func TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -92,7 +93,7 @@ func TestServicesOfAnApplicationAreOneInstance(t *testing.T) {
 		must(r.T, r.hub.Publish(r.Context(), other))
 		r.announces("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1,x")
 
-		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x"))) // which is said already
+		must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x"))) // nothing changes
 		must(r.T, r.hub.Unpublish(r.Context(), request("x")))
 		r.announces("other 10.1.1.1:20080 z", "weft 10.1.1.1:20080 g/y:1")
 		must(r.T, r.hub.Unpublish(r.Context(), request("g/y:1")))
@@ -231,12 +232,12 @@ func waited(r *rig, call func() error, text string) error {
 
 func TestAnInstanceThatComesBackAtOnceIsThere(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
-		must(r.T, r.hub.Publish(r.Context(), request("stays"))) // and the session with it
+		must(r.T, r.hub.Publish(r.Context(), request("stays"))) // keeps the session open
 		for range 20 {
 			must(r.T, r.hub.Publish(r.Context(), inMode("instance", "x")))
 			r.fake.set(true, nil)
 			var all sync.WaitGroup
-			// Whichever is first, neither can be done now.
+			// Neither call can complete now, whichever is first.
 			for _, ask := range []func() error{
 				func() error { return r.hub.Publish(r.Context(), inMode("instance", "x", "weight=1")) },
 				func() error { return r.hub.Unpublish(r.Context(), request("x")) },
@@ -255,8 +256,8 @@ func TestAnInstanceThatComesBackAtOnceIsThere(t *testing.T) {
 	})
 }
 
-// TestManyWhoPublishAtOnceDoNotHoldUpOneAnother: what one has said is there for him when it
-// is announced, whatever others have said since.
+// TestManyWhoPublishAtOnceDoNotHoldUpOneAnother verifies that each Publish returns when its own
+// change is registered, whatever other calls have changed since.
 func TestManyWhoPublishAtOnceDoNotHoldUpOneAnother(t *testing.T) {
 	const many, each = 64, 5
 	inBubble(t, usual(), func(r *rig) {
@@ -273,7 +274,7 @@ func TestManyWhoPublishAtOnceDoNotHoldUpOneAnother(t *testing.T) {
 			})
 		}
 		all.Wait()
-		// Each has to wait for the announcement under way, and for the one that has his.
+		// Each call waits for the registration in flight, and for the one with its change.
 		if took, most := time.Since(began), 2*each*r.fake.announced.takes; took > most {
 			t.Errorf("it took %v and %d announcements, want %v at most", took, len(r.fake.announced.calls), most)
 		}
@@ -304,7 +305,7 @@ func TestInstancesLeaveBeforeTheDrain(t *testing.T) {
 		must(r.T, r.hub.Publish(r.Context(), inMode("all", "y")))
 		began := time.Now()
 		go func() {
-			<-time.After(time.Second) // of the bubble
+			<-time.After(time.Second) // fake time
 			if got := r.fake.instances(); len(got) > 0 {
 				t.Errorf("while callers notice there are %v", got)
 			}

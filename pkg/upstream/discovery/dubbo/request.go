@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Key returns what tells the service from others: group/interface:version. It is the name
-// of the cluster of one that is called.
+// Key returns the service key group/interface:version, which is the name of the cluster of a
+// reference.
 func (s *Service) Key() string {
 	return registry.Service{Interface: s.Interface, Group: s.Group, Version: registry.PlainVersion(s.Version)}.String()
 }
@@ -24,36 +24,36 @@ func (s *Service) Key() string {
 // memoryType is the type of registry that needs no address.
 const memoryType = "memory"
 
-// folderPrefix begins an address of that type that is a folder.
+// folderPrefix is the prefix of a memoryType address that names a directory.
 const folderPrefix = "file:"
 
-// Lengths that fields may have, in bytes.
+// Maximum lengths of fields, in bytes.
 const (
 	longestField   = 1 << 10
 	longestAddress = 4 << 10
 )
 
-// identity is what tells a publication, or a subscription, from others.
+// identity identifies a publication or a subscription.
 type identity struct {
 	kind, address string // of the registry
 	service       registry.Service
 }
 
-// sessionKey is what tells sessions apart.
+// sessionKey identifies a session.
 type sessionKey struct{ kind, address, username, password string }
 
 func (k sessionKey) String() string { return k.kind + "://" + k.address }
 
-// spec is a request that was checked.
+// spec is a validated request.
 type spec struct {
-	Request // which registry it is is filled in
+	Request // with the registry resolved
 
 	id      identity
 	session sessionKey
-	mode    config.RegisterMode // of a provider
+	mode    config.RegisterMode // of a publication
 }
 
-// operation is what a request is for.
+// operation is the purpose of a request.
 type operation uint8
 
 const (
@@ -62,7 +62,7 @@ const (
 	opRemove // of either
 )
 
-// read checks a request. The error is a *FieldError.
+// read validates a request. The error is a *FieldError.
 func (h *Discovery) read(r Request, as operation) (*spec, error) {
 	for _, check := range []func(*Request, operation) error{h.readRegistry, readService, readParameters, readMode, h.readPort} {
 		if err := check(&r, as); err != nil {
@@ -76,7 +76,7 @@ func (h *Discovery) read(r Request, as operation) (*spec, error) {
 	w.session = sessionKey{r.Registry.Type, r.Registry.Address, r.Registry.Username, r.Registry.Password}
 	s := h.settings(w.session.kind, w.session.address)
 	if s != nil && w.session.username == "" && w.session.password == "" {
-		w.session.username, w.session.password = s.Username, s.Password // not kept in the state file
+		w.session.username, w.session.password = s.Username, s.Password // not stored in the state file
 	}
 	w.mode = config.RegisterMode(r.Service.Parameters[parameterRegisterMode])
 	if w.mode == "" && s != nil {
@@ -89,7 +89,7 @@ func (h *Discovery) read(r Request, as operation) (*spec, error) {
 	return w, nil
 }
 
-// readRegistry completes which registry is meant.
+// readRegistry resolves and validates the registry of a request.
 func (h *Discovery) readRegistry(r *Request, _ operation) error {
 	g := &r.Registry
 	g.Type, g.Address = strings.ToLower(strings.TrimSpace(g.Type)), strings.TrimSpace(g.Address)
@@ -123,22 +123,22 @@ func (h *Discovery) readRegistry(r *Request, _ operation) error {
 	return nil
 }
 
-// types returns the types of registry that there are, in words.
+// types returns the names of the registry types.
 func (h *Discovery) types() string {
 	return strings.Join(slices.Sorted(maps.Keys(h.o.Registries)), ", ")
 }
 
-// readService checks what tells services apart.
+// readService validates the fields that identify a service.
 func readService(r *Request, as operation) error {
 	s := &r.Service
 	s.Version = registry.PlainVersion(s.Version)
 	if s.Interface == "" {
 		return &FieldError{"service.interface", "is missing"}
 	}
-	if s.Interface == "." || s.Interface == ".." { // which paths would take for something else
+	if s.Interface == "." || s.Interface == ".." { // paths give these a special meaning
 		return &FieldError{"service.interface", fmt.Sprintf("%q is no name", s.Interface)}
 	}
-	several := as != opPublish // a consumer may ask for several groups, or any version
+	several := as != opPublish // a consumer may accept several groups, or any version
 	for _, f := range []struct {
 		name, value string
 		refused     string
@@ -177,7 +177,7 @@ func forbidden(always string, several bool) string {
 	return always + ",*"
 }
 
-// inName returns what is wrong with a name; "": nothing.
+// inName returns why a name is invalid, or "".
 func inName(value, refused string) string {
 	if len(value) > longestField {
 		return fmt.Sprintf("has %d bytes: there may be %d", len(value), longestField)
@@ -200,7 +200,7 @@ func clip(text string) string {
 	return text
 }
 
-// readPort checks what a provider is published with.
+// readPort validates the port of a provider.
 func (h *Discovery) readPort(r *Request, as operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
@@ -212,7 +212,7 @@ func (h *Discovery) readPort(r *Request, as operation) error {
 	return nil
 }
 
-// The parameters of URLs that are not a matter of Service.Parameters.
+// The URL parameters that Service.Parameters must not set.
 const (
 	parameterApplication = "application"
 	parameterMethods     = "methods"
@@ -222,7 +222,7 @@ const (
 	parameterDubbo       = "dubbo"
 )
 
-// readMode checks how a provider is to be registered.
+// readMode validates the register mode of a provider.
 func readMode(r *Request, as operation) error {
 	mode, said := r.Service.Parameters[parameterRegisterMode]
 	field := "service.parameters." + parameterRegisterMode
@@ -239,7 +239,7 @@ func readMode(r *Request, as operation) error {
 	return &FieldError{field, fmt.Sprintf("%q is not one of %s, %s, %s", clip(mode), config.RegisterInterface, config.RegisterInstance, config.RegisterAll)}
 }
 
-// readParameters checks what is added to the URL.
+// readParameters validates additional URL parameters.
 func readParameters(r *Request, _ operation) error {
 	for key, value := range r.Service.Parameters {
 		field := "service.parameters." + clip(key)
@@ -263,12 +263,12 @@ func readParameters(r *Request, _ operation) error {
 	return nil
 }
 
-// protocolVersion is which version of Dubbo's protocol is spoken: that of all since 2.6.
+// protocolVersion is the version of Dubbo's protocol, used by all releases since 2.6.
 const protocolVersion = "2.0.2"
 
-// provider returns the URL of a service that is provided here since a time. It has no pid:
-// after a restart it is the same again, so that a registry has one of it, though the
-// session of the process that was killed has not ended yet, and callers see no change.
+// provider returns the URL of a service that this machine has provided since a time. It contains no
+// pid, so that it is the same after a restart: the registry has one entry for it even if the
+// session of the killed process has not expired, and consumers see no change.
 func (h *Discovery) provider(w *spec, since time.Time) registry.URL {
 	port := h.o.Config.ServerPort
 	if n, err := strconv.ParseUint(w.Service.Port, 10, 16); err == nil && port == 0 {
@@ -282,13 +282,13 @@ func (h *Discovery) provider(w *spec, since time.Time) registry.URL {
 	}).With(map[string]string{parameterRegisterMode: ""})
 }
 
-// consumer returns the URL of one who calls a service.
+// consumer returns the URL of a consumer of a service.
 func (h *Discovery) consumer(w *spec, since time.Time) registry.URL {
 	return h.url(w, since, registry.URL{Protocol: "consumer", Host: h.host}, map[string]string{
 		registry.ParameterCategory: registry.Consumers,
 		"check":                    "false",
 		parameterSide:              "consumer",
-		parameterProcess:           strconv.Itoa(os.Getpid()), // there is no port to tell it from others
+		parameterProcess:           strconv.Itoa(os.Getpid()), // the URL has no port to distinguish it
 	})
 }
 

@@ -15,14 +15,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// remembering is a configuration with a state file.
+// remembering returns a configuration with a state file.
 func remembering(t *testing.T) config.DubboRegistry {
 	c := usual()
 	c.StateFile = filepath.Join(t.TempDir(), "state.json")
 	return c
 }
 
-// restart ends the Hub and makes another one, which is not running yet.
+// restart stops the Discovery and creates another one, which does not run yet.
 func (r *rig) restart(c config.DubboRegistry) {
 	r.end()
 	r.fake.mu.Lock()
@@ -44,7 +44,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 		must(r.T, r.hub.Publish(r.Context(), request("gone")))
 		must(r.T, r.hub.Unpublish(r.Context(), request("gone")))
 		before := r.hub.Status().Published[0].URL
-		r.hub.UnregisterAll(r.Context()) // which is not for ever
+		r.hub.UnregisterAll(r.Context()) // not permanent
 		r.restart(c)
 
 		clusters, routes := r.hub.Resources()
@@ -97,8 +97,8 @@ func TestAfterARestartAnEmptyListIsNotBelieved(t *testing.T) {
 	})
 }
 
-// TestWhatAKillLoses: what was asked for is in the state file at once, or within a second
-// if that has just been written. So what was taken back does not return with the next start.
+// TestWhatAKillLoses verifies that requests are in the state file immediately, or within a second
+// of the previous write, so that an unpublished service does not return with the next start.
 func TestWhatAKillLoses(t *testing.T) {
 	tests := []struct {
 		name string
@@ -131,7 +131,7 @@ func TestWhatAKillLoses(t *testing.T) {
 				saved, err := os.ReadFile(c.StateFile)
 				must(r.T, err)
 				r.end()
-				must(r.T, os.WriteFile(c.StateFile, saved, 0o600)) // as it was when it was killed
+				must(r.T, os.WriteFile(c.StateFile, saved, 0o600)) // the file at the time of the kill
 				r.restart(c)
 				if got := r.hub.Status().Published; len(got) != 1 || got[0].Key != tt.want {
 					t.Errorf("published: %+v, want %s", got, tt.want)
@@ -177,8 +177,8 @@ func TestAStateFileThatIsNoneIsPutAside(t *testing.T) {
 	})
 }
 
-// What comes after the state file was written for the last time must not be answered as if
-// it were kept, or taken back, for the next start.
+// TestWhatComesTooLateIsRefused verifies that requests after the last write of the state file fail,
+// because the next start would not know them.
 func TestWhatComesTooLateIsRefused(t *testing.T) {
 	inBubble(t, remembering(t), func(r *rig) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
@@ -208,7 +208,7 @@ func TestWhatAKillLeftOfAStateFileIsSweptAway(t *testing.T) {
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("%s: %v, want that it is gone", old, err)
 	}
-	if _, err := os.Stat(fresh); err != nil { // which another process may be writing
+	if _, err := os.Stat(fresh); err != nil { // another process may be writing it
 		t.Error(err)
 	}
 }
@@ -217,7 +217,7 @@ func TestWhatCannotBeWrittenIsCountedAndTriedAgain(t *testing.T) {
 	c := remembering(t)
 	dir := filepath.Dir(c.StateFile)
 	c.StateFile = filepath.Join(dir, "file", "state.json")
-	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)) // no folder
+	must(t, os.WriteFile(filepath.Join(dir, "file"), nil, 0o600)) // not a directory
 	inBubble(t, c, func(r *rig) {
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
 		pass(time.Second)

@@ -18,27 +18,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// What the figures of the README are measured with.
+// The sizes behind the figures in the README.
 const (
 	benchPublished  = 1000
 	benchSubscribed = 2000
 	benchProviders  = 20
 )
 
-// scale is a Hub with that, over the registry in memory.
+// scale is a Discovery of these sizes, with the registry in memory.
 type scale struct {
 	b     *testing.B
 	space *memory.Server
-	peers registry.Registry // who provides what the Hub calls
+	peers registry.Registry // registers the providers that the Discovery uses
 	hub   *dubbo.Discovery
 	end   func()
 	file  string // the state file; "": none
 
-	applied chan dubbo.Change // if not nil, changes
+	applied chan dubbo.Change // receives changes if not nil
 	changes int
 }
 
-// providerURL is what Java writes of a provider, as long as it usually is.
+// providerURL returns a provider URL of typical content and length, as Java writes it.
 func providerURL(service, provider int, more string) registry.URL {
 	name := fmt.Sprintf("com.example.inventory.Service%d", service)
 	u, err := registry.Parse(fmt.Sprintf("dubbo://10.%d.%d.%d:20880/%s?anyhost=true&application=inventory-provider&background=false&deprecated=false"+
@@ -85,7 +85,7 @@ func (s *scale) newHub() {
 	}
 }
 
-// start makes a Hub and asks it for everything, several at a time.
+// start creates a Discovery and makes all requests, several concurrently.
 func (s *scale) start() {
 	s.newHub()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -131,13 +131,13 @@ func heap() uint64 {
 	return m.HeapAlloc
 }
 
-// BenchmarkReady is from nothing until everything that was asked for is in force. MB is
-// what the Hub, and what it has put in force, hold on the heap.
+// BenchmarkReady measures the time from the start until all requests are applied. MB is the heap of
+// the Discovery and of what it has applied.
 func BenchmarkReady(b *testing.B) {
 	s := newScale(b)
 	for b.Loop() {
 		b.StopTimer()
-		s.hub = nil // that of the round before
+		s.hub = nil // drop the Discovery of the previous round
 		before := heap()
 		b.StartTimer()
 		s.start()
@@ -153,7 +153,7 @@ func BenchmarkReady(b *testing.B) {
 	}
 }
 
-// BenchmarkScrape is a scrape of the numbers of 3,000 services.
+// BenchmarkScrape measures a scrape of the metrics of 3,000 services.
 func BenchmarkScrape(b *testing.B) {
 	s := newScale(b)
 	s.start()
@@ -168,8 +168,8 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// BenchmarkOneChange is from a provider of one service that comes, or goes, until that is
-// in force.
+// BenchmarkOneChange measures the time from the registration or removal of one provider until it is
+// applied.
 func BenchmarkOneChange(b *testing.B) {
 	s := newScale(b)
 	s.start()
@@ -193,8 +193,7 @@ func BenchmarkOneChange(b *testing.B) {
 	}
 }
 
-// BenchmarkRestart is from a state file with all that until what it says is known, with
-// the clusters and routes.
+// BenchmarkRestart measures the time to restore a state file, including clusters and routes.
 func BenchmarkRestart(b *testing.B) {
 	s := newScale(b)
 	s.file = filepath.Join(b.TempDir(), "state.json")
@@ -213,7 +212,7 @@ func BenchmarkRestart(b *testing.B) {
 	b.ReportMetric(float64(info.Size())/(1<<20), "file-MB")
 }
 
-// BenchmarkSubscribe is a call of the API among all that: one service more, and one less.
+// BenchmarkSubscribe measures one Subscribe and Unsubscribe among these services.
 func BenchmarkSubscribe(b *testing.B) {
 	s := newScale(b)
 	s.start()

@@ -8,19 +8,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// session is a session with a registry, shared by all that is done there. It is closed
-// when nobody uses it.
+// session is a session with a registry, shared by all its registrations and subscriptions. It
+// closes when uses drops to 0.
 type session struct {
 	key sessionKey // immutable
 
-	// All guarded by Hub.mu.
+	// Guarded by Discovery.mu.
 	registry  registry.Registry // nil: not open
 	err       error             // why it could not be opened
-	uses      int               // entries and subscriptions
-	connected bool              // as was logged last
+	uses      int               // registrations and subscriptions
+	connected bool              // last logged state
 }
 
-// settings returns what the configuration says of a registry; nil: nothing.
+// settings returns the configuration of a registry, or nil.
 func (h *Discovery) settings(kind, address string) *config.RegistrySettings {
 	for i := range h.o.Config.Registries {
 		if s := &h.o.Config.Registries[i]; s.Type == kind && s.Address == address {
@@ -30,8 +30,8 @@ func (h *Discovery) settings(kind, address string) *config.RegistrySettings {
 	return nil
 }
 
-// session returns the session of a key, which is opened if the Hub runs. It is called with
-// mu held, as the other functions here.
+// session returns the session of a key, and opens it if Discovery runs. mu is held, as in all
+// functions below except closeRegistry and logSessions.
 func (h *Discovery) session(key sessionKey) *session {
 	s := h.sessions[key]
 	if s == nil {
@@ -46,7 +46,7 @@ func (h *Discovery) session(key sessionKey) *session {
 	return s
 }
 
-// resume begins what waited for a session that could not be opened before.
+// resume starts the registrations and subscriptions of a session that could not be opened before.
 func (h *Discovery) resume(s *session) {
 	for _, p := range h.published {
 		if p.entry.session == s {
@@ -67,7 +67,7 @@ func (h *Discovery) resume(s *session) {
 	h.poke()
 }
 
-// open opens a session; its err says what is wrong with the key.
+// open opens a session, or sets its err.
 func (h *Discovery) open(s *session) {
 	open := h.o.Registries[s.key.kind]
 	if open == nil {
@@ -96,7 +96,7 @@ func (h *Discovery) open(s *session) {
 	s.registry, s.err = open(o)
 }
 
-// leave gives back a use of a session.
+// leave releases one use of a session.
 func (h *Discovery) leave(s *session) {
 	if s.uses--; s.uses > 0 {
 		return
@@ -109,14 +109,14 @@ func (h *Discovery) leave(s *session) {
 	}
 }
 
-// closeRegistry ends a session, and waits for that a little.
+// closeRegistry closes a session, for at most closeIn.
 func closeRegistry(r registry.Registry) {
 	ctx, cancel := context.WithTimeout(context.Background(), closeIn)
 	defer cancel()
 	r.Close(ctx)
 }
 
-// logSessions tells of registries that were lost, or are back.
+// logSessions logs sessions that were disconnected or connected again.
 func (h *Discovery) logSessions() {
 	h.mu.Lock()
 	open := make([]*session, 0, len(h.sessions))

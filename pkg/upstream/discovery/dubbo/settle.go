@@ -13,32 +13,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// service is a service that is called from here, whatever registries it is at. All of it
-// is guarded by Hub.mu.
+// service is a service that the local consumer calls, with its subscriptions at all registries.
+// Guarded by Discovery.mu.
 type service struct {
 	key     registry.Service // immutable
-	sources []*subscription  // in the order of their registries; none: it is to be removed
+	sources []*subscription  // sorted by registry; none: the service is being removed
 	outcome *plan.Result     // nil: not planned yet
 
-	unrouted string // what was logged of the outcome last; "": nothing
+	unrouted string // last logged text; "": none
 
-	place  applied // what is in force, or is just being applied
-	forced bool    // place was restored: it is to be applied, new or not
+	place  applied // active, or being applied
+	forced bool    // place was restored: apply it even if nothing has changed
 
-	asked  uint64        // changes by calls of the API
-	done   uint64        // of these, in force
-	failed uint64        // of these, tried without success
-	err    error         // of the last attempt to apply; nil: it went well
-	pause  time.Duration // until the next attempt, after a failure
+	asked  uint64        // number of changes by calls of the API
+	done   uint64        // last change that is active
+	failed uint64        // last change that was tried and failed
+	err    error         // of the last attempt to apply; nil: success
+	pause  time.Duration // backoff before the next attempt, after a failure
 }
 
-// applied is what is in force of a service; the zero value: nothing.
+// applied contains the active resources of a service; the zero value: none.
 type applied struct {
-	clusters []*config.Cluster // the service's own, then those apart; see plan.Outcome
+	clusters []*config.Cluster // the cluster of the service, then the variant clusters; see plan.Result
 	routes   []*config.Route
 }
 
-// cluster returns the cluster of that name; nil: there is none.
+// cluster returns the cluster with that name, or nil.
 func (p *applied) cluster(name string) *config.Cluster {
 	for _, c := range p.clusters {
 		if c.Name == name {
@@ -48,7 +48,8 @@ func (p *applied) cluster(name string) *config.Cluster {
 	return nil
 }
 
-// keep has what is as in before be the same: others compare pointers first.
+// keep replaces values that are equal to those in before by these, so that pointer comparisons find
+// them unchanged.
 func (p *applied) keep(before applied) {
 	for i, c := range p.clusters {
 		if old := before.cluster(c.Name); old != nil && reflect.DeepEqual(c, old) {
@@ -60,14 +61,14 @@ func (p *applied) keep(before applied) {
 	}
 }
 
-// markDirty has a service planned, for a call of the API. mu is held.
+// markDirty schedules the planning of a service, for a call of the API. mu is held.
 func (h *Discovery) markDirty(s *service) {
 	s.asked++
 	h.dirty[s] = struct{}{}
 	h.poke()
 }
 
-// pendingChange is one service in a change.
+// pendingChange is the change of one service.
 type pendingChange struct {
 	service *service
 	asked   uint64
@@ -76,12 +77,12 @@ type pendingChange struct {
 
 const (
 	idleWait         = time.Hour             // how long the loop waits when nothing is due
-	unthrottledBelow = 10 * time.Millisecond // changes that take no longer follow one another at once
-	maxThrottle      = 20 * time.Millisecond // the longest wait after others
+	unthrottledBelow = 10 * time.Millisecond // changes faster than this are not throttled
+	maxThrottle      = 20 * time.Millisecond // maximum wait after a change
 )
 
-// reconcile plans what has changed, or is due, and applies it. It returns how long nothing
-// will be due.
+// reconcile plans changed and due services, and applies the result. It returns the time until the
+// next work.
 func (h *Discovery) reconcile(ctx context.Context) time.Duration {
 	now := time.Now()
 	h.mu.Lock()
@@ -100,7 +101,7 @@ func (h *Discovery) reconcile(ctx context.Context) time.Duration {
 		h.mu.Lock()
 		close(h.progress)
 		h.progress = make(chan struct{})
-		// What comes while a change takes long, and a while longer, goes into the next.
+		// Collect what arrives during a slow change, and for a while after it, in one change.
 		if end := time.Now(); end.Sub(now) > unthrottledBelow {
 			h.notBefore = end.Add(min(end.Sub(now), maxThrottle))
 		}
@@ -109,8 +110,8 @@ func (h *Discovery) reconcile(ctx context.Context) time.Duration {
 	return h.due()
 }
 
-// sessionNumbers returns the number of the session that each registry is in: of all, for
-// what is heard of one meanwhile is planned as well. It calls registries: mu is not held.
+// sessionNumbers returns the current session number of every registry, because snapshots of any
+// registry may arrive before planning. It calls registries, so the caller must not hold mu.
 func (h *Discovery) sessionNumbers() map[*session]int {
 	h.mu.Lock()
 	numbers := make(map[*session]int, len(h.sessions))
@@ -126,7 +127,7 @@ func (h *Discovery) sessionNumbers() map[*session]int {
 	return numbers
 }
 
-// due returns how long it is until a service is to be looked at.
+// due returns the time until the next service is due.
 func (h *Discovery) due() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,7 +142,7 @@ func (h *Discovery) due() time.Duration {
 	return max(0, wait)
 }
 
-// plan decides what becomes of the services that have changed, or are due. mu is held.
+// plan plans changed and due services. mu is held.
 func (h *Discovery) plan(now time.Time, numbers map[*session]int) []pendingChange {
 	for s, at := range h.timed {
 		if !at.After(now) {
@@ -151,7 +152,7 @@ func (h *Discovery) plan(now time.Time, numbers map[*session]int) []pendingChang
 	batch := make([]pendingChange, 0, len(h.dirty))
 	for s := range h.dirty {
 		if until := s.patience(); until.After(now) {
-			h.timed[s] = until // mark, hear or that time bring it here again
+			h.timed[s] = until // markDirty, queueSnapshot or that time trigger planning again
 			continue
 		}
 		batch = append(batch, h.planOne(s, now, numbers))
@@ -161,8 +162,8 @@ func (h *Discovery) plan(now time.Time, numbers map[*session]int) []pendingChang
 	return batch
 }
 
-// patience returns until when a service waits to be put in force: while it is not, and no
-// registry has said anything.
+// patience returns how long to wait before a service is first applied: while it has no clusters,
+// and no registry has sent a snapshot.
 func (s *service) patience() (until time.Time) {
 	if s.place.clusters != nil {
 		return time.Time{}
@@ -178,7 +179,7 @@ func (s *service) patience() (until time.Time) {
 	return until
 }
 
-// planOne decides what becomes of a service. mu is held.
+// planOne plans a service. mu is held.
 func (h *Discovery) planOne(s *service, now time.Time, numbers map[*session]int) pendingChange {
 	a := pendingChange{service: s, asked: s.asked}
 	delete(h.timed, s)
@@ -205,7 +206,7 @@ func (h *Discovery) planOne(s *service, now time.Time, numbers map[*session]int)
 	}
 	s.outcome = plan.Compute(wish, lists, now)
 	if next = earlier(next, s.outcome.Next); !next.IsZero() {
-		h.timed[s] = now.Add(next.Sub(now)) // however the clock of the wall is set meanwhile
+		h.timed[s] = now.Add(next.Sub(now)) // immune to changes of the wall clock
 	}
 	h.logUnrouted(s)
 	a.next = applied{append([]*config.Cluster{s.outcome.Cluster}, s.outcome.VariantClusters...), s.outcome.Routes}
@@ -213,8 +214,7 @@ func (h *Discovery) planOne(s *service, now time.Time, numbers map[*session]int)
 	return a
 }
 
-// logUnrouted tells what has no routes though it is provided, once until it is something
-// else. mu is held.
+// logUnrouted logs groups and versions without routes, once per text. mu is held.
 func (h *Discovery) logUnrouted(s *service) {
 	if text := s.outcome.Unrouted; text != s.unrouted {
 		if s.unrouted = text; text != "" {
@@ -230,11 +230,11 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// mostAttempts bounds how often a change is taken apart to find what is wrong in it.
+// mostAttempts bounds the attempts to isolate the failing services of a change.
 const mostAttempts = 64
 
-// applyBatch applies a batch. Where that fails each half is tried, so that what is wrong with
-// one service holds back no other.
+// applyBatch applies a batch. If that fails, it applies each half separately, so that a failing
+// service does not block others.
 func (h *Discovery) applyBatch(ctx context.Context, batch []pendingChange, budget *int) {
 	*budget--
 	err := h.apply(ctx, batch)
@@ -250,7 +250,7 @@ func (h *Discovery) applyBatch(ctx context.Context, batch []pendingChange, budge
 	}
 }
 
-// apply puts a batch in force, or nothing of it.
+// apply applies a batch completely or not at all.
 func (h *Discovery) apply(ctx context.Context, batch []pendingChange) error {
 	h.mu.Lock()
 	before := make([]applied, len(batch))
@@ -295,12 +295,12 @@ func (h *Discovery) apply(ctx context.Context, batch []pendingChange) error {
 	return err
 }
 
-// sameRoutes reports whether a and b are one list; see planOne.
+// sameRoutes reports whether a and b are the same slice; see keep.
 func sameRoutes(a, b []*config.Route) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// table returns the route table of all that is in force. mu is held.
+// table returns the route table of all active services. mu is held.
 func (h *Discovery) table() *config.RouteTable {
 	ordered := make([]*service, 0, len(h.services))
 	for _, s := range h.services {
@@ -316,7 +316,7 @@ func (h *Discovery) table() *config.RouteTable {
 	return plan.Table(routes)
 }
 
-// done notes that a batch is in force.
+// done records that a batch is active.
 func (h *Discovery) done(batch []pendingChange) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -329,7 +329,7 @@ func (h *Discovery) done(batch []pendingChange) {
 	}
 }
 
-// fail notes why a batch is not in force, and has it tried again after a while.
+// fail records why a batch is not active, and schedules a retry.
 func (h *Discovery) fail(batch []pendingChange, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -337,7 +337,7 @@ func (h *Discovery) fail(batch []pendingChange, err error) {
 	if more := len(batch) - 1; more > 0 {
 		names = fmt.Sprintf("%s and %d more", names, more)
 	}
-	if h.life.Err() == nil { // else it is of no interest any more
+	if h.life.Err() == nil { // else the error is irrelevant
 		h.o.Log.Error("services could not be put in force, which is tried again", logServices, names, logError, err)
 	}
 	for _, a := range batch {
@@ -348,8 +348,8 @@ func (h *Discovery) fail(batch []pendingChange, err error) {
 	}
 }
 
-// ReapplyEach has what the state file knew put in force by Run, service by service, as if
-// nothing were: for who cannot begin with what Overlay says. It is called before Run.
+// ReapplyEach makes Run apply the services of the state file as new ones, for a caller that could
+// not start with the result of Resources. It must be called before Run.
 func (h *Discovery) ReapplyEach() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -358,8 +358,8 @@ func (h *Discovery) ReapplyEach() {
 	}
 }
 
-// Resources returns the clusters and the table that are to be in force: the sum of all
-// changes so far, and the one that is just being applied. The table is never nil.
+// Resources returns the desired clusters and route table: the result of all changes so far, and of
+// the one that is being applied. The table is never nil.
 func (h *Discovery) Resources() (clusters []*config.Cluster, routes *config.RouteTable) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

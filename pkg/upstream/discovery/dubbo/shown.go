@@ -6,11 +6,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// redacted stands for what is not shown.
+// redacted replaces secret values.
 const redacted = "[redacted]"
 
-// redact returns a matter as logs and the API may have it: without what only callers of the
-// service are to know.
+// redact returns the text of r for logs and the API, without secrets.
 func redact(m registrable) string {
 	if u, ok := m.(registrableURL); ok {
 		return redactURL(u.URL)
@@ -34,8 +33,8 @@ func redactURL(u registry.URL) string {
 	return u.With(secrets).String()
 }
 
-// isSecret reports whether a parameter of that name says what not everybody is to know, as
-// Dubbo's "token", with which alone a provider takes calls.
+// isSecret reports whether a parameter with that name is secret, such as Dubbo's "token", which
+// authorizes calls of a provider.
 func isSecret(key string) bool {
 	key = strings.ToLower(key)
 	for _, word := range [...]string{"token", "password", "secret", "accesskey"} {

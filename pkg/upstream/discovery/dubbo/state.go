@@ -17,20 +17,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// stateVersion is of the state file's form. A file of another one is none.
+// stateVersion is the version of the state file's format. Weft rejects files of other versions.
 const stateVersion = 1
 
-// mostState bounds a state file.
+// mostState bounds the size of a state file, in bytes.
 const mostState = 1 << 30
 
-// stateFile is what is written: the content as it is, and what it is checked by.
+// stateFile is the format of the file: the content, and its version and checksum.
 type stateFile struct {
 	Version  int             `json:"weft_dubbo_services"`
 	Checksum string          `json:"sha256"`
 	Content  json.RawMessage `json:"content"`
 }
 
-// state is what is kept for the next start.
+// state is the content of the state file.
 type state struct {
 	Saved      time.Time         `json:"saved"`
 	Published  []stateEntry      `json:"published,omitempty"`
@@ -45,17 +45,17 @@ type stateEntry struct {
 type stateSubscribed struct {
 	stateEntry
 
-	Listed        time.Time  `json:"listed,omitzero"` // zero: nothing was known
+	Listed        time.Time  `json:"listed,omitzero"` // zero: no snapshot
 	Providers     []stateURL `json:"providers,omitempty"`
 	Configurators []stateURL `json:"configurators,omitempty"`
 	Routers       []stateURL `json:"routers,omitempty"`
 }
 
-// stateURL is written as text, one at a time: that of all would be as large as the file.
+// stateURL encodes itself as text, to avoid a copy of all texts that would be as large as the file.
 type stateURL struct {
 	registry.URL
 
-	problem error // why what was read is none; nil: it is one
+	problem error // why the URL is invalid; nil: it is valid
 }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -67,19 +67,19 @@ func (u *stateURL) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// encode returns the parts of a state file.
+// encode returns the state file, in parts.
 func (s *state) encode() (parts [][]byte, err error) {
 	content, err := json.Marshal(s)
 	if err != nil {
 		return nil, err
 	}
 	sum := sha256.Sum256(content)
-	// It is put together here because Marshal would go through all of content again.
+	// json.Marshal would scan all of content again.
 	head := fmt.Sprintf(`{"weft_dubbo_services":%d,"sha256":"%s","content":`, stateVersion, hex.EncodeToString(sum[:]))
 	return [][]byte{[]byte(head), content, []byte("}")}, nil
 }
 
-// parseState reads the content of a state file. An error says why it is none.
+// parseState parses a state file. An error says why the file is invalid.
 func parseState(text []byte) (*state, error) {
 	var f stateFile
 	if err := json.Unmarshal(text, &f); err != nil {
@@ -114,12 +114,12 @@ func readState(path string) (*state, error) {
 	return parseState(text)
 }
 
-// newInfix is in the names of files that are to become a state file.
+// newInfix is part of the names of temporary files that replace the state file.
 const newInfix = ".new-"
 
-// sweepState removes what processes left behind that were killed while they wrote a state
-// file: there are passwords in it. What is newer than a minute may be another's that still
-// runs.
+// sweepState removes temporary files of processes that were killed while they wrote a state file,
+// because they contain passwords. Files that are newer than a minute may belong to a running
+// process.
 func sweepState(path string) error {
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil {
@@ -136,8 +136,8 @@ func sweepState(path string) error {
 	return err
 }
 
-// writeState puts a state file in the place of what was there, at once or not at all.
-// Nobody else may read it: there are passwords in it.
+// writeState replaces a state file atomically. Only its owner can read it, because it contains
+// passwords.
 func writeState(path string, parts [][]byte) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -162,25 +162,25 @@ func writeState(path string, parts [][]byte) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(d.Sync(), d.Close()) // the name is to outlive a crash, too
+	return errors.Join(d.Sync(), d.Close()) // so that the new name survives a crash
 }
 
-// When the state file is written after a change.
+// Delays between a change and writing the state file.
 const (
-	saveSoon     = 10 * time.Millisecond // of what was asked for
-	saveLater    = 30 * time.Second      // of what registries say
-	minSaveGap   = time.Second           // at least, from the end of one time to the beginning of the next
-	maxSaveShare = 10                    // writing takes one part in so many of the time, at most
+	saveSoon     = 10 * time.Millisecond // after a request
+	saveLater    = 30 * time.Second      // after a snapshot
+	minSaveGap   = time.Second           // minimum time between the end of a write and the next write
+	maxSaveShare = 10                    // writing takes at most one in maxSaveShare parts of the time
 )
 
-// saving is when the state file is written next.
+// saving schedules writes of the state file.
 type saving struct {
 	wake  chan struct{} // at has become earlier
-	at    time.Time     // guarded by Hub.mu; zero: not at all
-	after time.Time     // guarded by Hub.mu; not before, for it was written not long ago
+	at    time.Time     // guarded by Discovery.mu; zero: no write is scheduled
+	after time.Time     // guarded by Discovery.mu; the earliest next write, to limit the rate
 }
 
-// save has the state file written after a while. mu is held.
+// save schedules a write of the state file. mu is held.
 func (h *Discovery) save(after time.Duration) {
 	if h.o.Config.StateFile == "" {
 		return
@@ -196,7 +196,7 @@ func (h *Discovery) save(after time.Duration) {
 	}
 }
 
-// saver writes the state file when it is time, until ctx ends.
+// saver writes the state file when a write is due, until ctx ends.
 func (h *Discovery) saver(ctx context.Context) {
 	if h.o.Config.StateFile == "" {
 		return
@@ -246,7 +246,7 @@ func (h *Discovery) saveNow() {
 	defer h.mu.Unlock()
 	end := time.Now()
 	h.saving.after = end.Add(max(minSaveGap, (maxSaveShare-1)*end.Sub(began)))
-	if !h.saving.at.IsZero() { // asked for meanwhile
+	if !h.saving.at.IsZero() { // scheduled during the write
 		h.saving.at = theLater(h.saving.at, h.saving.after)
 	}
 	if err != nil {
@@ -261,14 +261,14 @@ func theLater(a, b time.Time) time.Time {
 	return a
 }
 
-// snapshot is what the state is made of; views are not changed.
+// snapshot contains the input of state; views are immutable.
 type snapshot struct {
 	published []stateEntry
 	followed  []stateSubscribed
-	views     []registry.Snapshot // of each in followed
+	views     []registry.Snapshot // parallel to followed
 }
 
-// snapshot is called with mu held.
+// snapshot must be called with mu held.
 func (h *Discovery) snapshot() *snapshot {
 	s := &snapshot{}
 	for _, p := range h.published {
@@ -281,7 +281,7 @@ func (h *Discovery) snapshot() *snapshot {
 	return s
 }
 
-// state writes what is in a snapshot, in the order of times.
+// state converts a snapshot, sorted by time.
 func (s *snapshot) state() *state {
 	out := &state{Published: s.published, Subscribed: s.followed}
 	for i := range out.Subscribed {
@@ -301,7 +301,7 @@ func stateURLs(urls []registry.URL) []stateURL {
 	return all
 }
 
-// restore asks again for what the state file has. It is called by New, with mu held.
+// restore restores the contents of the state file. New calls it with mu held.
 func (h *Discovery) restore() {
 	path := h.o.Config.StateFile
 	if path == "" {
@@ -327,8 +327,8 @@ func (h *Discovery) restore() {
 	h.placeRestored()
 }
 
-// putAside moves a state file that cannot be used out of the way, so that it can be looked
-// at and is not written over.
+// putAside renames a state file that cannot be read, so that it is not overwritten and can be
+// examined.
 func (h *Discovery) putAside(path string, why error) {
 	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, aside)
@@ -365,7 +365,7 @@ func (h *Discovery) restoreSubscribed(f stateSubscribed, saved time.Time) {
 		s.current = registry.Snapshot{Providers: h.urls(f.Providers), Configurators: h.urls(f.Configurators), Routers: h.urls(f.Routers)}
 		s.listed, s.restored, s.held = f.Listed, true, saved
 	}
-	s.deadline = time.Now() // nobody waits for it
+	s.deadline = time.Now() // no call waits for it
 }
 
 func latest(a, b time.Time) time.Time {
@@ -387,7 +387,7 @@ func (h *Discovery) urls(all []stateURL) (urls []registry.URL) {
 	return urls
 }
 
-// placeRestored plans the services that were restored, so that Overlay has them.
+// placeRestored plans the restored services, so that Resources returns them.
 func (h *Discovery) placeRestored() {
 	now := time.Now()
 	for _, s := range h.services {

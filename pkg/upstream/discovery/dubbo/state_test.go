@@ -27,7 +27,7 @@ func exampleState() *state {
 	}
 }
 
-// encoded is a state file in one piece.
+// encoded returns a state file in one piece.
 func encoded(t testing.TB, s *state) []byte {
 	t.Helper()
 	parts, err := s.encode()
@@ -40,7 +40,7 @@ func encoded(t testing.TB, s *state) []byte {
 func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "state.json")
 	text := encoded(t, exampleState())
-	for range 2 { // also over the one that is there
+	for range 2 { // also over an existing file
 		if err := writeState(path, [][]byte{text}); err != nil {
 			t.Fatal(err)
 		}
@@ -74,7 +74,7 @@ func TestADamagedStateFileIsNone(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		// A key may be written in another case; nothing else may differ.
+		// The case of a key may change; nothing else may.
 		if again := encoded(t, s); !bytes.Equal(again, text) {
 			t.Fatalf("with byte %d changed it is read: %s", i, damaged)
 		}
@@ -104,7 +104,7 @@ func TestAStateFileThatIsTooLargeIsNotRead(t *testing.T) {
 	if err := os.WriteFile(path, encoded(t, exampleState()), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(path, mostState+1); err != nil { // with a hole, which takes no room
+	if err := os.Truncate(path, mostState+1); err != nil { // sparse, so that it uses no disk space
 		t.Fatal(err)
 	}
 	if _, err := readState(path); err == nil || !strings.Contains(err.Error(), strconv.Itoa(mostState)) {

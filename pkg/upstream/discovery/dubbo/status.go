@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// states asks the registries how it stands with them. mu is not held.
+// states returns the states of the sessions. The caller must not hold mu.
 func (h *Discovery) states() map[*session]registry.State {
 	h.mu.Lock()
 	all := make(map[*session]registry.State, len(h.sessions))
@@ -33,7 +33,7 @@ func (h *Discovery) states() map[*session]registry.State {
 	return all
 }
 
-// Status returns everything that is known.
+// Status returns everything that Discovery knows.
 func (h *Discovery) Status() Status {
 	states := h.states()
 	now := time.Now()
@@ -73,7 +73,7 @@ func (h *Discovery) Status() Status {
 	return all
 }
 
-// describePublished is called with mu held.
+// describePublished must be called with mu held.
 func (h *Discovery) describePublished(p *publication, states map[*session]registry.State) PublishedStatus {
 	d := PublishedStatus{
 		Key:        p.wish.id.service.String(),
@@ -99,7 +99,8 @@ func (h *Discovery) describePublished(p *publication, states map[*session]regist
 	return d
 }
 
-// isThere reports whether the registry has all that is wanted. mu is held.
+// isThere reports whether the registry has every registration of p that its mode requires. mu is
+// held.
 func (p *publication) isThere(states map[*session]registry.State) bool {
 	switch p.wish.mode {
 	case config.RegisterInstance:
@@ -111,13 +112,13 @@ func (p *publication) isThere(states map[*session]registry.State) bool {
 	return p.entry.isThere(states)
 }
 
-// isThere reports whether the registry has what is wanted. mu is held.
+// isThere reports whether the registry is connected and has the desired entry. mu is held.
 func (e *registration) isThere(states map[*session]registry.State) bool {
 	return e.desired != nil && e.settled() && states[e.session].Connected
 }
 
-// problem returns why an entry is not as wanted; "": it is, or nothing is known yet. mu
-// is held.
+// problem returns why the registry does not have the desired entry; "": it has, or nothing is known
+// yet. mu is held.
 func (e *registration) problem() string {
 	switch {
 	case e.session.err != nil:
@@ -128,7 +129,7 @@ func (e *registration) problem() string {
 	return ""
 }
 
-// describe is called with mu held.
+// describe must be called with mu held.
 func (s *service) describe(now time.Time, states map[*session]registry.State) ReferenceStatus {
 	first := s.sources[0].wish.Service
 	d := ReferenceStatus{
@@ -169,8 +170,8 @@ func describeProvider(p *plan.Provider) Provider {
 	}
 }
 
-// with returns a provider that provides another group or version as well, which counts for
-// the address if it is the first that gets calls.
+// with merges a provider at the same address with another group or version. The first one that gets
+// calls represents the address.
 func (p Provider) with(other Provider) Provider {
 	beside := p.Variants
 	p.Variants = nil
@@ -182,7 +183,7 @@ func (p Provider) with(other Provider) Provider {
 	return p
 }
 
-// describe is called with mu held.
+// describe must be called with mu held.
 func (s *subscription) describe(now time.Time, states map[*session]registry.State) SubscriptionStatus {
 	d := SubscriptionStatus{
 		Registry:   s.session.key.String(),
@@ -211,7 +212,7 @@ func (s *subscription) describe(now time.Time, states map[*session]registry.Stat
 	return d
 }
 
-// Totals returns the numbers of what is known.
+// Totals returns numbers for metrics.
 func (h *Discovery) Totals() Totals {
 	states := h.states()
 	now := time.Now()
@@ -240,7 +241,7 @@ func (h *Discovery) Totals() Totals {
 	return t
 }
 
-// count adds a service. Hub.mu is held.
+// count adds a service. Discovery.mu is held.
 func (t *Totals) count(s *service, now time.Time, states map[*session]registry.State) {
 	if s.place.clusters != nil {
 		t.Providers += len(s.place.clusters[0].Hosts)

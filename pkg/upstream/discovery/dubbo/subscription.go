@@ -9,18 +9,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// subscription is a service at one registry that is called from here. What the registry
-// says is not believed when it looks like a loss:
+// subscription is the subscription to a service at one registry. Weft does not trust a snapshot
+// that looks like a loss in the registry:
 //
-//	nobody is left                         those who were there are kept, and those who
-//	                                       left not long before: sessions of many expire
-//	                                       one after the other
-//	more than half are gone, in the first
-//	  list of another session              those who are gone are kept
+//	no provider is left                    Weft retains the previous providers, and those
+//	                                       removed shortly before, because the sessions
+//	                                       of many providers expire one by one
+//	more than half are missing in the
+//	  first snapshot of another session    Weft retains the missing providers
 //
-// They are kept beside those who are named until they are named again, or EmptyAfter has
-// passed. A provider that really is gone costs little: it cannot be reached, and is
-// ejected. One that lives and is not called costs the service.
+// Retained providers are used next to reported ones until the registry reports them again, or
+// EmptyAfter has passed. A provider that is really gone costs little: Weft cannot reach it, and
+// ejects it. A live provider without calls costs the service.
 type subscription struct {
 	wish     *spec
 	since    time.Time
@@ -28,26 +28,25 @@ type subscription struct {
 	session  *session      // immutable
 	consumer *registration // immutable
 
-	// All guarded by Hub.mu.
-	over          bool               // it was taken back
-	stop          func()             // nil: not begun
-	deadline      time.Time          // until then its service waits for the first list
-	heard         *registry.Snapshot // what was heard last, if it has instances
-	unresolved    error              // why some of them are no providers
-	pending       *registry.Snapshot // not judged yet; nil: nothing new
-	sawEmpty      bool               // since the last judgement there was a list of nobody
-	current       registry.Snapshot  // what the registry says
-	retained      []keptProvider     // who are used beside
-	removed       []departed         // who the registry has ceased to name of late
-	listed        time.Time          // when the registry said it; zero: nothing is known
-	restored      bool               // said is not of this session
-	held          time.Time          // of restored: until when said was known to hold
-	emptied       time.Time          // since when the registry has named nobody; zero: it names somebody
-	sessionNumber int                // the number of the session that said was judged in; 0: of no session here
+	// Guarded by Discovery.mu.
+	over          bool               // unsubscribed
+	stop          func()             // nil: not started
+	deadline      time.Time          // the service waits until then for the first snapshot
+	heard         *registry.Snapshot // the last snapshot, if it has instances
+	unresolved    error              // why some instances are not providers
+	pending       *registry.Snapshot // not evaluated yet; nil: none
+	sawEmpty      bool               // pending or replaced snapshots: one was empty, not authoritative
+	current       registry.Snapshot  // the last evaluated snapshot
+	retained      []keptProvider     // used in addition to current
+	removed       []departed         // recently removed by the registry
+	listed        time.Time          // when current was evaluated; zero: no snapshot
+	restored      bool               // current is not from this session
+	held          time.Time          // if restored: until when current was known to be valid
+	emptied       time.Time          // since when there is no provider; zero: there is one
+	sessionNumber int                // session in which current was evaluated; 0: none of this process
 }
 
-// provision is a service at an address, where there may be others: of another group, or
-// version.
+// provision is a service at an address, which may provide it in other groups or versions, too.
 type provision struct {
 	host    string
 	port    uint16
@@ -60,26 +59,26 @@ func provisionOf(u registry.URL) provision {
 	return provision{u.Host, u.Port, s}
 }
 
-// keptProvider is used although the registry does not name it.
+// keptProvider is a provider that is used although the registry does not report it.
 type keptProvider struct {
 	url   registry.URL
 	until time.Time
 }
 
-// departed is a provider that the registry does not name any more.
+// departed is a provider that the registry no longer reports.
 type departed struct {
 	url registry.URL
 	at  time.Time
 }
 
-// ofLate is how long ago providers may have left that count as lost when nobody is left: as
-// long as the sessions of all take to expire that lost a registry at the same time.
+// ofLate is how long after their removal providers count as lost when the registry becomes empty.
+// It covers the expiry of sessions that lost the registry at the same time.
 const ofLate = 2 * time.Minute
 
-// known reports whether there is a list.
+// known reports whether there is a snapshot.
 func (s *subscription) known() bool { return !s.listed.IsZero() }
 
-// onSnapshot takes in what a registry says. It is registry.Registry's notify.
+// onSnapshot processes a snapshot. It is the notify function of registry.Registry.
 func (h *Discovery) onSnapshot(s *subscription, v registry.Snapshot) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -96,7 +95,7 @@ func (h *Discovery) onSnapshot(s *subscription, v registry.Snapshot) {
 	h.queueSnapshot(s, v)
 }
 
-// queueSnapshot takes in a list without instances. mu is held.
+// queueSnapshot schedules the evaluation of a snapshot without instances. mu is held.
 func (h *Discovery) queueSnapshot(s *subscription, v registry.Snapshot) {
 	s.pending = &v
 	s.sawEmpty = s.sawEmpty && !v.Authoritative || isEmpty(&v) && !v.Authoritative
@@ -104,8 +103,7 @@ func (h *Discovery) queueSnapshot(s *subscription, v registry.Snapshot) {
 	h.poke()
 }
 
-// accepted returns the providers that a consumer of a service takes; it does not change
-// all.
+// accepted returns the providers that a consumer of a service accepts. It does not modify all.
 func accepted(s registry.Service, all []registry.URL) []registry.URL {
 	refused := func(u registry.URL) bool { return !s.Accepts(u) }
 	if !slices.ContainsFunc(all, refused) {
@@ -114,7 +112,7 @@ func accepted(s registry.Service, all []registry.URL) []registry.URL {
 	return slices.DeleteFunc(slices.Clone(all), refused)
 }
 
-// subscribe begins or changes a subscription. It is called with mu held.
+// subscribe starts or changes a subscription. mu is held.
 func (h *Discovery) subscribe(w *spec) *subscription {
 	old := h.followed[w.id]
 	if old == nil || !reflect.DeepEqual(old.wish.Request, w.Request) {
@@ -127,7 +125,7 @@ func (h *Discovery) subscribe(w *spec) *subscription {
 		return old
 	}
 	s := h.newSubscription(w)
-	if old != nil { // with other credentials: what is known stays
+	if old != nil { // with other credentials: the known state stays
 		s.current, s.retained, s.removed, s.listed, s.restored, s.held, s.emptied = old.current, old.retained, old.removed, old.listed, true, time.Now(), old.emptied
 		h.unsubscribe(old)
 	}
@@ -139,7 +137,7 @@ func (h *Discovery) subscribe(w *spec) *subscription {
 	return s
 }
 
-// newSubscription returns a subscription that is about to begin.
+// newSubscription returns a subscription that the loop will start.
 func (h *Discovery) newSubscription(w *spec) *subscription {
 	sv := h.services[w.id.service]
 	if sv == nil {
@@ -157,12 +155,12 @@ func (h *Discovery) newSubscription(w *spec) *subscription {
 	return s
 }
 
-// unsubscribe ends a subscription. It is called with mu held.
+// unsubscribe ends a subscription. mu is held.
 func (h *Discovery) unsubscribe(s *subscription) {
 	s.over = true
 	delete(h.followed, s.wish.id)
 	s.service.sources = slices.DeleteFunc(s.service.sources, func(o *subscription) bool { return o == s })
-	stop := s.stop // nil: follow sees that it is over
+	stop := s.stop // nil: follow sees that over is set
 	h.stops = append(h.stops, func() {
 		if stop != nil {
 			stop()
@@ -175,8 +173,8 @@ func (h *Discovery) unsubscribe(s *subscription) {
 	h.poke()
 }
 
-// evaluate decides what of the newest list is believed, at the time now, in the session of
-// that number.
+// evaluate processes the pending snapshot at the time now, in the session with that number, and
+// drops expired retained providers.
 func (s *subscription) evaluate(now time.Time, session int, emptyAfter time.Duration) {
 	if v := s.pending; v != nil {
 		s.pending = nil
@@ -185,13 +183,13 @@ func (s *subscription) evaluate(now time.Time, session int, emptyAfter time.Dura
 	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return !now.Before(k.until) })
 }
 
-// accept makes v what the registry says.
+// accept makes v the current snapshot, and decides which missing providers to retain.
 func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, emptyAfter time.Duration) {
 	there := map[provision]bool{}
 	for _, u := range v.Providers {
 		there[provisionOf(u)] = true
 	}
-	// Whoever was named and is no longer.
+	// Providers that are missing from v.
 	var gone []registry.URL
 	before := map[provision]bool{}
 	for _, u := range s.current.Providers {
@@ -202,7 +200,7 @@ func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, e
 	}
 	another := s.sessionNumber != session
 	if s.restored && now.Sub(s.held) >= emptyAfter {
-		another = false // so long ago that it is no sign of a loss
+		another = false // the restored snapshot is too old to indicate a loss
 	}
 	doubted := s.sawEmpty || another && 2*len(gone) > len(before)
 	s.retained = slices.DeleteFunc(s.retained, func(k keptProvider) bool { return there[provisionOf(k.url)] || v.Authoritative })
@@ -233,7 +231,7 @@ func (s *subscription) accept(v registry.Snapshot, now time.Time, session int, e
 	s.current, s.listed, s.restored, s.sessionNumber = v, now, false, session
 }
 
-// lost returns those who left of late and are not kept yet.
+// lost returns the recently removed providers that are not retained yet.
 func (s *subscription) lost() (urls []registry.URL) {
 	kept := make(map[provision]bool, len(s.retained))
 	for _, k := range s.retained {
@@ -247,11 +245,11 @@ func (s *subscription) lost() (urls []registry.URL) {
 	return urls
 }
 
-// isEmpty reports whether nobody is named.
+// isEmpty reports whether a snapshot has no providers or instances.
 func isEmpty(v *registry.Snapshot) bool { return len(v.Providers) == 0 && len(v.Instances) == 0 }
 
-// withRules returns v with the rules of before, where it has none: they were lost with
-// the providers.
+// withRules returns v with the rules of before if it has none, because they were lost with the
+// providers.
 func withRules(v, before registry.Snapshot) registry.Snapshot {
 	if len(v.Configurators) == 0 {
 		v.Configurators = before.Configurators
@@ -262,7 +260,7 @@ func withRules(v, before registry.Snapshot) registry.Snapshot {
 	return v
 }
 
-// effective returns the list that is used.
+// effective returns the current snapshot with the retained providers.
 func (s *subscription) effective() registry.Snapshot {
 	v := s.current
 	if len(s.retained) > 0 {
@@ -274,13 +272,12 @@ func (s *subscription) effective() registry.Snapshot {
 	return v
 }
 
-// emptyProtected reports whether the registry names nobody, and others are used.
+// emptyProtected reports whether the registry reports no provider, but retained ones are used.
 func (s *subscription) emptyProtected() bool {
 	return len(s.retained) > 0 && len(s.current.Providers) == 0
 }
 
-// due returns when judging again changes something though nothing new is said; zero: it
-// does not.
+// due returns when the next retained provider expires, or zero.
 func (s *subscription) due() (at time.Time) {
 	for _, k := range s.retained {
 		if at.IsZero() || k.until.Before(at) {

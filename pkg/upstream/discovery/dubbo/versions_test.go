@@ -51,7 +51,8 @@ func TestVersionsAtOneAddressAreInForceSideBySide(t *testing.T) {
 	})
 }
 
-// TestTheFirstThatGetsCallsIsListedForItsAddress: an address of which something is used is used.
+// TestTheFirstThatGetsCallsIsListedForItsAddress verifies that the first variant that gets calls
+// represents its address.
 func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		r.fake.say("x", "10.0.0.1?version=1&weight=0", "10.0.0.1?version=2&weight=0", "10.0.0.1?version=3&weight=30", "10.0.0.1?version=4",
@@ -71,7 +72,8 @@ func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
 	})
 }
 
-// TestVersionsAtOneAddressComeBackOneAfterTheOther: that one is there says nothing of the other.
+// TestVersionsAtOneAddressComeBackOneAfterTheOther verifies that the return of one version does not
+// affect the retained others.
 func TestVersionsAtOneAddressComeBackOneAfterTheOther(t *testing.T) {
 	inBubble(t, usual(), func(r *rig) {
 		const first, second = "10.0.0.1?version=1", "10.0.0.1?version=2"

@@ -14,12 +14,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// herald is a registry that remembers which instances there are, by application.
+// herald is a registry that records the registered instances by application.
 type herald struct {
 	*fake
 
 	mu    sync.Mutex
-	there map[string]string // guarded by mu; what each provides
+	there map[string]string // guarded by mu; the services of each instance
 }
 
 func (h *herald) open(o registry.Options) (registry.Registry, error) {
@@ -41,8 +41,8 @@ func (h *herald) UnregisterInstance(_ context.Context, i registry.Instance) erro
 	return nil
 }
 
-// TestUnpublishingWhileItEndsAnnouncesNothing: an application and its sidecar are told to
-// end at the same time, and the application takes back its services one by one.
+// TestUnpublishingWhileItEndsAnnouncesNothing covers an application and a sidecar that stop at the
+// same time, while the application unpublishes its services one by one.
 func TestUnpublishingWhileItEndsAnnouncesNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, usual())

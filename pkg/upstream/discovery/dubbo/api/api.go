@@ -1,14 +1,14 @@
-// Package api owns the local HTTP port where applications say which Dubbo services
-// they provide and call.
+// Package api implements the local HTTP API with which applications publish Dubbo services and
+// subscribe to them.
 //
-//	Server    addresses, timeouts, shutdown            api.go, listen.go
-//	guard     who may ask                              guard.go
-//	calls     publish, subscribe and their opposites   calls.go
-//	request   what a call says                         request.go
-//	services  what became of it                        services.go
+//	Server         addresses, timeouts, shutdown            api.go, listen.go
+//	accessControl  who may use the API                      guard.go
+//	endpoint       publish, subscribe and their opposites   calls.go
+//	readRequest    the body of a call                       request.go
+//	services       the state of services                    services.go
 //
-// It knows nothing of registries: what is asked for goes to the functions in Options.
-// Clients of other sidecars speak to it unchanged; see docs/dubbo.md.
+// The package does not know registries: it passes requests to the functions in Options. Clients of
+// other sidecars work with it unchanged; see docs/dubbo.md.
 package api
 
 import (
@@ -25,58 +25,58 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// Limits of the port. Nobody who is slow or greedy there costs the proxy much.
+// Limits of the API. They bound what slow or excessive clients cost the proxy.
 const (
 	headTimeout     = 5 * time.Second
 	readTimeout     = 10 * time.Second
-	callTimeout     = 20 * time.Second // of a registry that is slow
+	callTimeout     = 20 * time.Second // for a slow registry
 	writeTimeout    = readTimeout + callTimeout + 10*time.Second
 	idleTimeout     = 60 * time.Second
 	shutdownTimeout = 3 * time.Second
 	maxHeaderBytes  = 16 << 10
 	maxBodyBytes    = 256 << 10
-	maxConnections  = 512 // more of them wait in the kernel
+	maxConnections  = 512 // the kernel queues more
 )
 
-// Operation does one thing with one service. It is called from several goroutines at once;
-// ctx ends when the caller is gone or has waited long enough.
+// Operation performs one request for one service. It must be safe for concurrent use. ctx ends when
+// the client disconnects, or after callTimeout.
 type Operation func(ctx context.Context, r dubbo.Request) error
 
-// Options say where the port is, who may ask, and who answers. Immutable.
+// Options configure the API. They are immutable.
 type Options struct {
-	Address string // ip:port; "": none
-	Socket  string // path of a unix socket beside it, or in its place; "": none
-	Token   string // that callers show as "Authorization: Bearer …"; "": none is asked for
-	// StrictStatus gives a call that fails a status of 4xx or 5xx. Existing clients
-	// expect 200 whatever happened, and read the body.
+	Address string // ip:port; "": no TCP listener
+	Socket  string // path of a Unix socket; "": none
+	Token   string // that clients send as "Authorization: Bearer …"; "": not required
+	// StrictStatus makes failed calls return a 4xx or 5xx status. Existing clients expect 200 for
+	// every call, and read the body.
 	StrictStatus bool
 
 	Publish, Unpublish, Subscribe, Unsubscribe Operation
-	// Services returns what is published and subscribed. It is called from several
-	// goroutines at once; what it returns is only read.
+	// Services returns published and subscribed services. It must be safe for concurrent use; the
+	// API only reads the result.
 	Services func() dubbo.Status
-	// Count is told of each call: its path, and what became of it. nil: nobody is.
+	// Count is called after each call, with its path and result. It may be nil.
 	Count func(path string, o Result)
 	Log   *slog.Logger // nil: no log
 }
 
-// Result is what became of a call.
+// Result is the result of a call.
 type Result uint8
 
-// The outcomes.
+// The results of a call.
 const (
 	OK       Result = iota
-	Rejected        // the call is wrong, or its caller may not make it
-	Failed          // a registry is away, or refused
+	Rejected        // the call is invalid or not allowed
+	Failed          // a registry is unavailable, or rejected the request
 )
 
-// Server is the port. Made by Listen.
+// Server serves the API. Listen creates it.
 type Server struct {
 	http      *http.Server
 	listeners []net.Listener // one or two
 }
 
-// Listen binds the port. Requests queue in the kernel until Run. An error names the
+// Listen binds the addresses. Connections queue in the kernel until Run. An error names the
 // address.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	if o.Log == nil {
@@ -105,7 +105,7 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 	return s, nil
 }
 
-// handler is everything that is answered.
+// handler returns the handler of all paths.
 func (o *Options) handler() http.Handler {
 	r := chi.NewRouter()
 	for _, c := range o.calls() {
@@ -127,7 +127,7 @@ func (o *Options) handler() http.Handler {
 	return newGuard(o.Token, r)
 }
 
-// Addrs returns the bound addresses, the unix socket last.
+// Addrs returns the bound addresses, the Unix socket last.
 func (s *Server) Addrs() []net.Addr {
 	var all []net.Addr
 	for _, ln := range s.listeners {
@@ -136,8 +136,8 @@ func (s *Server) Addrs() []net.Addr {
 	return all
 }
 
-// Run answers until ctx ends, and then for at most three seconds what was asked
-// before. It returns nil unless a socket failed, and is called once.
+// Run serves requests until ctx ends, and then gives those in flight at most shutdownTimeout. It
+// returns nil unless a listener failed. It must be called only once.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, len(s.listeners))
 	for _, ln := range s.listeners {
@@ -153,7 +153,7 @@ func (s *Server) Run(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := s.http.Shutdown(patience); err != nil {
-		_ = s.http.Close() // who still waits for a registry
+		_ = s.http.Close() // ends requests that wait for a registry
 	}
 	for range left {
 		if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
@@ -166,7 +166,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives up a port that is not going to be run. After Run it does nothing.
+// Close closes a Server that will not run. After Run it has no effect.
 func (s *Server) Close() error {
 	var all error
 	for _, ln := range s.listeners {

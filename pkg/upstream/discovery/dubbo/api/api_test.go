@@ -22,15 +22,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
-// port is an API whose hub is a test's.
+// port is an API server with a fake hub.
 type port struct {
 	t      *testing.T
 	url    string
 	client *http.Client
 
 	mu    sync.Mutex
-	calls []string // guarded by mu: what was asked for, as "publish {…}"
-	fails error    // guarded by mu: what is answered
+	calls []string // guarded by mu; the recorded calls, as "publish {…}"
+	fails error    // guarded by mu; the error that calls return
 	count []string // guarded by mu
 }
 
@@ -47,7 +47,7 @@ func (p *port) endpoint(name string) api.Operation {
 	}
 }
 
-// open runs an API on a port of loopback, or as options say.
+// open starts an API server on a loopback port, or as change configures it.
 func open(t *testing.T, change func(*api.Options)) *port {
 	t.Helper()
 	p := &port{t: t, client: &http.Client{Transport: &http.Transport{}}}
@@ -87,7 +87,8 @@ func open(t *testing.T, change func(*api.Options)) *port {
 	return p
 }
 
-// ask sends a request with fields as "name: value", and returns status and body.
+// ask sends a request with fields as "name: value", and returns the status and body of the
+// response.
 func (p *port) ask(method, path, body string, fields ...string) (int, string) {
 	p.t.Helper()
 	r, err := http.NewRequestWithContext(p.t.Context(), method, p.url+path, strings.NewReader(body))
@@ -338,7 +339,7 @@ func TestOtherPagesAndMethodsAreRefused(t *testing.T) {
 
 func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
-	// One that was killed left this behind.
+	// A process that was killed left this socket behind.
 	dead, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
 	if err != nil {
 		t.Fatal(err)
@@ -369,7 +370,8 @@ func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 	}
 }
 
-// TestCallsUnderWayEndWithThePort: they get their answer when the port is told to end.
+// TestCallsUnderWayEndWithThePort verifies that calls in flight get their response when the server
+// stops.
 func TestCallsUnderWayEndWithThePort(t *testing.T) {
 	begun, release := make(chan struct{}), make(chan struct{})
 	s, err := api.Listen(t.Context(), api.Options{Address: "127.0.0.1:0", Publish: func(context.Context, dubbo.Request) error {
@@ -409,7 +411,7 @@ func TestCallsUnderWayEndWithThePort(t *testing.T) {
 	}
 }
 
-// BenchmarkCall is what a call costs beside what it asks for.
+// BenchmarkCall measures the cost of a call without that of the operation.
 func BenchmarkCall(b *testing.B) {
 	s, err := api.Listen(b.Context(), api.Options{Address: "127.0.0.1:0", Token: "t0ken", Publish: func(context.Context, dubbo.Request) error { return nil }})
 	if err != nil {
@@ -434,7 +436,7 @@ func BenchmarkCall(b *testing.B) {
 		if text, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(text), "success") {
 			b.Fatalf("%s, %v", text, err)
 		}
-		_ = answer.Body.Close() // it was read
+		_ = answer.Body.Close() // already read
 	}
 	client.CloseIdleConnections()
 	cancel()

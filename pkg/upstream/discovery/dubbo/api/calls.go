@@ -9,16 +9,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// endpoint is one of the things that can be asked for.
+// endpoint is one of the POST paths.
 type endpoint struct {
 	path    string
-	done    string // what a call that succeeded is answered with
-	failing string // before what went wrong with one that did not
+	done    string // message of a successful call
+	failing string // prefix of the error message
 	do      Operation
 	o       *Options
 }
 
-// calls are all of them. The texts are those that existing clients know.
+// calls returns all endpoints. Existing clients know the texts.
 func (o *Options) calls() []endpoint {
 	return []endpoint{
 		{"/pub", "publish success", "publish fail, err: ", o.Publish, o},
@@ -48,7 +48,7 @@ func (c *endpoint) serve(w http.ResponseWriter, r *http.Request) {
 	reply(w, status, failure, c.text(err))
 }
 
-// text is what is said of an error: a wrong body is told apart from what failed.
+// text returns the message for an error. Errors of invalid requests have no prefix.
 func (c *endpoint) text(err error) string {
 	var field *dubbo.FieldError
 	var form *formError
@@ -58,7 +58,7 @@ func (c *endpoint) text(err error) string {
 	return c.failing + err.Error()
 }
 
-// statusOf returns the status that an error means, and whose fault it is.
+// statusOf returns the status and result for an error.
 func statusOf(err error) (int, Result) {
 	var field *dubbo.FieldError
 	var form *formError
@@ -83,7 +83,7 @@ const (
 	failure = 1
 )
 
-// answer is what every call is answered with.
+// answer is the body of every response to a call.
 type answer struct {
 	Number int    `json:"err_no"`
 	Text   string `json:"err_msg"`
@@ -93,7 +93,8 @@ func reply(w http.ResponseWriter, status, number int, text string) {
 	writeJSON(w, status, answer{number, text})
 }
 
-// writeJSON answers with v, which can be encoded. Whoever is gone does not read it.
+// writeJSON responds with v, which must be encodable. It ignores write errors, because the client
+// has disconnected.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

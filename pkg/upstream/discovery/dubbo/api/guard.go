@@ -9,18 +9,17 @@ import (
 	"strings"
 )
 
-// accessControl keeps out
+// accessControl rejects
 //
-//   - requests for a host that is not loopback, where the port is bound to loopback: a
-//     web page whose name suddenly resolves to our address (DNS rebinding) could publish
-//     what it likes;
-//   - requests that a browser makes on behalf of a page, also of one of ours: there is none;
-//   - those without the token, if there is one.
+//   - requests for a host that is not loopback, if they arrive on a loopback address: a web page
+//     whose name suddenly resolves to this address (DNS rebinding) could publish anything;
+//   - requests that a browser sends for a web page, because Weft serves none;
+//   - requests without the token, if one is configured.
 //
-// Who is kept out gets a status of 4xx always: no existing client is.
+// Rejections always have a 4xx status: they affect no existing client.
 type accessControl struct {
-	token [sha256.Size]byte // its hash
-	asks  bool              // for the token
+	token [sha256.Size]byte // SHA-256 of the token
+	asks  bool              // the token is required
 	next  http.Handler
 }
 
@@ -48,16 +47,15 @@ func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// isBrowserRequest reports whether a page has a browser ask. Who types an address into one asks
-// by himself.
+// isBrowserRequest reports whether a browser sent the request for a web page, rather than for an
+// address that the user entered.
 func isBrowserRequest(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return r.Header.Get("Origin") != "" || site != "" && site != "none"
 }
 
-// isLoopbackHost reports whether the Host of a request that came by a loopback address is one.
-// A unix socket, and an address that was configured for others to reach, is asked under
-// any name.
+// isLoopbackHost reports whether the Host of a request that arrived on a loopback address is a
+// loopback host. Requests on a Unix socket, or on another address, may have any Host.
 func isLoopbackHost(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	if !ok || local.Network() == "unix" || !isLoopback(local) {
@@ -74,8 +72,7 @@ func isLoopbackHost(r *http.Request) bool {
 	return strings.EqualFold(strings.TrimSuffix(host, "."), "localhost")
 }
 
-// hasToken reports whether a request shows the token, in a time that says nothing about
-// how much of it is right.
+// hasToken reports whether a request contains the token. The comparison takes constant time.
 func (g *accessControl) hasToken(r *http.Request) bool {
 	scheme, shown, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	hash := sha256.Sum256([]byte(strings.TrimSpace(shown)))

@@ -33,10 +33,10 @@ func (s *Server) listen(ctx context.Context, address, socket string) error {
 // isLoopback reports whether only this machine can reach an address.
 func isLoopback(a net.Addr) bool {
 	address, err := netip.ParseAddrPort(a.String())
-	return err != nil || address.Addr().Unmap().IsLoopback() // an error: a unix socket
+	return err != nil || address.Addr().Unmap().IsLoopback() // an error means a Unix socket
 }
 
-// boundedListener has maxConnections at a time at most.
+// boundedListener limits the number of open connections to maxConnections.
 type boundedListener struct {
 	net.Listener
 	slots  chan struct{}
@@ -48,7 +48,7 @@ func bounded(ln net.Listener) *boundedListener {
 	return &boundedListener{Listener: ln, slots: make(chan struct{}, maxConnections), closed: make(chan struct{})}
 }
 
-// Accept waits until there is room, and for a connection.
+// Accept waits for a free slot, and then for a connection.
 func (l *boundedListener) Accept() (net.Conn, error) {
 	select {
 	case l.slots <- struct{}{}:
@@ -63,13 +63,13 @@ func (l *boundedListener) Accept() (net.Conn, error) {
 	return &boundedConn{Conn: conn, leave: sync.OnceFunc(func() { <-l.slots })}, nil
 }
 
-// Close ends Accept as well.
+// Close closes the listener and ends Accept.
 func (l *boundedListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close()
 }
 
-// boundedConn makes room when it is closed.
+// boundedConn releases its slot when it is closed.
 type boundedConn struct {
 	net.Conn
 	leave func() // once

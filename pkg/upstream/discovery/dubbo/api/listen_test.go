@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 )
 
-// endless is a listener to which connections never cease to come.
+// endless is a listener with an endless supply of connections.
 type endless struct{ closed bool }
 
 func (e *endless) Accept() (net.Conn, error) {
@@ -21,8 +21,8 @@ func (e *endless) Accept() (net.Conn, error) {
 func (e *endless) Addr() net.Addr { return &net.TCPAddr{} }
 func (e *endless) Close() error   { e.closed = true; return nil }
 
-// TestConnectionsAreBounded: beyond so many they wait until another one has ended, or the
-// port has.
+// TestConnectionsAreBounded verifies that connections beyond the limit wait until another
+// connection or the listener is closed.
 func TestConnectionsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ln := bounded(&endless{})
@@ -51,7 +51,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		default:
 		}
 		_ = conns[0].Close()
-		_ = conns[0].Close() // once more makes no more room
+		_ = conns[0].Close() // a second Close releases no second slot
 		if got := <-next; got.err != nil {
 			t.Fatal(got.err)
 		}

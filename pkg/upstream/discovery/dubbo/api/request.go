@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// formError is a body that cannot be read, whatever it would say.
+// formError is a body that cannot be parsed.
 type formError struct {
 	status  int
 	problem string
@@ -25,12 +25,12 @@ type formError struct {
 
 func (e *formError) Error() string { return e.problem }
 
-// readRequest reads what a call says: JSON, or a form. An error is a *formError, or a
+// readRequest reads the request from a JSON or form body. An error is a *formError or a
 // *dubbo.FieldError.
 //
-// A body that begins with a brace is JSON whatever its Content-Type says, as of those
-// who leave it to curl. Keys are known in any case, and others do no harm: clients of
-// other sidecars send more. Numbers do where a string is expected.
+// A body that begins with a brace is JSON, whatever its Content-Type, because curl sends JSON as a
+// form by default. Keys are case-insensitive, and unknown keys are ignored, because clients of
+// other sidecars send more. Numbers are accepted as strings.
 func readRequest(r *http.Request) (dubbo.Request, error) {
 	body, err := io.ReadAll(r.Body)
 	var large *http.MaxBytesError
@@ -62,7 +62,7 @@ func readRequest(r *http.Request) (dubbo.Request, error) {
 	return request, f.err()
 }
 
-// parseJSON reads a whole document. Numbers stay as they are written.
+// parseJSON parses a complete document. It keeps numbers as they are written.
 func parseJSON(text []byte) (any, error) {
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.UseNumber()
@@ -85,8 +85,8 @@ func parseJSON(text []byte) (any, error) {
 	return nil, &formError{http.StatusBadRequest, "the body is no JSON: " + err.Error()}
 }
 
-// parseForm makes of a form, and the URL's query, the tree that the same would be in
-// JSON. Names may say where they belong, as "service.interface"; "interface" alone does.
+// parseForm converts a form, and the URL's query, to the tree of the equivalent JSON. Names may
+// contain the object, such as "service.interface", or omit it.
 func parseForm(parts ...string) (any, error) {
 	in := map[string]map[string]any{inRegistry: {}, inService: {}, inParameters: {}}
 	for _, part := range parts {
@@ -96,7 +96,7 @@ func parseForm(parts ...string) (any, error) {
 		}
 		for name, values := range form {
 			switch where, key := placeOf(strings.TrimSuffix(name, "[]")); {
-			case in[where] == nil: // of no meaning here
+			case in[where] == nil: // unknown object
 			case where == inService && key == "methods":
 				in[where][key] = methodsOf(values)
 			default:
@@ -113,11 +113,11 @@ const (
 	inRegistry   = "registry"
 	inService    = "service"
 	inParameters = "parameters" // of a service
-	inParams     = "params"     // the same, as clients of other sidecars call it
+	inParams     = "params"     // alias that clients of other sidecars use
 )
 
-// placeOf returns in which object what a form calls name belongs, and under which key.
-// Only names of parameters are taken as they are written.
+// placeOf returns the object and the key of a form field. It keeps the case of parameter names
+// only.
 func placeOf(name string) (where, key string) {
 	first, rest, dotted := strings.Cut(name, ".")
 	if dotted && strings.EqualFold(first, inService) {
@@ -135,7 +135,7 @@ func placeOf(name string) (where, key string) {
 	return inService, first
 }
 
-// methodsOf reads methods that were given one by one, or separated by commas.
+// methodsOf parses methods from repeated values, or values separated by commas.
 func methodsOf(values []string) []any {
 	var all []any
 	for _, v := range values {
@@ -148,13 +148,13 @@ func methodsOf(values []string) []any {
 	return all
 }
 
-// value is a place in a tree.
+// value is a node of a tree, with its path.
 type value struct {
 	path string
-	node any // nil: nothing is there
+	node any // nil: missing
 }
 
-// fields reads a tree and keeps the first mistake.
+// fields reads values of a tree, and records the first error.
 type fields struct{ wrong *dubbo.FieldError }
 
 func (f *fields) err() error {
@@ -193,8 +193,8 @@ func (f *fields) request(root value) dubbo.Request {
 	return dubbo.Request{Registry: r, Service: s}
 }
 
-// object returns how to find the members of an object, in any case; what is not there
-// has none.
+// object returns a function that finds members of an object, ignoring case. A missing object has no
+// members.
 func (f *fields) object(v value) func(key string) value {
 	members, ok := v.node.(map[string]any)
 	if !ok && v.node != nil {
@@ -273,7 +273,7 @@ func (f *fields) table(v value) map[string]string {
 	return out
 }
 
-// kindOf names what is in a tree.
+// kindOf describes a node for an error message.
 func kindOf(node any) string {
 	switch node := node.(type) {
 	case nil:
@@ -290,7 +290,7 @@ func kindOf(node any) string {
 	return "an object"
 }
 
-// quoted is a text of somebody else's as it may be shown.
+// quoted quotes and shortens a text of a client for messages.
 func quoted(text string) string {
 	const most = 100
 	if len(text) > most {

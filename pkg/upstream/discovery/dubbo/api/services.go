@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// services answers with everything that is known.
+// services responds with all published and subscribed services.
 func (o *Options) services(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, o.Services())
 }
 
-// service answers with what is known of one service, by its key: group/interface:version.
+// service responds with the services of one key: group/interface:version.
 func (o *Options) service(w http.ResponseWriter, r *http.Request) {
 	key := chi.URLParam(r, "*")
 	if plain, err := url.PathUnescape(key); err == nil {

@@ -1,12 +1,12 @@
-// Package application turns what Dubbo 3 registers into providers: instances of
-// applications, and the metadata that say which services those have.
+// Package application converts registrations of Dubbo 3 to providers: instances of applications,
+// and the metadata that describe their services.
 //
-//	Fetch      the metadata of an instance's revision: from the registry,   fetch.go
-//	           or from the instance itself, by a call over Dubbo            call.go, value.go
-//	Services   what a revision provides                                     metadata.go
-//	URLs       the providers that an instance is                            metadata.go
+//	Fetch         the metadata of an instance's revision: from the registry,  fetch.go
+//	              or from the instance itself, by a call over Dubbo           call.go, value.go
+//	MetadataInfo  what a revision provides, as provider URLs                  metadata.go
+//	              what this process registers                                 publish.go
 //
-// It keeps nothing: who asks keeps what he got, by application and revision.
+// It caches nothing: the caller caches results by application and revision.
 package application
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// The metadata of instances that Weft goes by.
+// The metadata keys of instances that Weft reads or writes.
 const (
 	keyRevision  = "dubbo.metadata.revision"
 	keyStorage   = "dubbo.metadata.storage-type"
@@ -27,8 +27,8 @@ const (
 	noServices     = "0" // the revision of an instance that provides nothing
 )
 
-// Revision returns which revision of its application's services an instance has; "": it
-// provides nothing, or does not say.
+// Revision returns the revision of the application's services that an instance has, or "" if it
+// provides nothing or names no revision.
 func Revision(i registry.Instance) string {
 	if revision := i.Metadata[keyRevision]; revision != noServices {
 		return revision
@@ -36,7 +36,7 @@ func Revision(i registry.Instance) string {
 	return ""
 }
 
-// portOf returns where an instance speaks a protocol; 0: it does not say.
+// portOf returns the port at which an instance serves a protocol; 0: unknown.
 func portOf(i registry.Instance, protocol string) uint16 {
 	var endpoints []struct {
 		Port     int    `json:"port"`
@@ -60,9 +60,9 @@ func toPort(n int) uint16 {
 	return uint16(n)
 }
 
-// metadataPort returns where an instance can be asked for its metadata over Dubbo, and for
-// which version of the service; 0: nowhere. Dubbo writes the parameters as a map of
-// protocols, or as those of the one that there is.
+// metadataPort returns the port of the instance's metadata service over Dubbo, and the version of
+// that service; 0: none. Dubbo writes the parameters as a map by protocol, or as those of the only
+// protocol.
 func metadataPort(i registry.Instance) (port uint16, version string) {
 	text := []byte(i.Metadata[keyService])
 	type parameters struct {

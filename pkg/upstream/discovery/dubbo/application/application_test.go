@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// golden returns a file of testdata, which a provider of Dubbo 3.3.5 has written.
+// golden returns a file of testdata, which a provider of Dubbo 3.3.5 wrote.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile("testdata/" + name)
@@ -34,7 +34,7 @@ func instance(metadata map[string]string) registry.Instance {
 	}
 }
 
-// echo is the interface that the providers in testdata have.
+// echo is the interface of the providers in testdata.
 const echo = "weft.interop.dubbo.Echo"
 
 func texts(all []registry.URL) (texts []string) {
@@ -118,7 +118,7 @@ func TestInstancesWithoutServicesHaveNoRevision(t *testing.T) {
 	}
 }
 
-// stored is a registry that has one document.
+// stored is a registry with one document.
 type stored struct {
 	text []byte
 	err  error
@@ -144,8 +144,8 @@ func TestMetadataInTheRegistry(t *testing.T) {
 	}
 }
 
-// answering returns an instance that answers one call with a head and a body, and the
-// request that it got.
+// answering returns an instance that answers one call with a head and a body, and a channel with
+// the request that it receives.
 func answering(t *testing.T, head, body []byte) (registry.Instance, <-chan []byte) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -159,7 +159,7 @@ func answering(t *testing.T, head, body []byte) (registry.Instance, <-chan []byt
 		if err != nil {
 			return
 		}
-		defer func() { _ = conn.Close() }() // the test is over
+		defer func() { _ = conn.Close() }() // the test has ended
 		request := make([]byte, 16)
 		if _, err := io.ReadFull(conn, request); err != nil {
 			return
@@ -172,7 +172,7 @@ func answering(t *testing.T, head, body []byte) (registry.Instance, <-chan []byt
 		copy(head[4:12], request[4:12])
 		binary.BigEndian.PutUint32(head[12:], uint32(len(body)))
 		ping := []byte("\xda\xbb\xe2\x00\x00\x00\x00\x00\x00\x00\x00\x09\x00\x00\x00\x01N")
-		_, _ = conn.Write(append(append(ping, head...), body...)) // what is wrong the caller says
+		_, _ = conn.Write(append(append(ping, head...), body...)) // the caller reports errors
 	}()
 	t.Cleanup(func() { _ = l.Close() })
 	port := l.Addr().(*net.TCPAddr).Port
@@ -245,7 +245,7 @@ func TestAnInstanceThatIsSilentCostsNoMoreThanTheTimeThereIs(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		if conn, err := l.Accept(); err == nil {
-			_, _ = io.ReadFull(conn, make([]byte, 16)) // it has called
+			_, _ = io.ReadFull(conn, make([]byte, 16)) // the request has arrived
 			cancel()
 		}
 	}()

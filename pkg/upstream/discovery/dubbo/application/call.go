@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol/dubbo"
 )
 
-// The call that asks an instance for its metadata.
+// The call that requests metadata from an instance.
 const (
 	metadataService = "org.apache.dubbo.metadata.MetadataService"
 	metadataMethod  = "getMetadataInfo"
 	metadataTypes   = "Ljava/lang/String;"
 
 	protocolVersion = "2.0.2"
-	requestHead     = "\xda\xbb\xc2\x00" // a request with an answer, in Hessian 2
+	requestHead     = "\xda\xbb\xc2\x00" // a two-way request in Hessian 2
 	headSize        = 16
 	lengthAt        = 12
 	statusAt        = 3
@@ -34,7 +34,7 @@ var (
 	errNull      = errors.New("the instance does not have that revision any more")
 )
 
-// call asks for a revision, and returns the body of the answer.
+// call requests a revision, and returns the body of the response.
 func call(conn io.ReadWriter, application, version, revision string) ([]byte, error) {
 	if _, err := conn.Write(appendRequest(nil, application, version, revision)); err != nil {
 		return nil, err
@@ -59,7 +59,7 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 		}
 		switch {
 		case frame.Kind != xprotocol.Response || binary.BigEndian.Uint64(head[4:]) != callID:
-			continue // a heartbeat, which needs no answer before ours is here
+			continue // a heartbeat; no response is needed before ours arrives
 		case head[2]&serialization != inHessian:
 			return nil, fmt.Errorf("%w: it is not in Hessian 2", errAnswer)
 		case head[statusAt] != statusOK:
@@ -86,7 +86,7 @@ func appendRequest(dst []byte, application, version, revision string) []byte {
 	return dst
 }
 
-// The kinds of results, and how much more those have that bring attachments.
+// The kinds of results. Kinds with attachments are larger by attached.
 const (
 	resultException = iota
 	resultValue
@@ -94,7 +94,7 @@ const (
 	attached
 )
 
-// parseAnswer reads the body of an answer.
+// parseAnswer parses the body of a response.
 func parseAnswer(body []byte) (*MetadataInfo, error) {
 	r := &reader{body: body}
 	kind, err := r.read(0)
@@ -128,7 +128,7 @@ func parseAnswer(body []byte) (*MetadataInfo, error) {
 	return fromObject(m)
 }
 
-// fromObject reads a MetadataInfo that came as an object.
+// fromObject converts a MetadataInfo that was sent as an object.
 func fromObject(m map[string]any) (*MetadataInfo, error) {
 	raw, ok := m["services"].(map[string]any)
 	if !ok {

@@ -10,15 +10,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// MetadataSource is where applications publish metadata; a registry.Registry is such.
+// MetadataSource returns the metadata that applications published. A registry.Registry is one.
 type MetadataSource interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 }
 
 var errNoWay = errors.New("the instance does not say where its metadata can be had over Dubbo")
 
-// Fetch returns what an instance provides: from a registry, or, if the application keeps
-// its metadata to itself, from the instance. It takes as long as ctx allows.
+// Fetch returns what an instance provides: from the registry, or from the instance if its
+// application does not store metadata in the registry. ctx bounds the time.
 func Fetch(ctx context.Context, from MetadataSource, i registry.Instance) (*MetadataInfo, error) {
 	revision := Revision(i)
 	services, err := fetch(ctx, from, i, revision)
@@ -45,9 +45,9 @@ func fetch(ctx context.Context, from MetadataSource, i registry.Instance, revisi
 	if err != nil {
 		return nil, err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // ends the call
+	stop := context.AfterFunc(ctx, func() { _ = conn.Close() }) // interrupts the call
 	defer stop()
-	defer func() { _ = conn.Close() }() // it was for one call
+	defer func() { _ = conn.Close() }() // each connection serves one call
 	body, err := call(conn, i.Application, version, revision)
 	if err != nil {
 		return nil, errors.Join(err, context.Cause(ctx))

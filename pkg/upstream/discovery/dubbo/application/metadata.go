@@ -12,13 +12,13 @@ import (
 
 const dubboProtocol = "dubbo"
 
-// Bounds of what a revision may have.
+// Bounds of a revision.
 const (
 	MaxMetadata  = 4 << 20 // bytes
 	mostServices = 1 << 14
 )
 
-// MetadataInfo are what a revision of an application provides. They are not changed.
+// MetadataInfo describes what a revision of an application provides. It is immutable.
 type MetadataInfo struct {
 	application string
 	byInterface map[string][]service
@@ -37,7 +37,8 @@ type service struct {
 
 var errNoServices = errors.New("these are no metadata")
 
-// ParseMetadataInfo reads metadata as registries have them (org.apache.dubbo.metadata.MetadataInfo).
+// ParseMetadataInfo parses metadata as registries store them
+// (org.apache.dubbo.metadata.MetadataInfo).
 func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 	if len(text) > MaxMetadata {
 		return nil, fmt.Errorf("metadata of %d bytes: there may be %d", len(text), MaxMetadata)
@@ -66,12 +67,12 @@ func newServices(application string, all map[string]service) (*MetadataInfo, err
 	return s, nil
 }
 
-// Len returns how many interfaces there are.
+// Len returns the number of interfaces.
 func (s *MetadataInfo) Len() int { return len(s.byInterface) }
 
-// URLs returns the providers of a service that an instance is, at the ports that it says.
-// Its weight is that of the service, times its own; one that is not to be called is
-// disabled.
+// URLs returns the providers of a service at an instance, at the ports that the instance names.
+// Their weight is the weight of the service multiplied by that of the instance. They are disabled
+// if the instance is disabled or unhealthy.
 func (s *MetadataInfo) URLs(i registry.Instance, wanted registry.Service) (all []registry.URL) {
 	for _, one := range s.byInterface[wanted.Interface] {
 		u := one.url(i)
@@ -104,7 +105,7 @@ func (s *service) url(i registry.Instance) registry.URL {
 	set(registry.ParameterVersion, s.Version)
 	set("application", i.Application)
 	delete(all, registry.ParameterCategory)
-	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // of the process
+	for _, key := range [...]string{"timestamp", "dubbo.tag"} { // set per process
 		if all[key] == "" {
 			set(key, i.Metadata[key])
 		}
@@ -118,7 +119,7 @@ func (s *service) url(i registry.Instance) registry.URL {
 	return registry.URL{Protocol: s.Protocol, Host: i.Host, Port: port, Path: s.Path, Parameters: registry.ParametersOf(all)}
 }
 
-// scaled returns a weight of Dubbo's times that of an instance.
+// scaled multiplies a Dubbo weight by the weight of an instance.
 func scaled(text string, by float64) int {
 	const usual, most = 100, 1 << 20
 	weight, err := strconv.Atoi(text)

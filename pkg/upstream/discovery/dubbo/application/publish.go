@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// ServiceInfo is a service that an application provides, as consumers need to know it. It is not
-// changed. Parameters are the same at all instances: nothing of a host or of a start is in
-// them.
+// ServiceInfo is a service that an application provides, as consumers need it. It is immutable. Its
+// parameters are equal at all instances: they contain nothing that depends on a host or a start
+// time.
 type ServiceInfo struct {
 	Service    registry.Service
 	Protocol   string
@@ -24,11 +24,11 @@ type ServiceInfo struct {
 	Parameters map[string]string
 
 	once sync.Once
-	port uint16 // that of text; immutable after once, as the next
-	text []byte // as metadata have it
+	port uint16 // the port in text; immutable after once, like text
+	text []byte // encoded for MetadataInfo
 }
 
-// LocalInstance is who provides: the instance of an application.
+// LocalInstance is the application instance that provides the services.
 type LocalInstance struct {
 	Application string
 	Host        string
@@ -43,12 +43,12 @@ type metadataInfo struct {
 	Services    json.RawMessage `json:"services"` // by key
 }
 
-// key is what Dubbo tells services of an application apart by:
+// key returns the key by which Dubbo distinguishes services of an application:
 // group/interface:version:protocol.
 func (o *ServiceInfo) key() string { return o.Service.String() + ":" + o.Protocol }
 
-// encoded returns the service at a port as metadata have it. It is written once: an
-// application has many services, and of those one changes at a time.
+// encoded returns the service at a port as JSON. It caches the first result, because an application
+// has many services, of which one changes at a time.
 func (o *ServiceInfo) encoded(port uint16) []byte {
 	write := func() []byte {
 		return encode(provided{
@@ -63,7 +63,7 @@ func (o *ServiceInfo) encoded(port uint16) []byte {
 	return o.text
 }
 
-// provided is MetadataInfo.ServiceInfo as Dubbo writes it: what is empty is left out.
+// provided is MetadataInfo.ServiceInfo as Dubbo writes it, without empty fields.
 type provided struct {
 	Name     string            `json:"name"`
 	Group    string            `json:"group,omitempty"`
@@ -74,7 +74,7 @@ type provided struct {
 	Params   map[string]string `json:"params"`
 }
 
-// endpoint is where an instance speaks a protocol.
+// endpoint is the port at which an instance serves a protocol.
 type endpoint struct {
 	Port     uint16 `json:"port"`
 	Protocol string `json:"protocol"`
@@ -82,11 +82,11 @@ type endpoint struct {
 
 const keyTimestamp = "timestamp"
 
-// NewInstanceRegistration returns what is said of a process and of what it provides, one service at
-// least. The metadata are in the registry (storage-type remote), so that nobody asks the
-// process for them. Consumers tell revisions apart by nothing but their equality; this one
-// is of everything that the metadata say, and of nothing else, so that processes that
-// provide the same share it.
+// NewInstanceRegistration returns the registration of an instance and of the services that it
+// provides, at least one. The registry stores the metadata (storage-type remote), so that no
+// consumer requests them from the process. Consumers only compare revisions for equality. The
+// revision is a hash of the application and the encoded services, and of nothing else, so that
+// processes that provide the same share it.
 func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.InstanceRegistration {
 	ordered := slices.SortedFunc(slices.Values(offers), func(a, b *ServiceInfo) int { return cmp.Compare(a.key(), b.key()) })
 	services := []byte{'{'}
@@ -122,8 +122,7 @@ func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.I
 	}
 }
 
-// encode writes a value as JSON, with the keys of maps in order: equal values are written
-// alike.
+// encode encodes a value as JSON with sorted map keys, so that equal values have equal encodings.
 func encode(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil {

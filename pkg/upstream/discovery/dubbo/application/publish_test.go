@@ -62,7 +62,7 @@ func TestWhatIsAnnouncedIsWrittenAsDubboReadsIt(t *testing.T) {
 	}
 }
 
-// announced is a registry that has one revision.
+// announced is a registry with one revision.
 type announced struct {
 	a *registry.InstanceRegistration
 }

@@ -7,21 +7,21 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/hessian"
 )
 
-// reader builds the values of a body in Hessian 2: nil, bool, int64, string, []any, and
-// map[string]any for maps and objects. Other values, and what has keys that are no texts,
-// are nil. The scalars are package hessian's; here is what contains them.
+// reader decodes the values of a body in Hessian 2: nil, bool, int64, string, []any, and
+// map[string]any for maps and objects. Other scalars decode to nil, and entries whose keys are not
+// texts are dropped. Package hessian decodes the scalars; reader decodes what contains them.
 type reader struct {
 	body    []byte
 	at      int
 	classes []class
 	types   int
-	made    []any // lists, maps and objects, by the numbers that references have
+	made    []any // lists, maps and objects, indexed by references
 	values  int
 }
 
 type class struct{ fields []string }
 
-// Bounds of a body; its size bounds the rest.
+// Bounds of a body, in addition to its size.
 const (
 	deepest    = 64
 	mostValues = 1 << 18
@@ -119,7 +119,7 @@ func (r *reader) int() (int64, error) {
 	return n, nil
 }
 
-// typeName consumes the type of a list or a map: its name, or the number of one before.
+// typeName consumes the type of a list or a map: its name, or the number of an earlier type.
 func (r *reader) typeName() error {
 	value, err := r.scalar()
 	if err != nil {
@@ -204,8 +204,8 @@ func (r *reader) mapping(depth int) (any, error) {
 	return mapping, nil
 }
 
-// list consumes a list: those from 0x55 on have a type, a length, or both; those from
-// 0x70 on have a length in the tag, and in the lower half a type.
+// list consumes a list. Tags from 0x55 on have a type, a length, or both. Tags from 0x70 on contain
+// the length; those below 0x78 have a type.
 func (r *reader) list(tag byte, depth int) (any, error) {
 	const open, fixed, untyped = 0x55, 0x56, 0x57
 	r.at++

@@ -12,14 +12,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// instance is what is announced, at each of its interfaces.
+// instance is a registered instance, stored under each of its interfaces.
 type instance struct {
 	*registry.InstanceRegistration
 
-	lost bool // whoever announced it has gone without taking it back
+	lost bool // its session ended without unregistering it
 }
 
-// RegisterInstance is registry.InstanceRegistry's. Metadata and mapping come and go with the instance.
+// RegisterInstance implements registry.InstanceRegistry. Metadata and mapping exist as long as the
+// instance does.
 func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := a.Check(); err != nil {
 		return err
@@ -34,16 +35,16 @@ func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegi
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&a.Instance), string(text), a) })
 }
 
-// UnregisterInstance is registry.InstanceRegistry's.
+// UnregisterInstance implements registry.InstanceRegistry.
 func (s *session) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&i), "", nil) })
 }
 
-// nameOf tells instances of a session apart.
+// nameOf returns the key of an instance in a session.
 func nameOf(i *registry.Instance) string { return i.Application + " " + i.Name() }
 
-// registrationText is what a session announces. It may be long: mark stands for the text where it is
-// looked up.
+// registrationText is the registration of an instance. Its text may be long, so mark, the SHA-256
+// of text, is the key in the store.
 type registrationText struct {
 	text, mark   string
 	announcement *registry.InstanceRegistration
@@ -54,8 +55,8 @@ func newSaid(text string, a *registry.InstanceRegistration) registrationText {
 	return registrationText{text, string(sum[:]), a}
 }
 
-// announce makes a, which text is the JSON of, what is said of an instance; nil: nothing. It
-// returns the number of the change.
+// announce replaces the registration of an instance by a, whose JSON is text; a nil a removes it.
+// It returns the number of the change.
 func (s *session) announce(name, text string, a *registry.InstanceRegistration) uint64 {
 	s.saying.Lock()
 	defer s.saying.Unlock()
@@ -76,7 +77,7 @@ func (s *session) announce(name, text string, a *registry.InstanceRegistration) 
 	return s.asked
 }
 
-// Metadata is registry.Registry's: of those that are announced.
+// Metadata implements registry.Registry. It returns the metadata of a registered instance.
 func (s *session) Metadata(_ context.Context, application, revision string) ([]byte, error) {
 	if text := s.board.metadata(application, revision); text != nil {
 		return text, nil
@@ -84,7 +85,7 @@ func (s *session) Metadata(_ context.Context, application, revision string) ([]b
 	return nil, registry.ErrNoMetadata
 }
 
-// metadata returns what a revision provides; nil: it is not known.
+// metadata returns the metadata of a revision, or nil.
 func (b *store) metadata(application, revision string) []byte {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -98,8 +99,8 @@ func (b *store) metadata(application, revision string) []byte {
 	return nil
 }
 
-// replace has an owner say next in place of old, either of which may be nothing. Nobody
-// sees it without both.
+// replace replaces a registration of an owner in one step, so that no snapshot misses both. Either
+// of old and next may be empty.
 func (b *store) replace(owner string, old, next registrationText) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -107,8 +108,8 @@ func (b *store) replace(owner string, old, next registrationText) {
 	b.removeInstance(owner, old)
 }
 
-// putInstance adds what an owner announces, if it is anything; lost says that it counts no
-// longer. It is called with mu held, as the next two.
+// putInstance adds a registration of an owner, unless it is empty; lost says whether its session
+// ended without unregistering it. mu is held, as in the next two methods.
 func (b *store) putInstance(owner string, what registrationText, lost bool) {
 	if what.announcement == nil {
 		return
@@ -127,7 +128,7 @@ func (b *store) putInstance(owner string, what registrationText, lost bool) {
 	}
 }
 
-// removeInstance takes back what an owner announced, if it is anything.
+// removeInstance removes a registration of an owner, unless it is empty.
 func (b *store) removeInstance(owner string, what registrationText) {
 	if what.announcement == nil {
 		return
@@ -148,10 +149,10 @@ func (b *store) takeInstance(name string, key entryKey) {
 	b.touch(name)
 }
 
-// viewInstances adds the instances that provide an interface to its view, and returns the
-// marks that tell them from others. mu is held.
+// viewInstances adds the instances that provide an interface to its snapshot, and returns the marks
+// that distinguish it from other snapshots. mu is held.
 func (b *store) viewInstances(v *registry.Snapshot, s registry.Service) []string {
-	live := map[string]registrationText{} // by nameOf: the same process may have been heard of twice
+	live := map[string]registrationText{} // by nameOf: several sessions may register the same instance
 	for key, i := range b.instances[s.Interface] {
 		name := nameOf(&i.Instance)
 		if !i.lost && key.text > live[name].mark {
@@ -171,16 +172,16 @@ func (b *store) viewInstances(v *registry.Snapshot, s registry.Service) []string
 	return texts
 }
 
-// mostLine bounds an announcement in the folder, in bytes.
+// mostLine bounds a registration in the directory, in bytes.
 const mostLine = 8 << 20
 
-// record is what a line of the folder says.
+// record is one parsed line of a urls file.
 type record struct {
 	url          registry.URL
-	announcement *registry.InstanceRegistration // nil: it is the URL
+	announcement *registry.InstanceRegistration // nil: the line is a URL
 }
 
-// parseLine reads a line of the folder: a URL, encoded, or the JSON of an announcement.
+// parseLine parses a line of a urls file: a percent-encoded URL, or the JSON of a registration.
 func parseLine(text string) (l record, err error) {
 	if !strings.HasPrefix(text, "{") {
 		l.url, err = registry.ParseEncoded(text)
@@ -193,7 +194,7 @@ func parseLine(text string) (l record, err error) {
 	return l, l.announcement.Check()
 }
 
-// putLine adds what a line of an owner's says, and removeLine takes it back.
+// putLine adds a record of an owner.
 func (b *store) putLine(owner, text string, l record, lost bool) {
 	if l.announcement == nil {
 		b.put(owner, text, l.url, lost)
@@ -204,6 +205,7 @@ func (b *store) putLine(owner, text string, l record, lost bool) {
 	b.putInstance(owner, newSaid(text, l.announcement), lost)
 }
 
+// removeLine removes a record of an owner.
 func (b *store) removeLine(owner, text string, l record) {
 	if l.announcement == nil {
 		b.remove(owner, text, l.url)

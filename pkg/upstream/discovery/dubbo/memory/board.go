@@ -8,10 +8,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// store is what was registered, and who wants to know. Safe for concurrent use. Its lock
-// is taken before that of a session.
+// store contains registrations and watchers. It is safe for concurrent use. Its lock is acquired
+// before that of a session.
 type store struct {
-	sessions int // guarded by Space.mu; of a board of this process
+	sessions int // guarded by Server.mu; sessions that use a store of this process
 
 	mu        sync.Mutex
 	entries   map[string]map[entryKey]entry    // guarded by mu; by interface
@@ -19,12 +19,12 @@ type store struct {
 	watchers  map[string]map[*watcher]struct{} // guarded by mu; by interface
 }
 
-// entryKey tells apart what several sessions say alike.
+// entryKey distinguishes equal registrations of several sessions.
 type entryKey struct{ owner, text string }
 
 type entry struct {
 	url  registry.URL
-	lost bool // whoever registered it has gone without taking it back
+	lost bool // its session ended without unregistering it
 }
 
 func newBoard() *store {
@@ -35,7 +35,7 @@ func newBoard() *store {
 	}
 }
 
-// put adds what an owner says; lost says that it counts no longer.
+// put adds a URL of an owner; lost says whether its session ended without unregistering it.
 func (b *store) put(owner, text string, u registry.URL, lost bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,14 +53,14 @@ func (b *store) put(owner, text string, u registry.URL, lost bool) {
 	b.touch(name)
 }
 
-// remove takes back what an owner said.
+// remove removes a URL of an owner.
 func (b *store) remove(owner, text string, u registry.URL) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.take(u.Service().Interface, entryKey{owner, text})
 }
 
-// removeAll takes back all that an owner said.
+// removeAll removes all registrations of an owner.
 func (b *store) removeAll(owner string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -80,7 +80,7 @@ func (b *store) removeAll(owner string) {
 	}
 }
 
-// take is called with mu held.
+// take must be called with mu held.
 func (b *store) take(name string, key entryKey) {
 	all := b.entries[name]
 	if _, ok := all[key]; !ok {
@@ -93,7 +93,7 @@ func (b *store) take(name string, key entryKey) {
 	b.touch(name)
 }
 
-// touch has those looked after who watch an interface. It is called with mu held.
+// touch marks the watchers of an interface for a check. mu is held.
 func (b *store) touch(name string) {
 	for w := range b.watchers[name] {
 		w.session.look(w)
@@ -120,7 +120,7 @@ func (b *store) unwatch(w *watcher) {
 	}
 }
 
-// view returns what is said of a service, and the texts that tell it from another view.
+// view returns the snapshot of a service, and texts that distinguish it from other snapshots.
 func (b *store) view(s registry.Service) (registry.Snapshot, []string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -156,8 +156,8 @@ func (b *store) view(s registry.Service) (registry.Snapshot, []string) {
 	return v, texts
 }
 
-// concerns reports whether a URL says something of a service. Rules are for all groups
-// and versions that they do not name.
+// concerns reports whether a URL is part of the snapshot of a service. Rules apply to all groups
+// and versions if they name none.
 func concerns(s registry.Service, u registry.URL) bool {
 	switch u.Category() {
 	case registry.Consumers:
@@ -172,7 +172,7 @@ func concerns(s registry.Service, u registry.URL) bool {
 	return (of.Group == "" || of.Group == "*" || of.Group == s.Group) && (of.Version == "" || of.Version == "*" || of.Version == s.Version)
 }
 
-// watcher is one who wants to know of a service.
+// watcher is a subscription to a service.
 type watcher struct {
 	service registry.Service        // immutable
 	notify  func(registry.Snapshot) // immutable
@@ -180,11 +180,11 @@ type watcher struct {
 
 	mu      sync.Mutex // held while notify runs
 	stopped bool       // guarded by mu
-	told    bool       // guarded by mu
-	last    []string   // guarded by mu; what it was told
+	told    bool       // guarded by mu; notify was called
+	last    []string   // guarded by mu; the texts of the last snapshot
 }
 
-// tell calls notify if there is something new.
+// tell calls notify if the snapshot has changed.
 func (w *watcher) tell() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -18,40 +18,41 @@ import (
 	"time"
 )
 
-// A session has two files in the folder that processes share. Its urls have what it
-// registered, a URL or an instance a line, and are replaced as a whole; in the end they are
-// empty. Its lock is held as long as it lives: the kernel lets go of it when the process
-// ends, however that ends. What a session has not taken back that is no longer there counts
-// as lost, whether its urls are there or not. They are swept away later.
+// A session has two files in the directory that processes share. Its urls file contains its
+// registrations, one URL or instance per line; the session replaces the file as a whole, and
+// empties it at the end. The session holds a lock on its lock file for its lifetime, and the kernel
+// releases the lock when the process ends, in whatever way. Registrations of a session without a
+// lock that were not removed count as lost, even if the urls file is gone. Other sessions delete
+// old files later.
 const (
 	urlsSuffix = ".urls"
 	lockSuffix = ".lock"
-	nextSuffix = ".new" // of what becomes urls
+	nextSuffix = ".new" // temporary file that replaces urls
 
 	header = "weft dubbo 1" // the first line of urls
 
 	pollEvery = 200 * time.Millisecond
-	sweepAge  = time.Hour // since urls were written that nobody has a lock for
-	mostBytes = 64 << 20  // of urls
+	sweepAge  = time.Hour // age of urls without a lock at which they are deleted
+	mostBytes = 64 << 20  // maximum size of urls
 )
 
-// sharedDir keeps a board as the files of a folder say. One goroutine uses it.
+// sharedDir synchronizes a store with the files of a directory. One goroutine uses it.
 type sharedDir struct {
 	path  string
 	id    string
 	board *store
 	log   *slog.Logger
 
-	lock   *os.File // nil: not here yet
+	lock   *os.File // nil: not acquired
 	others map[string]*other
 }
 
-// other is a session of which there are, or were, urls.
+// other is another session that has, or had, a urls file.
 type other struct {
 	info  fs.FileInfo
 	lines map[string]record
 	lost  bool
-	since time.Time // of lost
+	since time.Time // since when lost is true
 }
 
 func newFolder(path string, b *store, log *slog.Logger) *sharedDir {
@@ -59,13 +60,14 @@ func newFolder(path string, b *store, log *slog.Logger) *sharedDir {
 	return &sharedDir{path: path, id: id, board: b, log: log, others: map[string]*other{}}
 }
 
-// here reports whether the session has its lock.
+// here reports whether the session holds its lock.
 func (f *sharedDir) here() bool { return f.lock != nil }
 
 func (f *sharedDir) file(id, suffix string) string { return filepath.Join(f.path, id+suffix) }
 
-// write replaces the urls of this session by lines; nil: they are as they are to be. Of a
-// folder that was taken away it makes a new one.
+// write replaces the urls file of this session by lines; nil: it is unchanged. It returns an error
+// if the lock file has disappeared, so that the next call with lines creates the directory and
+// files again.
 func (f *sharedDir) write(lines []string) error {
 	if f.lock != nil {
 		if _, err := os.Stat(f.file(f.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
@@ -91,7 +93,7 @@ func (f *sharedDir) write(lines []string) error {
 	return os.Rename(next, f.file(f.id, urlsSuffix))
 }
 
-// enter makes the folder and takes the lock.
+// enter creates the directory and acquires the lock.
 func (f *sharedDir) enter() error {
 	if err := os.MkdirAll(f.path, 0o755); err != nil {
 		return err
@@ -107,7 +109,7 @@ func (f *sharedDir) enter() error {
 	return nil
 }
 
-// read brings the board to what the urls say.
+// read updates the store from the urls files.
 func (f *sharedDir) read() error {
 	list, err := os.ReadDir(f.path)
 	if err != nil {
@@ -121,7 +123,7 @@ func (f *sharedDir) read() error {
 		}
 		info, err := one.Info()
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it was taken away since
+			continue // deleted since the listing
 		}
 		if err != nil {
 			return err
@@ -139,7 +141,7 @@ func (f *sharedDir) read() error {
 	return nil
 }
 
-// removeSession brings the board to a session whose urls are gone.
+// removeSession updates the store for a session whose urls file is gone.
 func (f *sharedDir) removeSession(id string, o *other) {
 	if o.lost && time.Since(o.since) > sweepAge {
 		delete(f.others, id)
@@ -149,7 +151,7 @@ func (f *sharedDir) removeSession(id string, o *other) {
 	f.markLost(id, o)
 }
 
-// markLost marks what a session registered as lost.
+// markLost marks the registrations of a session as lost.
 func (f *sharedDir) markLost(id string, o *other) {
 	if !o.lost {
 		o.lost, o.since = true, time.Now()
@@ -165,7 +167,8 @@ const (
 	logError = "error"
 )
 
-// take brings the board to what one session says.
+// take updates the store from the files of one session, or deletes the files if they are old and
+// unlocked.
 func (f *sharedDir) take(id string, info fs.FileInfo) error {
 	lost := f.isFree(id)
 	if lost && time.Since(info.ModTime()) > sweepAge {
@@ -177,7 +180,7 @@ func (f *sharedDir) take(id string, info fs.FileInfo) error {
 	}
 	lines, err := readURLs(f.file(id, urlsSuffix))
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil // it is missed next time
+		return nil // the next read finds it missing
 	}
 	next := &other{info: info, lines: lines, lost: lost, since: time.Now()}
 	if err != nil && old != nil {
@@ -198,7 +201,7 @@ func (f *sharedDir) take(id string, info fs.FileInfo) error {
 	return err
 }
 
-// isFree reports whether nobody holds the lock of a session.
+// isFree reports whether no process holds the lock of a session.
 func (f *sharedDir) isFree(id string) bool {
 	lock, err := os.Open(f.file(id, lockSuffix))
 	if err != nil {
@@ -211,7 +214,7 @@ func (f *sharedDir) isFree(id string) bool {
 	return err == nil
 }
 
-// leave takes back what this session registered.
+// leave removes the registrations of this session.
 func (f *sharedDir) leave() {
 	if f.lock == nil {
 		return
@@ -244,7 +247,7 @@ func readURLs(path string) (map[string]record, error) {
 	return parseURLs(text)
 }
 
-// parseURLs reads the content of urls.
+// parseURLs parses the content of a urls file.
 func parseURLs(text []byte) (map[string]record, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, mostLine+1)

@@ -1,10 +1,11 @@
-// Package memory owns the registry that needs no server: who opens the same address in
-// this process sees one another, and with an address "file:/folder" so do processes of
-// one machine that can write there.
+// Package memory implements a registry that needs no server. Sessions in this process with the same
+// address share registrations. With an address "file:/directory", so do the processes of one
+// machine that can write to that directory.
 //
-//	Space    the addresses of this process           memory.go
-//	board    who registered what, who wants to know  board.go
-//	folder   a board that processes share            folder.go
+//	Server     the stores of this process, by address   memory.go
+//	session    a registry.Registry                      memory.go, announce.go
+//	store      registrations and watchers               board.go
+//	sharedDir  a store that processes share             folder.go
 package memory
 
 import (
@@ -21,26 +22,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// filePrefix begins an address that is a folder.
+// filePrefix is the prefix of an address that names a directory.
 const filePrefix = "file:"
 
-// Server holds what sessions of this process say to one another. Safe for concurrent use.
+// Server contains the stores that sessions of this process share. It is safe for concurrent use.
 type Server struct {
 	sessions atomic.Uint64
 
 	mu     sync.Mutex
-	boards map[string]*store // guarded by mu; by address; each has sessions
+	boards map[string]*store // guarded by mu; by address; only stores with sessions
 }
 
-// maxAddresses bounds the addresses of this process that have sessions at one time.
+// maxAddresses bounds the number of addresses in this process that have sessions.
 const maxAddresses = 1024
 
-// NewServer returns a Space that nothing is in.
+// NewServer returns a Server without sessions.
 func NewServer() *Server { return &Server{boards: map[string]*store{}} }
 
-// Open opens a session; it is a registry.OpenFunc. Any address will do, "" too; one that begins
-// with "file:" is the path of a folder, absolute, which is made if there is none. User,
-// password, TLS, Root and SessionTimeout mean nothing here.
+// Open opens a session; it is a registry.OpenFunc. Every address is valid, even "". One that begins
+// with "file:" is the absolute path of a directory, which the session creates if it does not exist.
+// Open ignores Username, Password, TLS, Root and SessionTimeout.
 func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
@@ -62,9 +63,9 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 		}
 		se.board = newBoard()
 		se.folder = newFolder(path, se.board, o.Log)
-		se.name = se.folder.id // before anybody else knows the session
+		se.name = se.folder.id // before another goroutine knows the session
 		se.changed = o.Changed
-		se.state = registry.State{Since: time.Now()} // until the folder has been written to
+		se.state = registry.State{Since: time.Now()} // until the first exchange with the directory
 	} else {
 		var err error
 		if se.board, err = s.enter(o.Address); err != nil {
@@ -76,8 +77,7 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	return se, nil
 }
 
-// enter returns the board of an address for one more session, which calls leave when it
-// ends.
+// enter returns the store of an address for a new session, which calls leave when it ends.
 func (s *Server) enter(address string) (*store, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -93,7 +93,7 @@ func (s *Server) enter(address string) (*store, error) {
 	return b, nil
 }
 
-// leave drops the board of an address with its last session.
+// leave drops the store of an address with its last session.
 func (s *Server) leave(address string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,48 +103,47 @@ func (s *Server) leave(address string) {
 	}
 }
 
-// session is a registry.Registry. Its goroutine calls notify, and reads and writes the
-// folder.
+// session is a registry.Registry. Its goroutine calls notify, and reads and writes the directory.
 type session struct {
-	name    string     // immutable; of what it registers
+	name    string     // immutable; owner of its registrations
 	board   *store     // immutable
-	folder  *sharedDir // owned by run; nil: the board is of this process
-	changed func()     // immutable; of a folder
-	leave   func()     // immutable; ends the session at the board; nil: the board is its own
+	folder  *sharedDir // owned by run; nil: the store is of this process
+	changed func()     // immutable; only with a directory
+	leave   func()     // immutable; releases the store; nil: the session owns the store
 
-	wake  chan struct{} // there is something to do
+	wake  chan struct{} // run has work
 	done  chan struct{} // closed by Close
 	ended chan struct{} // closed when run has returned
 	close sync.Once
 
-	saying sync.Mutex // held while what is registered here changes
+	saying sync.Mutex // held while registrations of this session change
 
 	mu      sync.Mutex
 	state   registry.State  // guarded by mu
-	dirty   []*watcher      // guarded by mu; to be looked after
-	asked   uint64          // guarded by mu; changes of what is registered here
-	written uint64          // guarded by mu; of these, in the folder
-	flushed chan struct{}   // guarded by mu; closed when written grows
-	mine    map[string]bool // guarded by mu; URLs that are registered, encoded
-	// announced is guarded by mu, and changed with saying held; by nameOf.
+	dirty   []*watcher      // guarded by mu; to be checked for changes
+	asked   uint64          // guarded by mu; number of changes of registrations
+	written uint64          // guarded by mu; changes that the directory contains
+	flushed chan struct{}   // guarded by mu; closed when written grows; nil: no call waits
+	mine    map[string]bool // guarded by mu; registered URLs, encoded
+	// announced is guarded by mu, and changes only while saying is held; by nameOf.
 	announced map[string]registrationText
 }
 
-// Register is registry.Registry's.
+// Register implements registry.Registry.
 func (s *session) Register(ctx context.Context, u registry.URL) error {
 	return s.say(ctx, func() uint64 { return s.change(u, true) })
 }
 
-// Unregister is registry.Registry's.
+// Unregister implements registry.Registry.
 func (s *session) Unregister(ctx context.Context, u registry.URL) error {
 	return s.say(ctx, func() uint64 { return s.change(u, false) })
 }
 
-// errClosed is returned for what a session can no longer do.
+// errClosed is returned for registrations after Close.
 var errClosed = errors.New("the session is closed")
 
-// say makes a change of what is registered here, which returns its number, and returns when
-// others can know.
+// say calls change, which changes a registration and returns the number of the change, and waits
+// until other processes can see the change.
 func (s *session) say(ctx context.Context, change func() uint64) error {
 	select {
 	case <-s.done:
@@ -177,7 +176,7 @@ func (s *session) say(ctx context.Context, change func() uint64) error {
 	}
 }
 
-// change returns the number of the change.
+// change adds or removes a URL, and returns the number of the change.
 func (s *session) change(u registry.URL, there bool) uint64 {
 	s.saying.Lock()
 	defer s.saying.Unlock()
@@ -200,26 +199,26 @@ func (s *session) change(u registry.URL, there bool) uint64 {
 	return s.asked
 }
 
-// Subscribe is registry.Registry's.
+// Subscribe implements registry.Registry.
 func (s *session) Subscribe(service registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	w := &watcher{service: service, notify: notify, session: s}
 	s.board.watch(w)
 	return func() {
 		s.board.unwatch(w)
-		w.mu.Lock() // not while notify runs
+		w.mu.Lock() // waits for a running notify
 		w.stopped = true
 		w.mu.Unlock()
 	}
 }
 
-// State is registry.Registry's.
+// State implements registry.Registry.
 func (s *session) State() registry.State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Close is registry.Registry's. What was registered counts as taken back.
+// Close implements registry.Registry. It unregisters everything.
 func (s *session) Close(ctx context.Context) {
 	s.close.Do(func() { close(s.done) })
 	select {
@@ -228,7 +227,7 @@ func (s *session) Close(ctx context.Context) {
 	}
 }
 
-// look has w looked after soon.
+// look schedules a check of w.
 func (s *session) look(w *watcher) {
 	s.mu.Lock()
 	s.dirty = append(s.dirty, w)
@@ -243,11 +242,11 @@ func (s *session) poke() {
 	}
 }
 
-// run serves the watchers, and the folder if there is one, until Close.
+// run serves the watchers and the directory, if there is one, until Close.
 func (s *session) run() {
 	defer close(s.ended)
 	defer s.end()
-	var tick <-chan time.Time // nil: there is no folder
+	var tick <-chan time.Time // nil: there is no directory
 	if s.folder != nil {
 		ticker := time.NewTicker(pollEvery)
 		defer ticker.Stop()
@@ -269,19 +268,19 @@ func (s *session) run() {
 	}
 }
 
-// owes reports whether the folder lacks something of what is registered here.
+// owes reports whether the directory does not contain all changes of this session.
 func (s *session) owes() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.folder != nil && s.asked != s.written
 }
 
-// exchange writes to the folder what has changed here, and reads what has there. While
-// the folder is away nothing that was read is forgotten.
+// exchange writes changes of this session to the directory, and reads those of others. While the
+// directory is unavailable, the session keeps what it has read.
 func (s *session) exchange() {
 	s.mu.Lock()
 	asked := s.asked
-	var lines []string // nil: nothing to be written
+	var lines []string // nil: nothing to write
 	if asked != s.written || !s.folder.here() {
 		lines = make([]string, 0, len(s.mine)+len(s.announced))
 		for text := range s.mine {
@@ -321,14 +320,14 @@ func (s *session) exchange() {
 	}
 }
 
-// deliver calls the notify of those for whom there is something new.
+// deliver calls notify of the watchers whose snapshot has changed.
 func (s *session) deliver() {
 	s.mu.Lock()
 	dirty := s.dirty
 	s.dirty = nil
 	away := !s.state.Connected
 	if away {
-		s.dirty = dirty // until it is back
+		s.dirty = dirty // until the directory is available again
 	}
 	s.mu.Unlock()
 	if away {
@@ -339,7 +338,7 @@ func (s *session) deliver() {
 	}
 }
 
-// end takes back what was registered here.
+// end removes the registrations of this session.
 func (s *session) end() {
 	if s.folder != nil {
 		s.folder.leave()

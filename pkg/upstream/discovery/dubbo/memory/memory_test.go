@@ -23,8 +23,7 @@ func TestConformanceWithinAProcess(t *testing.T) {
 	})
 }
 
-// TestConformanceOfAFolder opens each session in a Space of its own, as another process
-// does.
+// TestConformanceOfAFolder opens each session on its own Server, as separate processes do.
 func TestConformanceOfAFolder(t *testing.T) {
 	registrytest.Run(t, registrytest.Fixture{
 		Open: func(o registry.Options) (registry.Registry, error) { return memory.NewServer().Open(o) },
@@ -43,7 +42,7 @@ func TestAddressesThatAreNone(t *testing.T) {
 	}
 }
 
-// sharedDir is a shared folder, and what is known of a service in it.
+// sharedDir is a shared directory, and the snapshots of a service in it.
 type sharedDir struct {
 	path  string
 	views chan registry.Snapshot
@@ -67,7 +66,7 @@ func (f *sharedDir) open(t *testing.T) registry.Registry {
 	return r
 }
 
-// next waits for the next view, and compares its providers.
+// next waits for the next snapshot, and compares its providers.
 func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 	t.Helper()
 	select {
@@ -86,8 +85,7 @@ func (f *sharedDir) next(t *testing.T, want string) registry.Snapshot {
 	panic("not reached")
 }
 
-// leaveBehind makes the files of a process that was killed: urls that nobody holds a lock
-// for.
+// leaveBehind creates the urls file of a process that was killed, without a lock.
 func (f *sharedDir) leaveBehind(t *testing.T, id, host string) {
 	t.Helper()
 	u, err := registry.Parse("dubbo://" + host + ":1/x")
@@ -136,8 +134,8 @@ func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
 	if err := os.RemoveAll(f.path); err != nil {
 		t.Fatal(err)
 	}
-	// Whether somebody notices before it has been written again is chance: there may be a
-	// view without the provider, which is not orderly then.
+	// The other session may read the directory before it is rewritten, and then report a snapshot
+	// without the provider that is not authoritative.
 	deadline := time.After(10 * time.Second)
 	look := time.NewTicker(10 * time.Millisecond)
 	defer look.Stop()

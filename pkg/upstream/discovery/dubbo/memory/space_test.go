@@ -43,7 +43,7 @@ func TestAnAddressIsForgottenWithItsLastSession(t *testing.T) {
 	stop()
 	second.Close(t.Context())
 	third.Close(t.Context())
-	third.Close(t.Context()) // does nothing
+	third.Close(t.Context()) // has no effect
 	if n := s.addresses(); n != 0 {
 		t.Errorf("%d addresses without a session", n)
 	}

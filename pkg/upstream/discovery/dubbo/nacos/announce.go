@@ -18,58 +18,58 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// An announcement is a wish about an instance of ours, as a registration is (register.go).
-// That the instance is there comes last:
+// Registering an instance takes three writes, of which the instance is the last:
 //
-//	configuration <application> in the group <revision>   what is provided
-//	configuration <interface> in the group mapping        has the application
+//	configuration <application> in the group <revision>   the metadata
+//	configuration <interface> in the group mapping        contains the application
 //	service <application>                                 the instance
 //
-// A server from 2.2 on takes a mapping only if nobody has written it since it was read.
-// Others do not look: whoever writes at the same time may be overwritten, so that what was
-// written is compared with the heartbeats, soon and again and again.
+// Nacos 2.2 and later write a mapping only if it has not changed since it was read. Older versions
+// ignore that condition, so that concurrent writers may overwrite each other. Heartbeats therefore
+// compare what was written, soon after the write and then periodically.
 
 const (
-	// revisionRetention is how long metadata stay that are of no instance of ours any more:
-	// consumers may be about to read them.
+	// revisionRetention is how long metadata stays after the last instance of this process has left
+	// its revision: consumers may be about to read it.
 	revisionRetention = time.Minute
-	// mostPast is of how many revisions they stay at most.
+	// mostPast bounds the revisions that are retained.
 	mostPast = 8
-	// mostTries is how often a mapping is tried to be changed that others change as well.
+	// mostTries bounds the attempts to change a mapping during concurrent changes.
 	mostTries = 5
-	// compareSoon and compareEvery are how long until what was written is compared.
+	// compareSoon and compareEvery are the first and the longest interval between comparisons.
 	compareSoon  = 2 * time.Second
 	compareEvery = time.Minute
-	// mostProvided bounds what a revision provides, in bytes: what a server takes at once.
+	// mostProvided bounds the metadata of a revision, in bytes, by the size of a request to Nacos.
 	mostProvided = 2 << 20
 )
 
-// errNoName is of what cannot be in Nacos.
+// errNoName is the error for names that Nacos does not accept.
 var errNoName = errors.New("names in Nacos are of letters, digits and _-.: alone")
 
-// errConflict is an answerError: the server is there.
+// errConflict is an answerError, because the server is reachable.
 var errConflict = &answerError{errors.New("others change it all the time")}
 
-// instanceState is what is announced of an instance. It is replaced when that changes.
+// instanceState is the registration of an instance. RegisterInstance replaces it when it changes.
 type instanceState struct {
 	*registry.InstanceRegistration
 
 	papers *configSums
 }
 
-// configSums are the configurations of an instance. Whoever attends to its entry owns them.
+// configSums are the checksums of an instance's configurations. The worker that reconciles the
+// instance owns them.
 type configSums struct {
-	sums     map[configKey]string // as the server marks what was written, or found to do
-	compared time.Time            // when they were last; zero: never
-	pause    time.Duration        // until they are again
+	sums     map[configKey]string // MD5 of what was written, or found to be correct
+	compared time.Time            // time of the last comparison; zero: never
+	pause    time.Duration        // interval to the next comparison
 }
 
-// metadata returns what the instance is registered with.
+// metadata returns a copy of the instance's metadata.
 func (a *instanceState) metadata() map[string]string { return maps.Clone(a.Instance.Metadata) }
 
-// RegisterInstance makes an instance known: see registry.InstanceRegistry. One that cannot be in Nacos is
-// refused, and no wish. An interface that cannot be a name there has no mapping, which is
-// told by an UnlistedError.
+// RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
+// that Nacos cannot store. An interface that is not a valid name in Nacos has no mapping;
+// RegisterInstance then returns an UnmappedError.
 func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := checkAnnouncement(a); err != nil {
 		return err
@@ -101,7 +101,7 @@ func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceReg
 	return unlisted(a)
 }
 
-// unlisted says which interfaces have no mapping: an UnlistedError; nil: all have one.
+// unlisted returns an UnmappedError for the interfaces without a mapping, or nil.
 func unlisted(a *registry.InstanceRegistration) error {
 	var names []string
 	for _, name := range a.Interfaces {
@@ -115,7 +115,7 @@ func unlisted(a *registry.InstanceRegistration) error {
 	return &registry.UnmappedError{Application: a.Instance.Application, Interfaces: names, Err: errNoName}
 }
 
-// UnregisterInstance takes back what Announce said: see registry.InstanceRegistry.
+// UnregisterInstance reverts RegisterInstance: see registry.InstanceRegistry.
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	r.mu.Lock()
 	e := r.entries[keyOf(&i)]
@@ -131,7 +131,8 @@ func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) 
 	return r.await(ctx, answer, i.Application)
 }
 
-// keyOf returns the key of an instance's entry: no service of a URL has a slash.
+// keyOf returns the key of an instance's entry. The slash distinguishes it from the key of a URL,
+// because service names contain none.
 func keyOf(i *registry.Instance) string { return "/" + i.Application + " " + i.Address() }
 
 func checkAnnouncement(a *registry.InstanceRegistration) error {
@@ -147,7 +148,7 @@ func checkAnnouncement(a *registry.InstanceRegistration) error {
 	return nil
 }
 
-// provide sees to it that the configurations of an instance are there.
+// provide writes the configurations of an instance that are missing or outdated.
 func (r *Registry) provide(ctx context.Context, a *instanceState) error {
 	p := a.papers
 	now := time.Now()
@@ -161,7 +162,7 @@ func (r *Registry) provide(ctx context.Context, a *instanceState) error {
 		}
 	}
 	metadata := revisionOf(a.InstanceRegistration).metadata()
-	maps.DeleteFunc(p.sums, func(d configKey, _ string) bool { // those that were left may be removed at any time
+	maps.DeleteFunc(p.sums, func(d configKey, _ string) bool { // those of previous revisions may disappear
 		return d.group != mappingGroup && d != metadata
 	})
 	missing := []configKey{}
@@ -179,7 +180,7 @@ func (r *Registry) provide(ctx context.Context, a *instanceState) error {
 	return r.addToMappings(ctx, p, missing, a.Instance.Application)
 }
 
-// compare forgets that those configurations are as they are to be that are not.
+// compare drops the sums of configurations that differ on the server.
 func (r *Registry) compare(ctx context.Context, p *configSums) error {
 	for some := range slices.Chunk(slices.Collect(maps.Keys(p.sums)), documentsPerAsk) {
 		var asked []byte
@@ -197,7 +198,7 @@ func (r *Registry) compare(ctx context.Context, p *configSums) error {
 	return nil
 }
 
-// addToMappings sees to it that mappings have an application, several at a time.
+// addToMappings adds an application to mappings, several concurrently.
 func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []configKey, application string) error {
 	var mu sync.Mutex
 	var first error
@@ -221,7 +222,7 @@ func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []
 	return first
 }
 
-// addToMapping sees to it that a mapping has an application, and returns the sum of it.
+// addToMapping adds an application to a mapping, and returns the MD5 of the mapping.
 func (r *Registry) addToMapping(ctx context.Context, mapping configKey, application string) (sum string, err error) {
 	for range mostTries {
 		text, there, err := r.document(ctx, mapping)
@@ -232,7 +233,7 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 		if !changed {
 			return sumOf(with), nil
 		}
-		before := "0" // there is none, in Dubbo's words
+		before := "0" // Dubbo's value for a missing configuration
 		if there && len(text) > 0 {
 			before = sumOf(string(text))
 		}
@@ -247,8 +248,8 @@ func (r *Registry) addToMapping(ctx context.Context, mapping configKey, applicat
 	return "", errConflict
 }
 
-// write writes a configuration; before is the sum of what it replaces, "" of anything. It
-// returns whether the server has taken it: not if it is another one already.
+// write writes a configuration. If before is not "", it is the MD5 of the text to replace. write
+// returns false if the server has another text.
 func (r *Registry) write(ctx context.Context, d configKey, text, before string) (taken bool, err error) {
 	form := r.documentForm(d)
 	form.Set("content", text)
@@ -260,21 +261,21 @@ func (r *Registry) write(ctx context.Context, d configKey, text, before string) 
 	if err != nil {
 		var refused *statusError
 		if before != "" && errors.As(err, &refused) && refused.status == http.StatusInternalServerError {
-			return false, nil // Nacos from 2.2 on says so
+			return false, nil // Nacos 2.2 and later report a conflict like this
 		}
 		return false, err
 	}
 	return string(body) != "false", nil
 }
 
-// sumOf returns how Nacos marks a text.
+// sumOf returns the MD5 by which Nacos identifies a text.
 func sumOf(text string) string {
 	sum := md5.Sum([]byte(text)) //nolint:gosec // as above
 	return hex.EncodeToString(sum[:])
 }
 
-// retireRevision has the metadata of what was announced removed after a while, those of the
-// revision left first at once if there are many. mu is held.
+// retireRevision schedules the removal of a revision's metadata after revisionRetention. If more
+// than mostPast revisions are retained, it schedules the oldest one immediately. mu is held.
 func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
 	r.pasts++
 	key := "past " + strconv.FormatUint(r.pasts, 10)
@@ -282,7 +283,7 @@ func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
 	r.entries[key] = &entry{key: key, retired: &past, at: time.Now().Add(revisionRetention)}
 	now, count, first := time.Now(), 0, r.entries[key]
 	for _, e := range r.entries {
-		if e.retired == nil || !e.at.After(now) { // no revision, or one whose turn has come
+		if e.retired == nil || !e.at.After(now) { // not a revision, or one that is due
 			continue
 		}
 		if count++; e.at.Before(first.at) {
@@ -294,8 +295,8 @@ func (r *Registry) retireRevision(a *registry.InstanceRegistration) {
 	}
 }
 
-// forget removes the metadata of a revision that no instance has, and the entry. What
-// cannot be removed stays: it does no harm.
+// forget removes the metadata of a revision that no instance has, and its entry. Metadata that
+// cannot be removed stays, which does no harm.
 func (r *Registry) forget(ctx context.Context, e *entry) {
 	needed, err := r.isOfAnybody(ctx, *e.retired)
 	if err == nil && !needed {
@@ -339,7 +340,7 @@ func (r *Registry) isOfAnybody(ctx context.Context, past revision) (bool, error)
 
 const configPath = "/v1/cs/configs"
 
-// documentForm returns what names a configuration.
+// documentForm returns the parameters that identify a configuration.
 func (r *Registry) documentForm(d configKey) url.Values {
 	form := url.Values{"dataId": {d.id}, "group": {d.group}}
 	if r.place.namespace != "" {

@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
 )
 
-// serveConfig is the configuration centre. mu is held.
+// serveConfig implements the configuration API. mu is held.
 func (f *fake) serveConfig(w http.ResponseWriter, r *http.Request) {
 	key := r.FormValue("group") + " " + r.FormValue("dataId")
 	if strings.ContainsFunc(key, func(c rune) bool { return c > unicode.MaxASCII || strings.ContainsRune("$/", c) }) {
@@ -63,7 +63,7 @@ func (f *fake) serveConfig(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// mark is Nacos's of a text; "0": of none, as Dubbo has it.
+// mark returns Nacos's MD5 of a text; "0" for "", like Dubbo.
 func mark(text string) string {
 	if text == "" {
 		return "0"
@@ -78,7 +78,7 @@ func (f *fake) config(group, name string) string {
 	return f.configs[group+" "+name]
 }
 
-// awaitConfig waits until a configuration is so.
+// awaitConfig waits until is returns true for a configuration.
 func (f *fake) awaitConfig(what, group, name string, is func(text string) bool) {
 	f.t.Helper()
 	look := time.NewTicker(10 * time.Millisecond)
@@ -102,7 +102,7 @@ func shop(host string, interfaces ...string) *registry.InstanceRegistration {
 
 const cart = "com.example.Cart"
 
-// brisk opens a session whose heartbeats are a second apart at most.
+// brisk opens a session whose heartbeats are at most a second apart.
 func brisk(t *testing.T, f *fake) *registrytest.Session {
 	return registrytest.Open(t, nacos.New, registry.Options{Address: f.address(), SessionTimeout: 3 * time.Second})
 }
@@ -136,7 +136,7 @@ func TestAMappingThatOthersWriteOverIsMended(t *testing.T) {
 	if err := brisk(t, f).RegisterInstance(t.Context(), shop("10.0.0.1", cart)); err != nil {
 		t.Fatal(err)
 	}
-	f.change(func() { f.configs["mapping "+cart] = "other" }) // written by who had read none
+	f.change(func() { f.configs["mapping "+cart] = "other" }) // written by a client that had read no mapping
 	f.awaitConfig("it is not mended", "mapping", cart, func(text string) bool { return text == "other,shop" })
 }
 
@@ -148,7 +148,7 @@ func TestAMappingThatWasChangedSinceItWasReadIsReadAgain(t *testing.T) {
 		f.interrupt = func(_ http.ResponseWriter, r *http.Request) bool {
 			if r.Method == http.MethodPost && r.FormValue("group") == "mapping" {
 				if writes++; writes == 1 {
-					f.configs["mapping "+cart] = "other" // a moment before
+					f.configs["mapping "+cart] = "other" // a concurrent write
 				}
 			}
 			return false
@@ -204,14 +204,15 @@ func TestMetadataOfTheLastRevisionsStay(t *testing.T) {
 	}
 }
 
-// TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway: it is told of.
+// TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway verifies that an invalid interface is
+// reported, and the others are mapped.
 func TestAnInterfaceThatNacosDoesNotTakeKeepsNoneOfTheOthersAway(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
 	s := brisk(t, f)
 	const odd = "com.example.Ä"
 	a := shop("10.0.0.1", cart, odd)
-	for range 2 { // the second finds everything there
+	for range 2 { // the second call finds everything in place
 		var unlisted *registry.UnmappedError
 		if err := s.Registry.RegisterInstance(t.Context(), a); !errors.As(err, &unlisted) || !slices.Equal(unlisted.Interfaces, []string{odd}) {
 			t.Fatalf("got %v, want that %s is not listed", err, odd)
@@ -242,7 +243,8 @@ func TestApplicationsThatNacosDoesNotTakeAreRefused(t *testing.T) {
 	}
 }
 
-// TestInnerClassesAreWhereDubboHasThem: it writes no dollar sign.
+// TestInnerClassesAreWhereDubboHasThem verifies that names replace the dollar sign of inner
+// classes, as in Dubbo.
 func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 	t.Parallel()
 	f := newFake(t)
@@ -260,7 +262,7 @@ func TestInnerClassesAreWhereDubboHasThem(t *testing.T) {
 		if len(f.services["providers:"+written+"::"]) != 1 {
 			t.Errorf("the services are %v", slices.Collect(maps.Keys(f.services)))
 		}
-		// Who does not know of the rule.
+		// Registered by a client that does not know the rule.
 		f.put("providers:"+inner+"::", "10.0.0.3", "20880", map[string]string{"protocol": "dubbo", "path": inner, "interface": inner})
 		f.put("providers:"+written+"::", "10.0.0.4", "20880", map[string]string{"protocol": "dubbo", "path": written, "interface": written})
 	})

@@ -17,27 +17,28 @@ import (
 )
 
 const (
-	// answerIn is how long a server may take to answer before the next one is asked.
+	// answerIn is the timeout to connect to a server and to receive its response head, before the
+	// client tries the next server.
 	answerIn = 3 * time.Second
-	// mostBody bounds an answer, in bytes.
+	// mostBody bounds a response, in bytes.
 	mostBody = 16 << 20
-	// mostToken is the share of a token's life that it is used for, in percent.
+	// mostToken is the percentage of a token's lifetime after which the client logs in again.
 	mostToken = 80
 )
 
-// client asks one of several servers, the next one when that is away. Safe for concurrent
-// use.
+// client sends requests to one of several servers, and fails over to the next. It is safe for
+// concurrent use.
 type client struct {
 	// immutable
 	servers            []string
 	http               *http.Client
 	username, password string
-	logins             chan struct{} // held by who logs in; capacity 1
+	logins             chan struct{} // semaphore for logins; capacity 1
 
 	mu      sync.Mutex
-	current int       // guarded by mu; the server that answered last
+	current int       // guarded by mu; index of the server in use
 	token   string    // guarded by mu; "": none
-	until   time.Time // guarded by mu; when another token is asked for
+	until   time.Time // guarded by mu; when the token is renewed
 }
 
 func newClient(servers []string, o registry.Options) *client {
@@ -57,7 +58,7 @@ func newClient(servers []string, o registry.Options) *client {
 		http: &http.Client{
 			Transport: transport,
 			Timeout:   2 * answerIn,
-			// A redirection would take the token elsewhere.
+			// A redirect would send the token to another server.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		username: o.Username,
@@ -79,13 +80,13 @@ func (c *client) server() string {
 	return u.Host
 }
 
-// statusError is an answer that is not 200.
+// statusError is a response with another status than 200.
 type statusError struct {
 	status int
 	text   string // the beginning of the body
 }
 
-// Error says what the server said.
+// Error returns the status and the beginning of the body.
 func (r *statusError) Error() string {
 	if r.text == "" {
 		return fmt.Sprintf("status %d", r.status)
@@ -93,8 +94,8 @@ func (r *statusError) Error() string {
 	return fmt.Sprintf("status %d: %s", r.status, r.text)
 }
 
-// isAway reports whether an error says that no server could be asked, and not that one
-// has refused, or has answered what is no answer.
+// isAway reports whether an error means that no server could be reached, as opposed to a rejection
+// or an invalid response.
 func isAway(err error) bool {
 	var r *statusError
 	if errors.As(err, &r) {
@@ -104,21 +105,21 @@ func isAway(err error) bool {
 	return err != nil && !errors.As(err, &answer) && !errors.Is(err, context.Canceled)
 }
 
-// answerError is an answer with the status 200 that cannot be read.
+// answerError is a response with status 200 that cannot be used.
 type answerError struct{ error }
 
-// Unwrap returns what is wrong with it.
+// Unwrap returns the reason.
 func (e *answerError) Unwrap() error { return e.error }
 
-// request is what a server is asked.
+// request is a request to a server.
 type request struct {
 	method, path string
-	form         url.Values  // of POST in the body, else in the query
-	header       http.Header // more of it; nil: none
+	form         url.Values  // in the body of a POST, else in the query
+	header       http.Header // additional headers; may be nil
 }
 
-// call asks, another server if one is away or has a fault of its own, and again with
-// another token if the one it had is refused. The body is of 16 MiB at most.
+// call sends a request. It tries the next server if one is unavailable or responds with a 5xx
+// status, and logs in once more if the server rejects the token. The body has at most 16 MiB.
 func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 	renewed := false
 	for tries := 0; tries < len(c.servers); {
@@ -151,7 +152,7 @@ func (c *client) call(ctx context.Context, q request) (body []byte, err error) {
 	return nil, err
 }
 
-// ask asks one server.
+// ask sends a request to one server.
 func (c *client) ask(ctx context.Context, at int, q request, token string) ([]byte, error) {
 	target, content := c.servers[at]+q.path, ""
 	if q.method == http.MethodPost {
@@ -175,7 +176,7 @@ func (c *client) ask(ctx context.Context, at int, q request, token string) ([]by
 	if err != nil {
 		return nil, plain(err)
 	}
-	defer func() { _ = hr.Body.Close() }() // what is needed of it was read
+	defer func() { _ = hr.Body.Close() }() // the needed part was read
 	body, err := io.ReadAll(io.LimitReader(hr.Body, mostBody+1))
 	switch {
 	case err != nil:
@@ -189,7 +190,7 @@ func (c *client) ask(ctx context.Context, at int, q request, token string) ([]by
 	return body, nil
 }
 
-// plain takes the URL, which is long and may have a password, out of an error.
+// plain removes the URL from an error, because it is long and may contain a password.
 func plain(err error) error {
 	var wrong *url.Error
 	if errors.As(err, &wrong) {
@@ -198,8 +199,8 @@ func plain(err error) error {
 	return err
 }
 
-// authorized returns a token that counts, of a login if there is none; "": none is
-// needed.
+// authorized returns a valid token, after a login if necessary, or "" if the client has no
+// username.
 func (c *client) authorized(ctx context.Context, at int) (string, error) {
 	if c.username == "" {
 		return "", nil
@@ -214,7 +215,7 @@ func (c *client) authorized(ctx context.Context, at int) (string, error) {
 	}
 	defer func() { <-c.logins }()
 	if token := c.valid(); token != "" {
-		return token, nil // another has logged in
+		return token, nil // another goroutine has logged in
 	}
 	body, err := c.ask(ctx, at, request{
 		method: http.MethodPost, path: "/v1/auth/login",
@@ -233,7 +234,7 @@ func (c *client) authorized(ctx context.Context, at int) (string, error) {
 	return token, nil
 }
 
-// valid returns the token if it counts.
+// valid returns the token, or "" if it has expired.
 func (c *client) valid() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,7 +244,7 @@ func (c *client) valid() string {
 	return ""
 }
 
-// drop forgets a token that was refused.
+// drop discards a token that a server rejected.
 func (c *client) drop(token string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Real servers take a minute to start and have no part in races: the race detector looks on
-// while the fake one serves (loss_test.go).
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
 
@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(server.Main(m, "../../../../..")) }
 
-// TestWithAServer plays with one server, which takes ten seconds to start; each play has a
-// group of its own, or services.
+// TestWithAServer runs subtests on one server, which takes ten seconds to start. Each subtest uses
+// its own group or its own services.
 func TestWithAServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	for name, play := range map[string]func(*testing.T, *server.Server){
@@ -41,7 +41,7 @@ func TestPromisesWithUsers(t *testing.T) {
 	promises(t, server.Start(t, server.Options{Auth: true}), registry.Options{Username: server.User, Password: server.Password})
 }
 
-// promises plays what all registries promise.
+// promises runs the tests that every registry must pass.
 func promises(t *testing.T, s *server.Server, options registry.Options) {
 	options.Address = s.Address()
 	var tests atomic.Int64
@@ -49,7 +49,7 @@ func promises(t *testing.T, s *server.Server, options registry.Options) {
 		Open: nacos.New,
 		Options: func(*testing.T) registry.Options {
 			own := options
-			own.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace: groups share the mapping
+			own.Root = fmt.Sprintf("test-%d", tests.Add(1)) // a namespace, because groups share the mapping
 			return own
 		},
 	})

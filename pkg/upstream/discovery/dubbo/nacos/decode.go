@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// What the metadata of an instance have beside the parameters of the URL.
+// Metadata keys of instances in addition to the parameters of the URL.
 const (
 	metaProtocol = "protocol"
 	metaPath     = "path"
-	// preserved begins the names of what Nacos itself goes by.
+	// preserved is the prefix of the keys that Nacos itself evaluates.
 	preserved       = "preserved."
-	preservedBeat   = preserved + "heart.beat.interval" // ms, as the next two
+	preservedBeat   = preserved + "heart.beat.interval" // ms, like the next two
 	preservedSilent = preserved + "heart.beat.timeout"
 	preservedForget = preserved + "ip.delete.timeout"
 
@@ -28,8 +28,8 @@ const (
 	usualWeight      = 100
 )
 
-// metadataOf returns what a URL is registered with, as JSON. A session of 0 is as long as
-// Nacos has it.
+// metadataOf returns the metadata with which a URL is registered, as JSON. A session of 0 selects
+// the server's default.
 func metadataOf(u registry.URL, session time.Duration) string {
 	all := u.Parameters.Map()
 	all[metaProtocol], all[metaPath] = u.Protocol, u.Path
@@ -39,7 +39,8 @@ func metadataOf(u registry.URL, session time.Duration) string {
 	return preserving(all, session)
 }
 
-// preserving returns what an instance is registered with, as JSON. It changes all.
+// preserving returns the metadata of an instance with the session timeouts, as JSON. It modifies
+// all.
 func preserving(all map[string]string, session time.Duration) string {
 	if session != 0 {
 		ms := func(d time.Duration) string { return strconv.FormatInt(d.Milliseconds(), 10) }
@@ -52,19 +53,19 @@ func preserving(all map[string]string, session time.Duration) string {
 	return string(text)
 }
 
-// instance is an entry of a service, as Nacos writes it.
+// instance is an instance of a service in Nacos's JSON.
 type instance struct {
 	ID       string            `json:"instanceId"`
 	IP       string            `json:"ip"`
 	Port     int64             `json:"port"`
 	Weight   *float64          `json:"weight"`
 	Healthy  *bool             `json:"healthy"`
-	Valid    *bool             `json:"valid"` // Healthy, before Nacos 0.9
+	Valid    *bool             `json:"valid"` // Healthy in Nacos before 0.9
 	Enabled  *bool             `json:"enabled"`
 	Metadata map[string]string `json:"metadata"`
 }
 
-// rawHosts returns the instances of an answer to "instance/list", unread.
+// rawHosts returns the instances of a response to "instance/list", undecoded.
 func rawHosts(body []byte) (json.RawMessage, error) {
 	var answer struct {
 		Hosts json.RawMessage `json:"hosts"`
@@ -78,8 +79,7 @@ func rawHosts(body []byte) (json.RawMessage, error) {
 	return answer.Hosts, nil
 }
 
-// parseHosts reads instances. Those that are none are left out, and err says what is wrong
-// with the first of them; without err, and without any, there are none.
+// parseHosts decodes instances. It skips invalid ones, and returns the error of the first.
 func parseHosts(hosts json.RawMessage) (all []instance, err error) {
 	var each []json.RawMessage
 	if err := json.Unmarshal(hosts, &each); err != nil {
@@ -108,10 +108,10 @@ func parseHosts(hosts json.RawMessage) (all []instance, err error) {
 
 func is(b *bool) bool { return b == nil || *b }
 
-// living reports whether Nacos hears of it.
+// living reports whether Nacos receives heartbeats of the instance.
 func (i *instance) living() bool { return is(i.Healthy) && is(i.Valid) }
 
-// weight returns the weight that Nacos has of it; 1 is usual.
+// weight returns the instance's weight in Nacos; the default is 1.
 func (i *instance) weight() float64 {
 	if i.Weight == nil {
 		return 1
@@ -119,8 +119,8 @@ func (i *instance) weight() float64 {
 	return *i.Weight
 }
 
-// url returns the URL that was registered. What was changed in Nacos since, whether it
-// is enabled and its weight, is in its parameters. false: it is none of Dubbo's.
+// url returns the registered URL. Its parameters contain changes made in Nacos: whether the
+// instance is enabled, and its weight. It returns false if Dubbo did not register the instance.
 func (i *instance) url() (registry.URL, bool) {
 	u := registry.URL{Protocol: i.Metadata[metaProtocol], Host: i.IP, Port: uint16(i.Port), Path: i.Metadata[metaPath]} //nolint:gosec // checked
 	if u.Protocol == "" {
@@ -149,7 +149,7 @@ func (i *instance) url() (registry.URL, bool) {
 	return u, true
 }
 
-// member returns the instance of an application.
+// member returns i as an instance of an application.
 func (i *instance) member(application string) registry.Instance {
 	return registry.Instance{
 		Application: application, ID: i.ID, Host: i.IP, Port: uint16(i.Port), //nolint:gosec // checked
@@ -157,7 +157,7 @@ func (i *instance) member(application string) registry.Instance {
 	}
 }
 
-// parseNames reads an answer to "service/list": a page of names, and how many there are.
+// parseNames decodes a response to "service/list": a page of names, and the total number.
 func parseNames(body []byte) (names []string, count int, err error) {
 	var answer struct {
 		Count *int     `json:"count"`
@@ -172,7 +172,7 @@ func parseNames(body []byte) (names []string, count int, err error) {
 	return answer.Names, *answer.Count, nil
 }
 
-// parseBeat reads an answer to a heartbeat: whether the instance is known.
+// parseBeat decodes a response to a heartbeat: whether the server knows the instance.
 func parseBeat(body []byte) (known bool, err error) {
 	const noSuchInstance = 20404
 	var answer struct {
@@ -184,14 +184,14 @@ func parseBeat(body []byte) (known bool, err error) {
 	return answer.Code != noSuchInstance, nil
 }
 
-// parseToken reads an answer to a login: the token, and how long it counts.
+// parseToken decodes a response to a login: the token and its lifetime.
 func parseToken(body []byte) (token string, lasts time.Duration, err error) {
 	var answer struct {
 		Token string `json:"accessToken"`
-		TTL   int64  `json:"tokenTtl"` // s
+		TTL   int64  `json:"tokenTtl"` // seconds
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return "", 0, errors.New("an answer to a login is no JSON") // err may have the token
+		return "", 0, errors.New("an answer to a login is no JSON") // err may contain the token
 	}
 	if answer.Token == "" || strings.ContainsFunc(answer.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
 		return "", 0, errors.New("an answer to a login has no token")
@@ -200,14 +200,14 @@ func parseToken(body []byte) (token string, lasts time.Duration, err error) {
 	return answer.Token, time.Duration(min(max(answer.TTL, 1), most)) * time.Second, nil
 }
 
-// The separators of what is asked of, and said of, many configurations.
+// The separators in requests and responses about several configurations.
 const (
 	wordEnd = "\x02"
 	lineEnd = "\x01"
 )
 
-// appendAsked appends the question whether a document is another than the one of a sum;
-// "": than none.
+// appendAsked appends the query whether a document differs from the one with the given MD5; "":
+// whether it exists.
 func appendAsked(dst []byte, d configKey, sum, namespace string) []byte {
 	words := []string{d.id, d.group, sum}
 	if namespace != "" {
@@ -216,7 +216,7 @@ func appendAsked(dst []byte, d configKey, sum, namespace string) []byte {
 	return append(dst, strings.Join(words, wordEnd)+lineEnd...)
 }
 
-// parseChanged reads which documents are others.
+// parseChanged decodes the list of documents that differ.
 func parseChanged(body []byte) ([]configKey, error) {
 	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
 	if err != nil {

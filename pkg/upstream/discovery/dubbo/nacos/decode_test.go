@@ -33,7 +33,8 @@ func TestWhatIsWrittenIsRead(t *testing.T) {
 	}
 }
 
-// TestDubbosMetadata is what Dubbo 2.7 and 3 register beside what a URL has.
+// TestDubbosMetadata verifies the metadata that Dubbo 2.7 and 3 register in addition to the URL's
+// parameters.
 func TestDubbosMetadata(t *testing.T) {
 	u, err := registry.Parse("dubbo://10.0.0.1:20880/p/com.example.User?interface=com.example.User")
 	if err != nil {
@@ -124,8 +125,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// FuzzAnswers reads whatever a server may say: nothing panics, an instance that was read
-// can be used, and what was read can be written.
+// FuzzAnswers decodes arbitrary responses. It verifies that nothing panics, that a decoded instance
+// is usable, and that it survives encoding.
 func FuzzAnswers(f *testing.F) {
 	for _, seed := range []string{
 		`{"hosts":[{"instanceId":"10.0.0.2#1","ip":"10.0.0.2","port":20880,"weight":0.5,"healthy":true,"enabled":false,"metadata":{"protocol":"dubbo","weight":"7"}}]}`,
@@ -139,7 +140,7 @@ func FuzzAnswers(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if raw, err := rawHosts(body); err == nil {
-			all, _ := parseHosts(raw) // those that can be read
+			all, _ := parseHosts(raw) // only the valid ones
 			for _, i := range all {
 				u, ok := i.url()
 				if !ok {

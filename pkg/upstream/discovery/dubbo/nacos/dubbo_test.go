@@ -1,7 +1,7 @@
 //go:build !race
 
-// Real servers take a minute to start and have no part in races: the race detector looks on
-// while the fake one serves (loss_test.go).
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
 
@@ -15,8 +15,8 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// dubbosOwn has Dubbo's registries, which are others' programs, and this one find what the
-// other registers: 2.7 over Nacos's HTTP API, 3 over gRPC.
+// dubbosOwn verifies that Dubbo's own registry clients and this package find what the other
+// registers: 2.7 over Nacos's HTTP API, 3 over gRPC.
 func dubbosOwn(t *testing.T, s *server.Server) {
 	for _, kind := range []string{"dubbo27", "dubbo3"} {
 		t.Run(kind, func(t *testing.T) {
@@ -43,8 +43,7 @@ func understandEachOther(t *testing.T, theirs *server.Peer, ours *registrytest.S
 
 	mine := registrytest.Provider(t, iface, "10.0.0.2:20881", "group=g", "version=1.0.0", "application=b", "methods=get")
 	ours.MustRegister(mine)
-	// Dubbo 2.7 reads the list and listens for changes after that: it never learns of one
-	// between the two.
+	// Dubbo 2.7 reads the list before it listens for changes: it misses a change in between.
 	follow.Await("both providers", registrytest.At("10.0.0.1:20880", "10.0.0.2:20881"))
 	theirs.Tell("subscribe", "consumer://10.0.0.3/"+iface+"?category=providers,configurators,routers&group=g&interface="+iface+"&side=consumer&version=1.0.0")
 	theirs.Await("both providers", func(urls []string) bool {

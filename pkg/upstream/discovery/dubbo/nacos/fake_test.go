@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// fake is a server that answers as Nacos 2.1.1 was seen to, or wrongly where a test wants
-// that. Whether it is right so is tested with the real one, which plays the same promises.
+// fake is a server that responds like Nacos 2.1.1, or incorrectly if a test requires it. The same
+// contract tests run against a real server.
 type fake struct {
 	*httptest.Server
 	t *testing.T
@@ -25,8 +25,8 @@ type fake struct {
 	services  map[string]map[string]map[string]any // guarded by mu; instances by address, by service
 	requests  map[string]int                       // guarded by mu; by method and path
 	configs   map[string]string                    // guarded by mu; by group and name
-	blind     bool                                 // guarded by mu; Casmd5 is not looked at, as before Nacos 2.2
-	token     string                               // guarded by mu; "": nobody has to log in
+	blind     bool                                 // guarded by mu; ignores Casmd5, like Nacos before 2.2
+	token     string                               // guarded by mu; "": no login required
 	logins    int                                  // guarded by mu
 	interrupt func(w http.ResponseWriter, r *http.Request) bool
 }
@@ -40,14 +40,15 @@ func newFake(t *testing.T) *fake {
 
 func (f *fake) address() string { return strings.TrimPrefix(f.URL, "http://") }
 
-// change changes what the server does.
+// change modifies the server under its lock.
 func (f *fake) change(how func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	how()
 }
 
-// answering has the server answer requests of a path with a status and a text; "": as usual.
+// answering makes the server respond to requests of a path with a status and a text; "" restores
+// normal responses.
 func (f *fake) answering(path string, status int, text string) {
 	f.change(func() {
 		f.interrupt = func(w http.ResponseWriter, r *http.Request) bool {
@@ -55,7 +56,7 @@ func (f *fake) answering(path string, status int, text string) {
 				return false
 			}
 			w.WriteHeader(status)
-			_, _ = w.Write([]byte(text)) // who asked may have gone
+			_, _ = w.Write([]byte(text)) // the client may have disconnected
 			return true
 		}
 	})

@@ -10,9 +10,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Metadata returns what an application published of a revision: see registry.Registry.
-// Nacos has it as a configuration with the application's name, in a group that is named
-// by the revision. While the registry is away it waits, as long as ctx allows.
+// Metadata returns the metadata of a revision: see registry.Registry. Nacos stores it as a
+// configuration with the name of the application in a group with the name of the revision. While
+// the registry is unavailable, Metadata retries until ctx ends.
 func (r *Registry) Metadata(ctx context.Context, application, name string) ([]byte, error) {
 	text, err := r.inquire(ctx, revision{application, name}.metadata())
 	if err != nil {
@@ -49,7 +49,7 @@ func (r *Registry) inquire(ctx context.Context, d configKey) ([]byte, error) {
 	}
 }
 
-// isNone reports whether an error says that there is no such thing.
+// isNone reports whether an error is a 404 response.
 func isNone(err error) bool {
 	var r *statusError
 	return errors.As(err, &r) && r.status == http.StatusNotFound

@@ -14,19 +14,19 @@ const (
 	defaultNamespace = "public"
 	defaultGroup     = "DEFAULT_GROUP"
 
-	// ruleGroup and mappingGroup are the groups of Nacos's configurations that Dubbo has
-	// its rules in, and which applications provide an interface.
+	// ruleGroup and mappingGroup are the configuration groups in which Dubbo stores rules, and the
+	// applications that provide an interface.
 	ruleGroup    = "dubbo"
 	mappingGroup = "mapping"
 )
 
-// location is where in a Nacos everything is.
+// location is the namespace and group that contain everything.
 type location struct {
 	namespace string // "": public
 	group     string
 }
 
-// parseRoot reads "namespace/group". A part that is empty, or left out, is the usual one.
+// parseRoot parses "namespace/group". Empty or missing parts select the defaults.
 func parseRoot(root string) (location, error) {
 	namespace, group, _ := strings.Cut(root, "/")
 	p := location{namespace, group}
@@ -44,16 +44,16 @@ func parseRoot(root string) (location, error) {
 	return p, nil
 }
 
-// isName reports whether Nacos takes a text as the name of a configuration or group. It
-// is true of the empty one.
+// isName reports whether Nacos accepts a text as the name of a configuration or group. It returns
+// true for "".
 func isName(text string) bool {
 	return !strings.ContainsFunc(text, func(r rune) bool {
 		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.:", r))
 	})
 }
 
-// parseAddress reads "host:port,host:port/context" into URLs. A port that is left out is
-// 8848, a context "/nacos".
+// parseAddress parses "host:port,host:port/context" into URLs. The default port is 8848, the
+// default context "/nacos".
 func parseAddress(text string, secure bool) ([]string, error) {
 	list, context, found := strings.Cut(text, "/")
 	context = "/" + strings.Trim(context, "/")
@@ -84,20 +84,18 @@ func parseAddress(text string, secure bool) ([]string, error) {
 	return servers, nil
 }
 
-// separator is between the parts of a service's name in Nacos:
-// category:interface:version:group, all four since Dubbo 2.7.6. Before, parts that are
-// empty were left out.
+// separator separates the parts of a service name in Nacos: category:interface:version:group. All
+// four exist since Dubbo 2.7.6; earlier versions omit empty parts.
 const separator = ":"
 
-// listName returns a name as Dubbo writes it in names of services, for inner classes:
-// a.B$C is a.B___C.
+// listName returns a name as Dubbo writes it in service names. It replaces the $ of inner classes:
+// a.B$C becomes a.B___C.
 func listName(name string) string { return strings.ReplaceAll(name, "$", "___") }
 
-// configName returns a name as Dubbo writes it in names of configurations, and groups of
-// them.
+// configName returns a name as Dubbo writes it in the names of configurations and their groups.
 func configName(name string) string { return strings.ReplaceAll(listName(name), "/", "-") }
 
-// serviceName returns the name that a URL is registered by.
+// serviceName returns the service name under which a URL is registered.
 func serviceName(u registry.URL) (string, error) {
 	s := u.Service()
 	if s.Interface == "" {
@@ -114,8 +112,8 @@ func serviceName(u registry.URL) (string, error) {
 	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
 }
 
-// splitName returns what category and interface a service of Nacos is of; false: it is
-// none of Dubbo's URLs.
+// splitName returns the category and the interface of a service name; false: it is not a name for
+// URLs of Dubbo.
 func splitName(name string) (category, iface string, ok bool) {
 	parts := strings.SplitN(name, separator, 3)
 	if len(parts) < 2 || parts[1] == "" {
@@ -128,12 +126,12 @@ func splitName(name string) (category, iface string, ok bool) {
 	return "", "", false
 }
 
-// mayHold reports whether URLs that asked accepts can be in a service of that name, of
-// the interface that it asks for.
+// mayHold reports whether a service with that name, of the requested interface, can contain URLs
+// that asked accepts.
 func mayHold(name string, asked registry.Service) bool {
 	parts := strings.Split(listName(name), separator)
 	if len(parts) != 4 {
-		return true // as it was written once: the URLs say what they are of
+		return true // the old format: the URLs name their service
 	}
 	asked = registry.Service{Interface: listName(asked.Interface), Group: listName(asked.Group), Version: listName(asked.Version)}
 	return asked.Accepts(registry.URL{Path: parts[1], Parameters: registry.ParametersOf(map[string]string{
@@ -141,24 +139,24 @@ func mayHold(name string, asked registry.Service) bool {
 	})})
 }
 
-// configKey is the name of a configuration, as Nacos has it.
+// configKey identifies a configuration in Nacos.
 type configKey struct{ id, group string }
 
-// mappingOf returns the document that says which applications provide an interface; false:
-// it cannot be in Nacos.
+// mappingOf returns the document with the applications that provide an interface; false: Nacos
+// cannot store it.
 func mappingOf(iface string) (d configKey, ok bool) {
 	d = configKey{configName(iface), mappingGroup}
 	return d, d.isValid()
 }
 
-// revision is one of an application.
+// revision is a revision of an application.
 type revision struct{ application, name string }
 
 func revisionOf(a *registry.InstanceRegistration) revision {
 	return revision{a.Instance.Application, a.Revision}
 }
 
-// metadata returns the document that says what it provides.
+// metadata returns the document with the metadata of the revision.
 func (r revision) metadata() configKey {
 	return configKey{configName(r.application), configName(r.name)}
 }
@@ -167,19 +165,18 @@ func (d configKey) isValid() bool {
 	return d.id != "" && d.group != "" && isName(d.id) && isName(d.group)
 }
 
-// readMapping reads which applications provide an interface.
+// readMapping parses the applications that provide an interface.
 func readMapping(text string) []string {
 	return registry.FirstApplications(text, func(string) bool { return true })
 }
 
-// Rules are documents in YAML. Views have them as URLs: override:// those of the kind
-// configurators, condition:// and tag:// the others, of the host 0.0.0.0, with the
-// parameters
+// Rules are YAML documents. Snapshots contain them as URLs with the host 0.0.0.0: override:// for
+// configurators, condition:// and tag:// for the others. Their parameters are
 //
 //	category   configurators or routers
-//	config     the name of the document, as "com.example.User:1.0.0:.configurators"
+//	config     the name of the document, such as "com.example.User:1.0.0:.configurators"
 //	scope      service or application
-//	yaml       the document as it is
+//	yaml       the document
 const (
 	parameterConfig = "config"
 	parameterScope  = "scope"
@@ -189,19 +186,19 @@ const (
 	scopeApplication = "application"
 )
 
-// rule is a rule that counts for a service if its document is there.
+// rule is a rule that applies to a service if its document exists.
 type rule struct {
 	configKey
 	key, scope, protocol, category string
 }
 
-// rulesFor returns the rules of a service: of its own key, and of applications.
+// rulesFor returns the possible rules of a service and of applications.
 func rulesFor(s registry.Service, applications []string) []rule {
 	var rules []rule
 	add := func(key, scope string) {
 		id := configName(key)
 		if id == "" || !isName(id) {
-			return // Nacos has none of that name
+			return // Nacos has no such name
 		}
 		rules = append(rules,
 			rule{configKey{id + ".configurators", ruleGroup}, key, scope, "override", registry.Configurators},
@@ -220,7 +217,7 @@ func rulesFor(s registry.Service, applications []string) []rule {
 	return rules
 }
 
-// url returns the rule as views have it.
+// url returns the rule as snapshots contain it.
 func (r rule) url(text string) registry.URL {
 	return registry.URL{Protocol: r.protocol, Host: "0.0.0.0", Path: r.key, Parameters: registry.ParametersOf(map[string]string{
 		registry.ParameterCategory: r.category,

@@ -116,7 +116,7 @@ func TestAnswersThatAreNoneChangeNothing(t *testing.T) {
 	}
 }
 
-// await waits until something was asked n times more.
+// await waits until the server has received n more requests of a kind.
 func (f *fake) await(what string, n int) {
 	f.t.Helper()
 	limit, look := time.After(registrytest.Timeout), time.NewTicker(10*time.Millisecond)

@@ -17,48 +17,47 @@ import (
 const (
 	firstPause   = 500 * time.Millisecond
 	longestPause = 10 * time.Second
-	// forgotOnce is within what time the server forgets several instances at once.
+	// forgotOnce is the period within which several forgotten instances count as one loss.
 	forgotOnce = 5 * time.Second
 )
 
-// errSuperseded is returned to who asked for something else than what was asked for later.
+// errSuperseded is returned for a request that a later one replaced.
 var errSuperseded = errors.New("superseded: something else was asked for since")
 
-// entry is a wish about an instance of ours: that it is there, with which URL, or that it
-// is not. Nacos has one instance for all URLs of a service with the same address. What is
-// not immutable is guarded by Registry.mu.
+// entry is the desired state of one instance of this process: registered with a URL, or not
+// registered. Nacos has one instance for all URLs of a service with the same address. Mutable
+// fields are guarded by Registry.mu.
 type entry struct {
-	key     string // immutable, as the next four
-	service string // in Nacos
+	key     string // immutable, like the next four
+	service string // name in Nacos
 	host    string
 	port    uint16
-	retired *revision // whose metadata are to be removed, and nothing else; nil: an instance
+	retired *revision // remove only the metadata of this revision; nil: an instance
 
-	said     *instanceState // of the instance of an application; nil: it is of the URL
-	url      registry.URL   // what is wanted
-	text     string         // url as text; "": it is to be gone
-	have     string         // what the server said it has, as text; "": nothing, as far as is known
-	begun    bool           // the server may have something
+	said     *instanceState // of an application instance; nil: the instance of a URL
+	url      registry.URL   // desired
+	text     string         // text of the desired state; "": unregister
+	have     string         // text of the state that the server has confirmed; "": none known
+	begun    bool           // the server may have the instance
 	working  bool
-	at       time.Time // when there is something to be done
-	failures int       // in a row
+	at       time.Time // when the entry is due
+	failures int       // consecutive
 	waiters  []waiter
 }
 
-// waiter is who waits for a wish.
+// waiter waits until the server has confirmed a desired state.
 type waiter struct {
-	text   string     // "": to be gone
-	answer chan error // of capacity 1
+	text   string     // "": unregistered
+	answer chan error // capacity 1
 }
 
-// Register makes a URL known: see registry.Registry. A URL that cannot be in Nacos is
-// refused, and no wish. Of the URLs of a service with the same address the last one
-// counts.
+// Register registers a URL: see registry.Registry. It rejects a URL that Nacos cannot store. For
+// URLs of one service with the same address, the last one wins.
 func (r *Registry) Register(ctx context.Context, u registry.URL) error {
 	return r.wish(ctx, u, u.String())
 }
 
-// Unregister takes back what Register said: see registry.Registry.
+// Unregister reverts Register: see registry.Registry.
 func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
 	return r.wish(ctx, u, "")
 }
@@ -74,7 +73,7 @@ func (r *Registry) wish(ctx context.Context, u registry.URL, text string) error 
 	switch {
 	case text == "" && (e == nil || e.text != "" && e.text != u.String()):
 		r.mu.Unlock()
-		return nil // it is not there, or another is in its place
+		return nil // it is not registered, or another URL replaced it
 	case e == nil:
 		e = &entry{key: key, service: service, host: u.Host, port: u.Port}
 		r.entries[key] = e
@@ -85,12 +84,12 @@ func (r *Registry) wish(ctx context.Context, u registry.URL, text string) error 
 	answer := e.wish(text)
 	r.mu.Unlock()
 	if u.Category() == registry.Consumers {
-		poke(r.look) // rules of its application count from now on
+		poke(r.look) // rules of its application apply from now on
 	}
 	return r.await(ctx, answer, u.Service().String())
 }
 
-// wish makes another wish, and returns where it is answered. mu is held.
+// wish sets the desired state, and returns the channel for the result. mu is held.
 func (e *entry) wish(text string) (answer chan error) {
 	w := waiter{text, make(chan error, 1)}
 	e.text, e.failures, e.at = text, 0, time.Now()
@@ -99,7 +98,7 @@ func (e *entry) wish(text string) (answer chan error) {
 	return w.answer
 }
 
-// await returns what became of a wish.
+// await waits for the result of a desired state.
 func (r *Registry) await(ctx context.Context, answer chan error, what string) (err error) {
 	poke(r.keep)
 	select {
@@ -113,7 +112,7 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 		err = ErrClosed
 	}
 	if r.work.Err() != nil {
-		err = ErrClosed // whatever was so before
+		err = ErrClosed // Close overrides every result
 	}
 	if err != nil {
 		return fmt.Errorf("%s at Nacos %s: %w", what, r.options.Address, err)
@@ -121,8 +120,8 @@ func (r *Registry) await(ctx context.Context, answer chan error, what string) (e
 	return nil
 }
 
-// answer tells those whose wish is true, or no wish any more; with err, which says why it
-// is not true, all. mu is held.
+// answer completes the waiters whose desired state is reached or superseded; a non-nil err
+// completes all others, too. mu is held.
 func (e *entry) answer(err error) {
 	var left []waiter
 	for _, w := range e.waiters {
@@ -140,11 +139,11 @@ func (e *entry) answer(err error) {
 	e.waiters = left
 }
 
-// settled reports whether the server has it so, as far as is known.
+// settled reports whether the server has the desired state, as far as is known.
 func (e *entry) settled() bool { return e.text == e.have && (e.text != "" || !e.begun) }
 
-// registrationLoop makes wishes true, and sends heartbeats, until Close; then it takes everything
-// back.
+// registrationLoop reconciles entries and sends heartbeats until Close, and then unregisters
+// everything.
 func (r *Registry) registrationLoop() {
 	var workers sync.WaitGroup
 	places := make(chan struct{}, mostWorkers)
@@ -178,8 +177,8 @@ func (r *Registry) registrationLoop() {
 	}
 }
 
-// due returns the entries for which there is something to be done, which are working from
-// now on, and how long until there is more.
+// due returns the entries that are due, marks them as working, and returns the time until the next
+// one.
 func (r *Registry) due() (due []*entry, next time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -199,7 +198,7 @@ func (r *Registry) due() (due []*entry, next time.Duration) {
 	return due, next
 }
 
-// recheckAll has all entries looked after at once: the server may have forgotten them.
+// recheckAll makes all entries due, because the server may have forgotten them.
 func (r *Registry) recheckAll() {
 	r.mu.Lock()
 	for _, e := range r.entries {
@@ -211,7 +210,7 @@ func (r *Registry) recheckAll() {
 	poke(r.keep)
 }
 
-// reconcile does what an entry needs: one request.
+// reconcile takes the next step for an entry.
 func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if e.retired != nil {
 		r.forget(ctx, e)
@@ -260,7 +259,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if !known {
 		r.forgotten(e)
 		if said != nil {
-			said.papers.pause = 0 // they may be forgotten, too
+			said.papers.pause = 0 // the server may have lost the configurations, too
 		}
 	}
 	r.mu.Lock()
@@ -270,7 +269,7 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 
 const instancePath = "/v1/ns/instance"
 
-// note takes in what became of a request that was to make text true. mu is held.
+// note records the result of a step that aimed at text. mu is held.
 func (r *Registry) note(e *entry, text string, known bool, err error) {
 	e.working = false
 	now := time.Now()
@@ -291,10 +290,10 @@ func (r *Registry) note(e *entry, text string, known bool, err error) {
 	}
 	switch {
 	case e.text != text:
-		e.at = now // it is another wish by now
+		e.at = now // the desired state has changed during the step
 	case err != nil && !isAway(err):
 		if text == "" {
-			e.begun = false // the server forgets it by itself
+			e.begun = false // the server drops it when its heartbeats end
 		}
 		e.answer(err)
 	case !known:
@@ -306,7 +305,7 @@ func (r *Registry) note(e *entry, text string, known bool, err error) {
 	}
 }
 
-// form returns what names an instance.
+// form returns the parameters that identify an instance.
 func (r *Registry) form(e *entry) url.Values {
 	form := r.naming()
 	form.Set("serviceName", e.service)
@@ -317,7 +316,7 @@ func (r *Registry) form(e *entry) url.Values {
 	return form
 }
 
-// naming returns the namespace and group of services.
+// naming returns the parameters for the namespace and group of services.
 func (r *Registry) naming() url.Values {
 	form := url.Values{"groupName": {r.place.group}}
 	if r.place.namespace != "" {
@@ -326,10 +325,10 @@ func (r *Registry) naming() url.Values {
 	return form
 }
 
-// beat sends a heartbeat, and returns whether the server knows the instance.
+// beat sends a heartbeat, and reports whether the server knows the instance.
 func (r *Registry) beat(ctx context.Context, e *entry) (known bool, err error) {
 	form := r.form(e)
-	// Here alone Nacos wants the name with the group before it.
+	// Only this request requires the group as a prefix of the name.
 	form.Set("serviceName", r.place.group+"@@"+e.service)
 	body, err := r.client.call(ctx, request{method: http.MethodPut, path: instancePath + "/beat", form: form})
 	if err != nil {
@@ -341,9 +340,9 @@ func (r *Registry) beat(ctx context.Context, e *entry) (known bool, err error) {
 	return known, nil
 }
 
-// forgotten takes in that the server has forgotten an instance: what Nacos has of a
-// process is another session then, though no connection was lost. If one is forgotten
-// all may be, so that all are looked after, and count as one loss.
+// forgotten handles an instance that the server has forgotten. Nacos then has a new session of the
+// process, although no connection was lost. If it has forgotten one instance, it may have forgotten
+// all: forgotten makes all entries due, and counts one loss.
 func (r *Registry) forgotten(e *entry) {
 	r.mu.Lock()
 	lost := e.text != "" && time.Since(r.forgot) > forgotOnce
@@ -366,7 +365,7 @@ func (r *Registry) forgotten(e *entry) {
 	poke(r.keep)
 }
 
-// session returns how long Nacos keeps a URL that it does not hear of.
+// session returns how long Nacos keeps a URL without heartbeats.
 func (r *Registry) session(u registry.URL) time.Duration {
 	if d := r.sessionIn(u); d != 0 {
 		return d
@@ -374,7 +373,7 @@ func (r *Registry) session(u registry.URL) time.Duration {
 	return defaultSession
 }
 
-// sessionIn returns the session that an instance has to ask for; 0: none.
+// sessionIn returns the session timeout that the instance must request; 0: none.
 func (r *Registry) sessionIn(u registry.URL) time.Duration {
 	if u.Category() == registry.Consumers {
 		return max(consumerSession, r.options.SessionTimeout)
@@ -382,7 +381,7 @@ func (r *Registry) sessionIn(u registry.URL) time.Duration {
 	return r.options.SessionTimeout
 }
 
-// unregisterAll takes back all that was registered, if there is a server that answers.
+// unregisterAll unregisters everything, if a server is connected.
 func (r *Registry) unregisterAll() {
 	r.mu.Lock()
 	var left []*entry
@@ -404,12 +403,12 @@ func (r *Registry) unregisterAll() {
 	}
 }
 
-// backoff returns how long to wait after so many failures, half of which is chance.
+// backoff returns the wait time after consecutive failures, with jitter.
 func backoff(failures int) time.Duration {
 	return jitter(min(firstPause<<min(failures-1, 10), longestPause))
 }
 
-// jitter returns between half of d and d.
+// jitter returns a random duration from d/2 to d.
 func jitter(d time.Duration) time.Duration {
 	return d/2 + rand.N(d/2+1) //nolint:gosec // it is no secret
 }

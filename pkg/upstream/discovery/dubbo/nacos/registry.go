@@ -1,14 +1,15 @@
-// Package nacos speaks with Nacos as Dubbo does, over its HTTP API: it registers URLs as
-// ephemeral instances, which it keeps alive by heartbeats, and looks for changes of what
-// is said of services. README.md lists what is written where, what happens on each kind
-// of loss, and why it is this API.
+// Package nacos implements a registry on Nacos as Dubbo uses it, over the HTTP API. It registers
+// URLs as ephemeral instances, which it keeps alive by heartbeats, and polls for changes of
+// services. README.md lists what is written where, what happens on each kind of loss, and why the
+// package uses this API.
 //
-//	Register, Unregister   wishes                                  register.go
-//	keeper                 makes them true, and sends heartbeats   register.go
-//	Subscribe              who is told of what                     subscribe.go
-//	watcher                what the server says, once a second     watch.go
-//	client                 requests, servers, tokens               client.go
-//	layout, decode         names and texts; no I/O                 layout.go, decode.go
+//	Register, Unregister   the desired state                         register.go
+//	RegisterInstance       the instances of applications             announce.go
+//	registrationLoop       reconciles it, and sends heartbeats       register.go
+//	Subscribe              the subscriptions                         subscribe.go
+//	watcher                polls the server once a second            watch.go
+//	client                 requests, failover, tokens                client.go
+//	layout, decode         names and formats; no I/O                 layout.go, decode.go
 package nacos
 
 import (
@@ -25,27 +26,27 @@ import (
 )
 
 const (
-	// mostWorkers bounds the requests under way, of either goroutine.
+	// mostWorkers bounds the concurrent requests of registrationLoop, and those of the watcher.
 	mostWorkers = 16
-	// defaultSession is how long Nacos keeps an instance that it does not hear of as one
-	// to be called; it is forgotten after twice that.
+	// defaultSession is how long Nacos treats an instance without heartbeats as healthy. It removes
+	// the instance after twice that time.
 	defaultSession = 15 * time.Second
 	leastSession   = 3 * time.Second
 	mostSession    = time.Hour
-	// consumerSession is that of consumers, whom nobody calls.
+	// consumerSession is the minimum for consumers, which get no calls.
 	consumerSession = 90 * time.Second
-	// beatsIn is how many heartbeats a session has room for.
+	// beatsIn is the number of heartbeats per session timeout.
 	beatsIn = 3
-	// pollEvery is how long the watcher waits from one look to the next.
+	// pollEvery is the interval between polls of the watcher.
 	pollEvery = time.Second
-	// pollPace is what each list adds to that, so that many cost the server no more.
+	// pollPace is added to pollEvery for each list, to limit the load on the server.
 	pollPace = 2 * time.Millisecond
 )
 
-// ErrClosed is returned once the Registry is closed.
+// ErrClosed is returned after Close.
 var ErrClosed = errors.New("the registry is closed")
 
-// Registry is a session with a Nacos, alone or a cluster. It is a registry.Registry.
+// Registry is a session with a Nacos server or cluster. It is a registry.Registry.
 type Registry struct {
 	// immutable
 	options  registry.Options
@@ -54,23 +55,23 @@ type Registry struct {
 	log      *slog.Logger
 	standing *registry.StateTracker
 	life     context.Context    //nolint:containedctx // of all requests; Close ends it if they last too long
-	hurry    context.CancelFunc // ends life
+	hurry    context.CancelFunc // cancels life
 	work     context.Context    //nolint:containedctx // until Close: then what was registered is taken back
-	close    func()             // ends work
-	ended    chan struct{}      // closed: all goroutines have ended
-	keep     chan struct{}      // the keeper has something to do; capacity 1
-	look     chan struct{}      // so has the watcher; capacity 1
+	close    func()             // cancels work
+	ended    chan struct{}      // closed when all goroutines have ended
+	keep     chan struct{}      // wakes registrationLoop; capacity 1
+	look     chan struct{}      // wakes the watcher; capacity 1
 
 	mu            sync.Mutex
 	entries       map[string]*entry          // guarded by mu; by key
 	subscriptions map[*subscription]struct{} // guarded by mu
-	said          map[string]string          // guarded by mu; what was logged last, by matter
-	pasts         uint64                     // guarded by mu; revisions that were left
-	forgot        time.Time                  // guarded by mu; when the server was found to have forgotten instances
+	said          map[string]string          // guarded by mu; the last logged error, by matter
+	pasts         uint64                     // guarded by mu; number of retired revisions
+	forgot        time.Time                  // guarded by mu; when the server last forgot instances
 }
 
-// New opens a session. It is a registry.OpenFunc: the address is
-// "host:port,host:port/context", Root "namespace/group", SessionTimeout 15 s unless given.
+// New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/context",
+// Root "namespace/group", and SessionTimeout defaults to 15 s.
 func New(options registry.Options) (registry.Registry, error) {
 	return open(options)
 }
@@ -122,8 +123,8 @@ func open(options registry.Options) (*Registry, error) {
 	return r, nil
 }
 
-// Close takes back what was registered: see registry.Registry. It does not wait for a
-// server that is away.
+// Close unregisters everything: see registry.Registry. It does not wait for a server that is
+// unavailable.
 func (r *Registry) Close(ctx context.Context) {
 	r.close()
 	select {
@@ -140,14 +141,14 @@ func (r *Registry) Close(ctx context.Context) {
 	}
 }
 
-// State says how it stands with the session.
+// State returns the state of the session.
 func (r *Registry) State() registry.State { return r.standing.State() }
 
-// noteResult takes in how a request went. A server that has answered is there, whatever it
-// said; after it was away there is another session, and all wishes are looked after.
+// noteResult updates the state after a request. A rejection only sets LastError. When a server
+// responds after an outage, a new session begins, and all entries become due.
 func (r *Registry) noteResult(err error) {
 	if err != nil && r.life.Err() != nil {
-		return // it was Close
+		return // Close canceled the request
 	}
 	if err != nil && !isAway(err) {
 		r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
@@ -176,8 +177,7 @@ func (r *Registry) noteResult(err error) {
 	}
 }
 
-// logOnce logs what is wrong with a matter, once until it is something else; a nil err
-// says that nothing is any more.
+// logOnce logs an error once per matter until it changes; a nil err clears it.
 func (r *Registry) logOnce(matter string, err error) {
 	r.mu.Lock()
 	before := r.said[matter]
@@ -200,8 +200,8 @@ func poke(c chan struct{}) {
 	}
 }
 
-// each calls f for all items, several at a time, until one returns an error that says
-// that the server is away, or ctx ends; it returns that error.
+// each calls f for all items, several concurrently, until f returns an error for which isAway
+// returns true, or ctx ends. It returns that error.
 func each[T any](ctx context.Context, items []T, f func(context.Context, T) error) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Real servers take a minute to start and have no part in races: the race detector looks on
-// while the fake one serves (loss_test.go).
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
 
@@ -12,7 +12,7 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// manyServices has 1,000 registrations and 2,000 subscriptions, half of them of what
+// manyServices makes 1,000 registrations and 2,000 subscriptions, half of them to the services that
 // it registers.
 func manyServices(t *testing.T, s *server.Server) {
 	if testing.Short() {

@@ -1,7 +1,7 @@
 //go:build !race
 
-// Real servers take a minute to start and have no part in races: the race detector looks on
-// while the fake one serves (loss_test.go).
+// These tests use real servers, which take a minute to start and do not exercise races. Under the
+// race detector the fake server is used instead (loss_test.go).
 
 package nacos_test
 
@@ -22,7 +22,7 @@ import (
 	server "github.com/weft-proxy/weft/test/nacos"
 )
 
-// post asks the API for something, as people and other programs do.
+// post sends a request to the API, as people and other programs do.
 func post(t *testing.T, s *server.Server, path string, form url.Values) {
 	t.Helper()
 	if err := ask(t.Context(), s, http.MethodPost, path, form); err != nil {
@@ -39,7 +39,7 @@ func ask(ctx context.Context, s *server.Server, method, path string, form url.Va
 	if err != nil {
 		return err
 	}
-	defer func() { _ = answer.Body.Close() }() // it was read
+	defer func() { _ = answer.Body.Close() }() // already read
 	body, err := io.ReadAll(answer.Body)
 	if err == nil && answer.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s %s: %s, %s", method, path, answer.Status, body)
@@ -52,8 +52,8 @@ func publish(t *testing.T, s *server.Server, id, group, content string) {
 	post(t, s, "/cs/configs", url.Values{"dataId": {id}, "group": {group}, "content": {content}})
 }
 
-// TestARestartOfTheServer kills it, and has it come back with its configurations and
-// without its instances.
+// TestARestartOfTheServer kills the server, and verifies that the session recovers when the server
+// returns with its configurations but without its instances.
 func TestARestartOfTheServer(t *testing.T) {
 	s := server.Start(t, server.Options{})
 	p := open(t, registry.Options{Address: s.Address(), SessionTimeout: 3 * time.Second})
@@ -78,7 +78,7 @@ func TestARestartOfTheServer(t *testing.T) {
 	f.Await("both", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 }
 
-// processThatDies is not heard of any more: its providers are no longer called after its
+// processThatDies verifies that the providers of a process without heartbeats disappear after its
 // session.
 func processThatDies(t *testing.T, s *server.Server) {
 	f := open(t, registry.Options{Address: s.Address()}).NewSubscriber(greeter())
@@ -110,8 +110,8 @@ func processThatDies(t *testing.T, s *server.Server) {
 	f.Await("nobody", registrytest.Empty)
 }
 
-// configurations has rules, mapping, instances of applications and metadata, as Dubbo
-// keeps them in Nacos.
+// configurations verifies that rules, mappings, instances of applications and metadata are read as
+// Dubbo stores them in Nacos.
 func configurations(t *testing.T, s *server.Server) {
 	p := open(t, registry.Options{Address: s.Address()})
 	f := p.NewSubscriber(registry.Service{Interface: "com.example.Greeter", Version: "1.0.0"})
@@ -145,7 +145,7 @@ func configurations(t *testing.T, s *server.Server) {
 	}
 
 	publish(t, s, "app-a", "abc", `{"app":"app-a"}`)
-	// Nacos answers with a configuration a moment after it has taken it.
+	// Nacos returns a configuration only a moment after it was written.
 	limit, look := time.After(registrytest.Timeout), time.NewTicker(50*time.Millisecond)
 	defer look.Stop()
 	for {

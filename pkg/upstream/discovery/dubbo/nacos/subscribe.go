@@ -4,7 +4,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Subscribe follows a service: see registry.Registry. stop must not be called by notify.
+// Subscribe subscribes to a service: see registry.Registry. notify must not call stop.
 func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
 	r.mu.Lock()
@@ -19,10 +19,10 @@ func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot))
 	}
 }
 
-// subscription is one who is told of a service.
+// subscription is a subscription to a service.
 type subscription struct {
 	*registry.Notifier
 
 	service registry.Service
-	marks   string // what the last view was made of; "": none; owned by the watcher
+	marks   string // of the last snapshot; "": none; owned by the watcher
 }

@@ -19,48 +19,47 @@ import (
 const (
 	namesPerPage = 1000
 	mostPages    = 200
-	// documentsPerAsk is of how many configurations is asked at once whether they are
-	// others now.
+	// documentsPerAsk is the number of configurations per query for changes.
 	documentsPerAsk = 1000
-	// mostSteps bounds how often a look finds that more has to be read: mapping,
+	// mostSteps bounds how often one poll reads more because of what it has read: mapping,
 	// applications, rules of applications.
 	mostSteps = 5
 )
 
-// watcher knows what the server said. One goroutine owns it; workers fill what they are
-// given.
+// watcher contains what the server has reported. One goroutine owns it; workers fill the elements
+// that it passes to them.
 type watcher struct {
 	r         *Registry
-	names     map[string]bool            // of services that are there
-	byKind    map[string][]string        // names by interface, as listName writes it
-	lists     map[string]*list           // by name: what is read
-	documents map[configKey]*configEntry // what is read
-	versions  uint64                     // of lists and papers, so far
+	names     map[string]bool            // existing services
+	byKind    map[string][]string        // service names by interface, as listName writes it
+	lists     map[string]*list           // by name; those in use
+	documents map[configKey]*configEntry // those in use
+	versions  uint64                     // last version of lists and documents
 }
 
-// list is a service as the server has it.
+// list is a service of the server.
 type list struct {
 	name      string
-	version   uint64 // another when something is new; 0: not read yet
+	version   uint64 // changes with the content; 0: not read yet
 	raw       []byte
 	urls      []registry.URL
 	instances []instance
 }
 
-// configEntry is a configuration.
+// configEntry is a configuration of the server.
 type configEntry struct {
 	configKey
-	version uint64 // another when something is new; 0: not read yet
+	version uint64 // changes with the content; 0: not read yet
 	there   bool
 	text    string
-	sum     string // as Nacos makes it; "": it is not there
+	sum     string // MD5; "": it does not exist
 }
 
 func newWatcher(r *Registry) *watcher {
 	return &watcher{r: r, lists: map[string]*list{}, documents: map[configKey]*configEntry{}}
 }
 
-// run looks again and again, until ctx ends.
+// run polls until ctx ends.
 func (w *watcher) run(ctx context.Context) {
 	clock := time.NewTimer(0)
 	defer clock.Stop()
@@ -97,14 +96,14 @@ func (r *Registry) subscribed() []*subscription {
 	return slices.Collect(maps.Keys(r.subscriptions))
 }
 
-// observe reads all that counts for subscriptions, of what was read before only if all is
-// asked for. An error says that the registry is away, or that the list of its services
-// cannot be read.
+// observe reads everything that the subscriptions need and that was not read before; if all is set,
+// it also refreshes the rest. It returns an error if the registry is unavailable, or the list of
+// services cannot be read.
 func (w *watcher) observe(ctx context.Context, subscriptions []*subscription, all bool) error {
 	if len(subscriptions) == 0 {
 		clear(w.lists)
 		clear(w.documents)
-		_, _, err := w.page(ctx, 1, 1) // whether the server is there
+		_, _, err := w.page(ctx, 1, 1) // only to check the server
 		return err
 	}
 	if err := w.catalogue(ctx); err != nil {
@@ -130,7 +129,7 @@ func (w *watcher) observe(ctx context.Context, subscriptions []*subscription, al
 	return nil
 }
 
-// page asks for one page of the names of services.
+// page reads one page of service names.
 func (w *watcher) page(ctx context.Context, number, size int) (names []string, count int, err error) {
 	form := w.r.naming()
 	form.Set("pageNo", strconv.Itoa(number))
@@ -176,7 +175,7 @@ func (w *watcher) catalogue(ctx context.Context) error {
 	return nil
 }
 
-// again reads what was read before and may be another now.
+// again refreshes what was read before.
 func (w *watcher) again(ctx context.Context) error {
 	if err := w.readDocuments(ctx, slices.Collect(maps.Values(w.documents))); err != nil {
 		return err
@@ -190,8 +189,7 @@ func (w *watcher) again(ctx context.Context) error {
 	return w.readLists(ctx, lists)
 }
 
-// needed forgets what counts for nobody any more, and returns what counts and was never
-// read.
+// needed drops what no subscription needs, and returns what is needed but was never read.
 func (w *watcher) needed(subscriptions []*subscription) (lists []*list, documents []*configEntry) {
 	names, ids := map[string]bool{}, map[configKey]bool{}
 	callers := w.r.callers()
@@ -220,8 +218,7 @@ func (w *watcher) needed(subscriptions []*subscription) (lists []*list, document
 	return lists, documents
 }
 
-// callers returns the applications that are registered from here as consumers, by
-// interface.
+// callers returns the applications that this process has registered as consumers, by interface.
 func (r *Registry) callers() map[string][]string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -235,7 +232,7 @@ func (r *Registry) callers() map[string][]string {
 	return all
 }
 
-// listsOf returns the services of Nacos that count for a service of Dubbo.
+// listsOf returns the Nacos services that belong to a Dubbo service.
 func (w *watcher) listsOf(s registry.Service) []string {
 	var names []string
 	for _, name := range w.byKind[listName(s.Interface)] {
@@ -251,7 +248,7 @@ func (w *watcher) listsOf(s registry.Service) []string {
 	return names
 }
 
-// applications returns who provides the interface as Dubbo 3 says it.
+// applications returns the applications that the mapping names as providers (Dubbo 3).
 func (w *watcher) applications(s registry.Service) []string {
 	name, _ := mappingOf(s.Interface)
 	if d := w.documents[name]; d != nil && d.there {
@@ -260,8 +257,8 @@ func (w *watcher) applications(s registry.Service) []string {
 	return nil
 }
 
-// concerned returns the applications whose rules count for a service: those that provide
-// it, and those that call it from here.
+// concerned returns the applications whose rules apply to a service: its providers, and its
+// consumers in this process.
 func (w *watcher) concerned(s registry.Service, callers map[string][]string) []string {
 	names := slices.Concat(w.applications(s), callers[s.Interface])
 	for _, name := range w.byKind[listName(s.Interface)] {
@@ -275,7 +272,7 @@ func (w *watcher) concerned(s registry.Service, callers map[string][]string) []s
 	return slices.Compact(names)
 }
 
-// readLists reads services. One that cannot be read stays as it was.
+// readLists reads services. A service that cannot be read keeps its previous content.
 func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 	var mu sync.Mutex
 	return each(ctx, lists, func(ctx context.Context, l *list) error {
@@ -302,7 +299,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 		all, err := parseHosts(raw)
 		w.r.logOnce("an entry of the service "+l.name+" is left out", err)
 		if err != nil && all == nil && l.version != 0 {
-			return nil // all of it is garbage
+			return nil // nothing of it is valid
 		}
 		w.r.logOnce(matter, nil)
 		mu.Lock()
@@ -321,7 +318,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 	})
 }
 
-// readDocuments reads those of documents that are others than they are known.
+// readDocuments reads the documents that have changed.
 func (w *watcher) readDocuments(ctx context.Context, documents []*configEntry) error {
 	for some := range slices.Chunk(documents, documentsPerAsk) {
 		var asked []byte
@@ -343,7 +340,7 @@ func (w *watcher) readDocuments(ctx context.Context, documents []*configEntry) e
 		}
 		for _, p := range papers {
 			if p.version == 0 {
-				p.version = w.next() // it is not there, as was supposed
+				p.version = w.next() // it does not exist, as assumed
 			}
 		}
 		if err := w.fetch(ctx, others); err != nil {
@@ -353,12 +350,12 @@ func (w *watcher) readDocuments(ctx context.Context, documents []*configEntry) e
 	return nil
 }
 
-// changed returns which of the configurations that are asked about (appendAsked) are others.
+// changed returns the configurations of asked (see appendAsked) that differ.
 func (r *Registry) changed(ctx context.Context, asked []byte) ([]configKey, error) {
 	body, err := r.client.call(ctx, request{
 		method: http.MethodPost, path: configPath + "/listener",
 		form: url.Values{"Listening-Configs": {string(asked)}},
-		// Which of them are others, now: it is not waited for one to be.
+		// Return the current differences immediately, without long polling.
 		header: http.Header{"Long-Pulling-Timeout": {"10000"}, "Long-Pulling-Timeout-No-Hangup": {"true"}},
 	})
 	if err != nil {
@@ -376,7 +373,7 @@ func (w *watcher) next() uint64 {
 	return w.versions
 }
 
-// fetch reads documents. One that cannot be read stays as it was.
+// fetch reads documents. A document that cannot be read keeps its previous content.
 func (w *watcher) fetch(ctx context.Context, papers []*configEntry) error {
 	var mu sync.Mutex
 	return each(ctx, papers, func(ctx context.Context, p *configEntry) error {
@@ -407,8 +404,7 @@ func (r *Registry) document(ctx context.Context, d configKey) (text []byte, ther
 	return text, err == nil, err
 }
 
-// tell tells subscribers what they do not know yet, of whose services all that counts is
-// known.
+// tell notifies the subscriptions whose snapshot is complete and has changed.
 func (w *watcher) tell(subscriptions []*subscription) {
 	callers := w.r.callers()
 	for _, sub := range subscriptions {
@@ -422,11 +418,11 @@ func (w *watcher) tell(subscriptions []*subscription) {
 	}
 }
 
-// marks returns a text that differs when what is known of a service does; false: not all
-// that counts is known.
+// marks returns a text that changes with the snapshot of a service; false: the snapshot is not
+// complete.
 func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complete bool) {
 	var b strings.Builder
-	b.WriteByte('.') // not "": there was a view
+	b.WriteByte('.') // not "": there is a snapshot
 	for _, name := range w.listsOf(s) {
 		l := w.lists[name]
 		if l == nil || l.version == 0 {
@@ -451,7 +447,7 @@ func (w *watcher) marks(s registry.Service, rules []rule) (marks string, complet
 	return b.String(), true
 }
 
-// view returns all that is known of a service.
+// view returns the snapshot of a service.
 func (w *watcher) view(s registry.Service, rules []rule) (v registry.Snapshot) {
 	seen := map[string]bool{}
 	for _, name := range w.listsOf(s) {

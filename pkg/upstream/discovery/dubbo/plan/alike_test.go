@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// addresses returns where a call goes, without weights and timeout.
+// addresses returns the hosts of a call, without weights and timeout.
 func addresses(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	text, _, _ := strings.Cut(served(t, o, fields...), " in")
@@ -23,8 +23,8 @@ func addresses(t *testing.T, o *plan.Result, fields ...string) string {
 	return strings.Join(hosts, " ")
 }
 
-// TestRulesAndWeightsCountAmongThoseThatACallMeans: a Dubbo consumer of one version knows
-// nobody else.
+// TestRulesAndWeightsCountAmongThoseThatACallMeans verifies that rules and weights only consider
+// providers that match the call: a Dubbo consumer of one version knows no others.
 func TestRulesAndWeightsCountAmongThoseThatACallMeans(t *testing.T) {
 	open, all := registry.Service{Interface: "x"}, registry.Service{Interface: "x", Group: "*", Version: "*"}
 	const first, second = "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2"
@@ -71,8 +71,8 @@ func TestRulesAndWeightsCountAmongThoseThatACallMeans(t *testing.T) {
 	}
 }
 
-// TestACallGoesWhereASubscriptionToItsVersionLeads compares services that are called by their
-// interface with those of one group and version.
+// TestACallGoesWhereASubscriptionToItsVersionLeads compares calls of services that are subscribed
+// by interface with subscriptions to one group and version.
 func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2)) //nolint:gosec // the same each time
 	pick := func(some ...string) string { return some[random.IntN(len(some))] }
@@ -114,8 +114,8 @@ func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 	}
 }
 
-// TestRulesMoveNoCallsOfAGroupToOtherClusters is of a group that is called without a version, and
-// shares its addresses with another.
+// TestRulesMoveNoCallsOfAGroupToOtherClusters verifies that rules do not change the cluster of
+// calls of a group without a version that shares its addresses with another group.
 func TestRulesMoveNoCallsOfAGroupToOtherClusters(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.1:1/x?group=g&version=2", "dubbo://10.0.0.1:1/x?group=h&version=1",
 		"dubbo://10.0.0.2:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=g&version=2", "dubbo://10.0.0.2:1/x?group=h&version=1")

@@ -12,9 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// served says where a call goes, as "1*100 2*50 in 1s": the last part of each address, its
-// weight, and how long the call may take; "nowhere": it has no route. An address is in a
-// cluster once.
+// served returns the hosts of a call, such as "1*100 2*50 in 1s": the last part of each address,
+// its weight, and the timeout of the call; "nowhere": no route matches. It verifies that the
+// cluster contains each address once.
 func served(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matched(t, o, fields...)
@@ -35,7 +35,7 @@ func served(t *testing.T, o *plan.Result, fields ...string) string {
 		}
 		seen[h.Address] = true
 	}
-	// A call whose labels no host has would go to any.
+	// A call whose labels no host has would go to any host.
 	if len(f.Metadata) > 0 && all[at].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: all[at].Hosts}, f.Metadata, nil)) == 0 {
 		t.Errorf("calls that nobody has the labels of go to %v", all[at].Subsets.Fallback)
 	}
@@ -97,7 +97,7 @@ func TestHostsThatProvideOneEachNeedNoClustersApart(t *testing.T) {
 	if o := plan.Compute(w, lists(t, alone[:3]...), noon()); len(o.VariantClusters) != 0 {
 		t.Errorf("there are clusters apart: %v", namesOf(o.VariantClusters))
 	}
-	// The host of the group counts as the one of its first version.
+	// The host of the group has the labels of its first version.
 	want := []string{"x?group=g&version=2"}
 	if o := plan.Compute(w, lists(t, alone...), noon()); !slices.Equal(namesOf(o.VariantClusters), want) {
 		t.Errorf("the clusters apart are %v, want %v", namesOf(o.VariantClusters), want)
@@ -111,7 +111,8 @@ func namesOf(clusters []*config.Cluster) (names []string) {
 	return names
 }
 
-// TestAMethodOfAVersionHasItsSettings is of a method that only a wider lane says something of.
+// TestAMethodOfAVersionHasItsSettings covers a method for which only a less specific target has
+// settings.
 func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
 	o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x", Version: "*"}}, lists(t,
 		"dubbo://10.0.0.1:1/x?version=1&timeout=1000&get.timeout=100",
@@ -125,8 +126,8 @@ func TestAMethodOfAVersionHasItsSettings(t *testing.T) {
 	}
 }
 
-// TestRulesMeanOneOfSeveralThatAHostProvides: a provider is chosen by what it is, not by what else
-// is at its address.
+// TestRulesMeanOneOfSeveralThatAHostProvides verifies that rules select a provider by its own
+// parameters, not by those of others at its address.
 func TestRulesMeanOneOfSeveralThatAHostProvides(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.1:1/x?version=2", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2")
 	l[0].View.Routers = []registry.URL{condition("method=get => host=10.0.0.1&version=2", "force=true")}
@@ -144,7 +145,7 @@ func TestRulesMeanOneOfSeveralThatAHostProvides(t *testing.T) {
 	}
 }
 
-// TestRulesMoveNoCallsToOtherClusters: they count without a new connection.
+// TestRulesMoveNoCallsToOtherClusters verifies that rules apply without new connections.
 func TestRulesMoveNoCallsToOtherClusters(t *testing.T) {
 	var exports []string
 	for host := range 2 {

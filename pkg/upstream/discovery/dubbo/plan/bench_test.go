@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// answering is a Connector whose connections answer at once.
+// answering is a Connector whose connections respond immediately.
 type answering struct{}
 
 func (answering) Multiplexed() bool { return false }
@@ -35,7 +35,7 @@ func (a *answered) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// BenchmarkChoosingAHost finds the route of a call and a host, for services with rules.
+// BenchmarkChoosingAHost measures route matching and host selection for services with rules.
 func BenchmarkChoosingAHost(b *testing.B) {
 	tags := document("tag", "application", "a", "tags: [{name: gray, addresses: ['10.0.0.3:1', '10.0.0.4:1']}]")
 	var many []registry.URL

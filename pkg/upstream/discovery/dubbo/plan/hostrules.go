@@ -11,38 +11,37 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// candidates is the providers that may get the calls of a lane before rules and weights apply.
-// Rules fall back to them, and weights are shared among them: a Dubbo consumer knows no other
+// candidates are the providers that may get the calls of a route target before rules and weights
+// apply. Rules fall back to them, and they share the weights: a Dubbo consumer knows no other
 // providers.
 type candidates struct {
-	members []int // of the providers
+	members []int // indexes of the providers
 	urls    []registry.URL
 
 	chain    *hostChain
-	outcomes [][]int // of the providers, who the chain may leave; of too many those who can be called
-	settled  bool    // outcomes is all, and there is one: whatever is called
+	outcomes [][]int // the provider sets that chain may return; if there are too many, all members
+	settled  bool    // outcomes is complete and has one element, whatever the call
 }
 
-// hostChain is the rules and weights of an audience. It implements config.HostChain: its
-// candidates are the members.
+// hostChain combines the rules and weights of candidates. It implements config.HostChain, and
+// indexes the members.
 type hostChain struct {
 	rules  *rules.RouterChain
-	heavy  config.HostSet // who has a weight
+	heavy  config.HostSet // members with a weight
 	places map[string]span
 }
 
-// span is the members at an address, from one to before another.
+// span is the range of members at one address: from is included, to is not.
 type span struct{ from, to int }
 
-// mostOutcomes bounds the search for who gets no calls, whatever is called.
+// mostOutcomes bounds the search for providers that never get calls.
 const mostOutcomes = 64
 
-// labelAddress is a label of hosts of clusters with rules: what their address was in the
-// registry, before a name was resolved.
+// labelAddress is a label of hosts in clusters with rules: their address in the registry, before
+// name resolution.
 const labelAddress = "weft.address"
 
-// choose makes the chains of audiences, and finds out who is not called, whatever is
-// called.
+// choose creates the chains of the candidates, and marks providers that never get calls.
 func (p *providers) choose(w Reference, routers []registry.URL, audiences []candidates, n *warnings) {
 	all := rules.ReadRouters(routers, n.add)
 	own := rules.TagOf(w.Parameters)
@@ -66,7 +65,7 @@ func (p *providers) choose(w Reference, routers []registry.URL, audiences []cand
 	p.markUnused(audiences)
 }
 
-// findOutcomes finds out which sets of an audience the chain can return.
+// findOutcomes computes the sets that the chain of a can return.
 func (p *providers) findOutcomes(a *candidates) {
 	sets, ok := a.chain.rules.Outcomes(mostOutcomes)
 	if !ok {
@@ -88,7 +87,7 @@ func (p *providers) findOutcomes(a *candidates) {
 	a.settled = len(a.outcomes) == 1
 }
 
-// markUnused notes who gets no calls, though an audience has it.
+// markUnused marks members that never get calls.
 func (p *providers) markUnused(audiences []candidates) {
 	called := make([]bool, len(p.all))
 	for _, a := range audiences {
@@ -111,7 +110,7 @@ func (p *providers) markUnused(audiences []candidates) {
 	}
 }
 
-// routersOf returns the routers of all registries; what two of them say counts once.
+// routersOf returns the routers of all registries, without duplicates.
 func routersOf(lists []RegistrySnapshot) (all []registry.URL) {
 	if len(lists) == 1 {
 		return lists[0].View.Routers
@@ -137,14 +136,15 @@ func (c *hostChain) Select(call config.Call, allowed config.HostSet) {
 	c.weigh(allowed)
 }
 
-// weigh removes those that have no weight; if nobody has any they share, as in Dubbo.
+// weigh removes providers without weight. If no provider has weight, all share the calls, as in
+// Dubbo.
 func (c *hostChain) weigh(allowed config.HostSet) {
 	if allowed.Meets(c.heavy) {
 		allowed.Keep(c.heavy)
 	}
 }
 
-// Has implements config.HostChain: a host is everybody who is at its address.
+// Has implements config.HostChain: a host stands for every provider at its address.
 func (c *hostChain) Has(allowed config.HostSet, h *config.Host) bool {
 	place := c.places[h.Metadata[labelAddress]]
 	for i := place.from; i < place.to; i++ {
@@ -155,9 +155,9 @@ func (c *hostChain) Has(allowed config.HostSet, h *config.Host) bool {
 	return false
 }
 
-// hostRules are the chains of a cluster's lanes. It implements config.HostRules.
+// hostRules contains the chains of a cluster's route targets. It implements config.HostRules.
 type hostRules struct {
-	chains map[string]*hostChain // by the labels of the lanes; see labelKey
+	chains map[string]*hostChain // by the labels of the route targets; see labelKey
 	nobody *hostChain
 }
 
@@ -169,7 +169,7 @@ func (r *hostRules) Chain(labels map[string]string) config.HostChain {
 	return r.nobody
 }
 
-// labelKey tells labels from others.
+// labelKey returns a map key that identifies labels.
 func labelKey(labels map[string]string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
@@ -178,8 +178,8 @@ func labelKey(labels map[string]string) string {
 	return b.String()
 }
 
-// rulesOf returns the rules of a cluster; nil: whatever is called, calls of each of its lanes
-// may go to all hosts that have the lane's labels.
+// rulesOf returns the rules of a cluster, or nil if every call of each of its route targets may go
+// to all hosts with the labels of the target.
 func (p *providers) rulesOf(cluster string, lanes []routeTarget) config.HostRules {
 	all := &hostRules{chains: map[string]*hostChain{}, nobody: &hostChain{rules: (&rules.Routers{}).ChainFor(registry.URL{}, rules.Tag{}, false, nil)}}
 	needed := false

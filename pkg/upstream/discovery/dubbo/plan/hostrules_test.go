@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// matched returns the route of a call of x with fields; nil: it has none.
+// matched returns the route of a call of x with fields, or nil.
 func matched(t *testing.T, o *plan.Result, fields ...string) *router.Route {
 	t.Helper()
 	table, err := router.Compile(plan.Table([][]*config.Route{o.Routes}))
@@ -59,8 +59,7 @@ func hostsFor(c *config.Cluster, labels map[string]string, x *protocol.Exchange)
 	return all
 }
 
-// labelled returns the last part of the addresses of the hosts that a call with labels may
-// go to: "1 2".
+// labelled returns the last parts of the addresses that a call with labels may go to: "1 2".
 func labelled(o *plan.Result, labels map[string]string, x *protocol.Exchange) string {
 	var parts []string
 	for _, h := range hostsFor(o.Cluster, labels, x) {
@@ -69,7 +68,7 @@ func labelled(o *plan.Result, labels map[string]string, x *protocol.Exchange) st
 	return strings.Join(parts, " ")
 }
 
-// reached returns the last part of the addresses that a call may go to: "1 2".
+// reached returns the last parts of the addresses that a call may go to: "1 2".
 func reached(t *testing.T, o *plan.Result, fields ...string) string {
 	t.Helper()
 	r := matched(t, o, fields...)
@@ -101,7 +100,7 @@ func TestWhereCallsGoByRules(t *testing.T) {
 		providers  []string
 		rules      []registry.URL
 		parameters map[string]string
-		calls      map[string]string // fields of a call: where it may go
+		calls      map[string]string // fields of a call, and where it may go
 	}{
 		{"no rules", plain, nil, nil, map[string]string{"method=get": "1 2 3", "dubbo.tag=gray": "1 2 3"}},
 		{"for all", plain, []registry.URL{condition("=> host=10.0.0.1")}, nil, map[string]string{"method=get": "1"}},
@@ -119,7 +118,7 @@ func TestWhereCallsGoByRules(t *testing.T) {
 		{"by attachment", plain, []registry.URL{condition("attachments[user]=a & method=get => host=10.0.0.2")}, nil,
 			map[string]string{"method=get user=a": "2", "method=get user=b": "1 2 3", "method=set user=a": "1 2 3", "method=get": "1 2 3"}},
 		{"but an attachment", plain, []registry.URL{condition("attachments[user]!=a => host=10.0.0.2")}, nil,
-			map[string]string{"user=a": "1 2 3", "user=b": "2", "method=get": "1 2 3"}}, // as in Dubbo 3: one that is not there is not another
+			map[string]string{"user=a": "1 2 3", "user=b": "2", "method=get": "1 2 3"}}, // no match if missing, as in Dubbo 3
 		{"by a range", plain, []registry.URL{condition("attachments[age]=18~ => host=10.0.0.2")}, nil,
 			map[string]string{"age=18": "2", "age=17": "1 2 3", "age=old": "1 2 3", "method=get": "1 2 3"}},
 		{"but a range", plain, []registry.URL{condition("attachments[age]!=~17,99,8* => host=10.0.0.2")}, nil,
@@ -213,7 +212,8 @@ func TestEachOfManyTagsCounts(t *testing.T) {
 	}
 }
 
-// TestMoreRulesThanCountRefuseCalls: a rule that is left out may have been one that denies.
+// TestMoreRulesThanCountRefuseCalls verifies that too many rules reject calls, because an ignored
+// rule may have denied them.
 func TestMoreRulesThanCountRefuseCalls(t *testing.T) {
 	l := lists(t, "dubbo://10.0.0.1:1/x")
 	long := "attachments[user]=a" + strings.Repeat(",b", 2000) + " =>"

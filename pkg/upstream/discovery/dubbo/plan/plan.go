@@ -1,14 +1,14 @@
-// Package plan decides what becomes of a service that is called from here: of what was
-// asked for and what registries say, the cluster, its hosts, and the routes to it. It is
-// a function of its arguments.
+// Package plan computes the cluster, the hosts and the routes of a service that is called from this
+// machine, from what the consumer configured and what registries report. Its results depend only on
+// its arguments.
 //
-//	Make     a service -> its clusters and routes           plan.go
-//	         which addresses get how much, as rules say     providers.go
-//	         which calls go to which of them, as rules say   hostrules.go
-//	         timeouts, retries, balancing                   settings.go
-//	         what requests are meant, and who gets them     ways.go
-//	         the routes of all that                         routes.go
-//	Compare  the order of services in the route table       routes.go
+//	Compute  a service -> its clusters and routes                 plan.go
+//	         the weights of addresses, as rules say               providers.go
+//	         the providers that each call may go to               hostrules.go
+//	         timeouts, retries, load balancing                    settings.go
+//	         the requests that match, and their targets           ways.go
+//	         the routes to these targets                          routes.go
+//	Compare  the order of services in the route table             routes.go
 package plan
 
 import (
@@ -20,73 +20,72 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Reference is what was asked for here.
+// Reference is a service that the local consumer calls.
 type Reference struct {
 	Service registry.Service
-	// Parameters are the consumer's. Where both have one, they count for more than those
-	// of a provider, as in Dubbo; a method's count for more than a service's.
+	// Parameters are the consumer's. They take precedence over those of a provider, as in Dubbo; a
+	// method's parameter takes precedence over a service's.
 	Parameters map[string]string
-	// Consumer is who calls, as registries have him: rules may mean him.
+	// Consumer is the consumer's URL as registries have it: rules may select it.
 	Consumer registry.URL
-	// Tagged: the service has had providers with tags. Calls that ask for a tag by force
-	// go nowhere then when nobody has it.
+	// Tagged means that the service has had providers with tags. Calls that force a tag then fail
+	// when no provider has it.
 	Tagged bool
 }
 
-// RegistrySnapshot is what a registry says of the service.
+// RegistrySnapshot is the report of one registry about the service.
 type RegistrySnapshot struct {
 	Registry string
 	View     registry.Snapshot
 }
 
-// Result is what becomes of a service. It is not changed.
+// Result contains the clusters and routes of a service. It is immutable.
 type Result struct {
 	Cluster *config.Cluster
-	// VariantClusters are the clusters for calls of one group or version that hosts provide among
-	// others: a host of Cluster counts as one of those.
+	// VariantClusters are the clusters for calls of one group or version at addresses that provide
+	// several: a host of Cluster has the labels of only one of them.
 	VariantClusters []*config.Cluster
 	Routes          []*config.Route
-	Providers       []Provider // everything that was named, by address
+	Providers       []Provider // all providers, sorted by address
 
-	LoadBalance string        // in Dubbo's word
-	Timeout     time.Duration // for a call, retries included; 0: none
+	LoadBalance string        // Dubbo's name
+	Timeout     time.Duration // for a call, including retries; 0: no timeout
 	Retries     int
 
-	Tagged bool // for the next Wish
+	Tagged bool // for the next Reference
 
-	// Warnings are about what was said and has another effect than in Dubbo, or none.
+	// Warnings are about configuration that has no effect, or another effect than in Dubbo.
 	Warnings []string
-	// Unrouted says which groups and versions have no routes of their own though they are
-	// provided, as there are too many; "": none.
+	// Unrouted names groups and versions that are provided but have no routes of their own, because
+	// there are too many; "": none.
 	Unrouted string
-	// Next is when the outcome becomes another one though nothing new is said; zero: it
-	// does not.
+	// Next is the time at which Compute returns another result for the same input; zero: never.
 	Next time.Time
 }
 
 // Provider is an address that provides the service, in one group and version.
 type Provider struct {
 	URL      registry.URL
-	Registry string // the first that named it
-	Weight   int    // as Dubbo counts, of a provider that has run for long; 100 is usual
+	Registry string // the first that reported it
+	Weight   int    // in Dubbo's units, after the warmup; 100 is usual
 	Unused   string // why it gets no calls; "": it gets some
 
 	Consumer map[string]string // the parameters with which it is called
 }
 
-// What clusters have that nobody says otherwise of.
+// Defaults of clusters.
 const (
-	connectTimeout = 3 * time.Second // as Dubbo has it
+	connectTimeout = 3 * time.Second // Dubbo's default
 	idleTimeout    = time.Minute
-	maxRequests    = 1024 // of a connection that carries one at a time
+	maxRequests    = 1024 // on a connection that carries one request at a time
 	maxFrameSize   = 8 << 20
 	pingInterval   = 15 * time.Second
 	pingTimeout    = 90 * time.Second
 )
 
-// Compute returns what becomes of a service at the time now, of which the registries say
-// what is in lists. What several of them name of an address counts once for each group and
-// version, as the first says.
+// Compute returns the clusters and routes of a service at the time now, for the reports of the
+// registries in lists. If lists contain an address several times for one group and version, gather
+// selects one of them.
 func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 	n := &warnings{}
 	lacks := &warnings{}
@@ -116,7 +115,7 @@ func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 	for _, one := range lanes {
 		if routes := byCluster[one.cluster]; routes != nil {
 			o.VariantClusters = append(o.VariantClusters, p.cluster(one.cluster, one.settings.policy, one.audience.members, routes, p.rulesOf(one.cluster, lanes)))
-			delete(byCluster, one.cluster) // others with other conditions lead there, too
+			delete(byCluster, one.cluster) // other targets lead to the same cluster
 		}
 	}
 	o.Warnings = n.sorted()
@@ -124,8 +123,8 @@ func Compute(w Reference, lists []RegistrySnapshot, now time.Time) *Result {
 	return o
 }
 
-// newCluster returns a cluster without hosts. What ejects a host of it is that it cannot
-// be reached: a provider that has died gets nothing before its registry knows.
+// newCluster returns a cluster without hosts. Outlier detection ejects a host only if Weft cannot
+// reach it, so that a dead provider gets no calls before its registry drops it.
 func newCluster(name string, policy config.Policy) *config.Cluster {
 	return &config.Cluster{
 		Name:               name,
@@ -154,23 +153,23 @@ func newCluster(name string, policy config.Policy) *config.Cluster {
 	}
 }
 
-// breakers returns the limits of a service's cluster: the defaults, but for retries. How often
-// a call is made again is what the service's own "retries" says, as in Dubbo: when a provider
-// dies, each call that was in flight on it is made again.
+// breakers returns the limits of a service's cluster: the defaults, except for retries. The
+// service's own "retries" limits them, as in Dubbo: when a provider dies, Weft retries each call
+// that was in flight on it.
 func breakers() config.Breakers {
 	b := config.DefaultBreakers()
 	b.MaxRetries = b.MaxRequests
 	return b
 }
 
-// warnings are warnings, each once.
+// warnings is a list of distinct warnings.
 type warnings struct{ texts []string }
 
-// mostNotes bounds them: each of many providers may have a mistake of its own.
+// mostNotes bounds the list: each of many providers may have its own mistake.
 const mostNotes = 16
 
 func (n *warnings) add(text string) {
-	const most = 300 // of bytes: it may quote whatever a registry has
+	const most = 300 // bytes; the text may quote any registry data
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
@@ -184,8 +183,8 @@ func (n *warnings) sorted() []string {
 	return n.texts
 }
 
-// mostCommon returns the value that is there most often, the first in order of those; ""
-// if there is none.
+// mostCommon returns the most frequent value, the smallest of several, or "" if there is none. It
+// sorts values.
 func mostCommon(values []string) (best string) {
 	slices.Sort(values)
 	most := 0

@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// noon is when tests are made.
+// noon is the time at which tests compute results.
 func noon() time.Time { return time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC) }
 
 func urls(t testing.TB, texts ...string) (all []registry.URL) {
@@ -38,7 +38,7 @@ func lists(t testing.TB, texts ...string) []plan.RegistrySnapshot {
 	return []plan.RegistrySnapshot{{Registry: "r", View: registry.Snapshot{Providers: urls(t, texts...)}}}
 }
 
-// described returns the hosts of an outcome, and why others are none.
+// described returns the hosts of a result, and why other providers are unused.
 func described(o *plan.Result) string {
 	var parts []string
 	for _, h := range o.Cluster.Hosts {
@@ -140,8 +140,9 @@ func TestRegistriesAddUp(t *testing.T) {
 	}
 }
 
-// TestEveryCallMayBeRetried: when a provider dies, all calls in flight on it are retried, as
-// the service's retries say. Envoy's limit of 3 retries in flight would lose the others.
+// TestEveryCallMayBeRetried verifies that all calls in flight on a provider that dies can be
+// retried, within the service's retries. Envoy's default of 3 concurrent retries would lose the
+// others.
 func TestEveryCallMayBeRetried(t *testing.T) {
 	c := plan.Compute(plan.Reference{Service: registry.Service{Interface: "x"}}, lists(t, "dubbo://10.0.0.1:1/x?retries=2"), noon()).Cluster
 	for _, p := range []config.Priority{config.DefaultPriority, config.HighPriority} {
@@ -174,7 +175,7 @@ func TestSettings(t *testing.T) {
 		name      string
 		consumer  string // parameters
 		providers []string
-		want      string // policy, then of each route its method, timeout, tries after the first and timeout of a try
+		want      string // policy; then for each route its method, timeout, retries, and timeout of an attempt
 		warning   string
 	}{
 		{"nothing said", "", []string{""}, "LB_RANDOM - 1m0s", ""},
@@ -221,7 +222,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// settled returns the policy and the routes of an outcome in words.
+// settled returns the policy and the routes of a result as text.
 func settled(o *plan.Result) string {
 	var text strings.Builder
 	text.WriteString(string(o.Cluster.Policy))
@@ -247,8 +248,8 @@ func settled(o *plan.Result) string {
 	return text.String()
 }
 
-// Whoever can write to a registry says of which methods there are routes: not of so many
-// that they cost the others.
+// TestMethodsMakeNoMoreRoutesThanThereMayBe verifies the limit on routes for methods, which anyone
+// with write access to a registry can name.
 func TestMethodsMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
 	var many []string
 	for i := range 20 {
@@ -273,8 +274,7 @@ func TestMethodsMakeNoMoreRoutesThanThereMayBe(t *testing.T) {
 	}
 }
 
-// TestCallsFindTheirService compiles the table of many services, as the router does, and
-// asks it.
+// TestCallsFindTheirService compiles the route table of many services, and matches calls.
 func TestCallsFindTheirService(t *testing.T) {
 	services := []registry.Service{
 		{Interface: "x", Group: "*", Version: "*"},
@@ -338,7 +338,7 @@ func TestCallsFindTheirService(t *testing.T) {
 	}
 }
 
-// TestACallOfOneOfSeveralGroupsGoesThere asks which hosts a call may go to, by their labels.
+// TestACallOfOneOfSeveralGroupsGoesThere verifies which hosts a call may go to, by their labels.
 func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
 	providers := []string{
 		"dubbo://10.0.0.1:1/x?group=g&version=1", "dubbo://10.0.0.2:1/x?group=h&version=1", "dubbo://10.0.0.3:1/x?group=h&version=2",
@@ -369,8 +369,8 @@ func TestACallOfOneOfSeveralGroupsGoesThere(t *testing.T) {
 	}
 }
 
-// forwarded returns where a call of a group and a version goes; nil: nowhere. The cluster
-// has the subset.
+// forwarded returns the action for a call with a group and a version, or nil. It verifies that the
+// cluster has the subset.
 func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forward {
 	t.Helper()
 	r := matched(t, o, "method=get", "group="+group, "version="+version)
@@ -385,12 +385,12 @@ func forwarded(t *testing.T, o *plan.Result, group, version string) *config.Forw
 	return r.Config.Forward
 }
 
-// TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay is of subscriptions as clients write them that
-// know interfaces alone.
+// TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay covers subscriptions by interface only, as some
+// clients write them.
 func TestWhoNamesNoGroupOrVersionMeansWhatHisCallsSay(t *testing.T) {
 	bare, first, second := "dubbo://10.0.0.1:1/x", "dubbo://10.0.0.2:1/x?version=1", "dubbo://10.0.0.3:1/x?version=2"
 	grouped := "dubbo://10.0.0.4:1/x?group=g&version=1"
-	written := "dubbo://10.0.0.5:1/x?version=0.0.0" // as Java writes that there is none
+	written := "dubbo://10.0.0.5:1/x?version=0.0.0" // Java's notation for no version
 	tests := []struct {
 		name           string
 		providers      []string

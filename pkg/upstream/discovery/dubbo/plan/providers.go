@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/rules"
 )
 
-// The parameters of providers that decide what they get.
+// The parameters of providers that determine their share of calls.
 const (
 	keyWeight    = "weight"
 	keyWarmup    = "warmup"
@@ -32,34 +32,34 @@ const (
 	mostWeight  = 128
 )
 
-// A weight grows in steps, and clusters change at whole multiples of pace, so that many
-// that grow change together.
+// During the warmup a weight grows in warmSteps steps. Clusters change at whole multiples of pace,
+// so that the weights of many providers change together.
 const (
 	warmSteps = 20
 	pace      = 5 * time.Second
 )
 
-// mostAhead is how far ahead the clock of a provider may be: one that began later than
-// that has a clock that is wrong, and counts as one that has run for long.
+// mostAhead bounds how far the clock of a provider may be ahead. Weft ignores the timestamp of a
+// provider that exceeds it, and treats its warmup as complete.
 const mostAhead = time.Minute
 
-// providers are who provides a service, by address; of one address those first that are
-// nearest to what was asked for.
+// providers contains the providers of a service, sorted by address. Those at one address are sorted
+// by rank, so that the best match for the reference comes first.
 type providers struct {
 	all  []Provider
-	out  []bool // of each in all, that it cannot be called whatever rules say
-	now  []int  // of each in all, its weight now
+	out  []bool // parallel to all: the provider cannot be called, whatever rules say
+	now  []int  // parallel to all: current weight
 	next time.Time
 
-	tagged bool // some have tags, or had
+	tagged bool // some have, or had, tags
 }
 
-// gather returns what lists name.
+// gather collects the providers of lists.
 func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 	p := &providers{}
 	for _, list := range lists {
 		overrides := rules.ReadConfigurators(list.View.Configurators, n.add)
-		p.all = slices.Grow(p.all, len(list.View.Providers)) // most are accepted, and stay for long
+		p.all = slices.Grow(p.all, len(list.View.Providers)) // most are accepted, and are retained for long
 		for _, u := range list.View.Providers {
 			if w.Service.Accepts(u) && u.Category() == registry.Providers {
 				u, consumer := overrides.Apply(u, w.Consumer, w.Parameters)
@@ -67,14 +67,14 @@ func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 			}
 		}
 	}
-	// Of what is named twice the URL that can be used counts, then the one that is what was
-	// asked for to the letter, then the one that was named first.
+	// Of several URLs with the same address, group and version, Weft keeps a usable one, then one
+	// that matches the reference exactly, then the first.
 	for i := range p.all {
 		p.all[i].Unused = unusable(p.all[i].URL)
 	}
 	slices.SortStableFunc(p.all, func(a, b Provider) int {
 		if order := byAddress(a, b); order != 0 {
-			return order // almost always
+			return order // the common case
 		}
 		return cmp.Or(cmp.Compare(rank(w.Service, a), rank(w.Service, b)), compareKinds(kindOf(a.URL), kindOf(b.URL)))
 	})
@@ -86,7 +86,7 @@ func gather(w Reference, lists []RegistrySnapshot, n *warnings) *providers {
 	return p
 }
 
-// dropDoubles leaves the first of each kind at an address.
+// dropDoubles keeps the first provider of each variant at an address.
 func (p *providers) dropDoubles() {
 	left := p.all[:0]
 	for from := 0; from < len(p.all); {
@@ -102,7 +102,7 @@ func (p *providers) dropDoubles() {
 	p.all = left
 }
 
-// appendKinds appends the first of each kind.
+// appendKinds appends the first provider of each variant.
 func appendKinds(to, all []Provider) []Provider {
 	seen := make(map[variant]bool, len(all))
 	for _, one := range all {
@@ -114,21 +114,21 @@ func appendKinds(to, all []Provider) []Provider {
 	return to
 }
 
-// endOf returns where those end that are at the address of the one at from.
+// endOf returns the index after the last provider at the address of provider from.
 func (p *providers) endOf(from int) (to int) {
 	for to = from + 1; to < len(p.all) && byAddress(p.all[from], p.all[to]) == 0; to++ {
 	}
 	return to
 }
 
-// variant is the group and the version of a provider: at one address there may be several.
+// variant is the group and version of a provider. One address may provide several.
 type variant struct{ group, version string }
 
 func kindOf(u registry.URL) variant {
 	return variant{nameOf(u, registry.ParameterGroup), nameOf(u, registry.ParameterVersion)}
 }
 
-// get returns the group, or the version.
+// get returns the group or the version.
 func (k variant) get(field string) string {
 	if field == fieldVersion {
 		return k.version
@@ -136,7 +136,7 @@ func (k variant) get(field string) string {
 	return k.group
 }
 
-// has reports whether a provider of the kind has all of the labels.
+// has reports whether a provider of the variant has all of the labels.
 func (k variant) has(labels map[string]string) bool {
 	for field, value := range labels {
 		if k.get(field) != value {
@@ -184,15 +184,15 @@ func unusable(u registry.URL) string {
 	return ""
 }
 
-// speaksDubbo reports whether frames of Dubbo are understood: at a port that several
-// protocols share ext.protocol has the others.
+// speaksDubbo reports whether a provider accepts Dubbo frames. If several protocols share a port,
+// ext.protocol lists the others.
 func speaksDubbo(u registry.URL) bool {
 	const protocol = "dubbo"
 	return u.Protocol == protocol || slices.Contains(strings.Split(u.Get(keyProtocols), ","), protocol)
 }
 
-// isAddress reports whether host is an address. Its zone, which could be any text, is that
-// of an interface.
+// isAddress reports whether host is an IP address. Its zone, which can be any text, must be a valid
+// interface name.
 func isAddress(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return err == nil && (a.Zone() == "" || isName(a.Zone()))
@@ -204,8 +204,7 @@ func isNowhere(host string) bool {
 	return err == nil && (a.IsUnspecified() || a.IsMulticast())
 }
 
-// isName reports whether host can be looked up (RFC 1123 2.1, and the underscores that
-// are in use).
+// isName reports whether host can be resolved (RFC 1123 2.1, and underscores, which are in use).
 func isName(host string) bool {
 	const longest = 253 // RFC 1035 2.3.4
 	if host == "" || len(host) > longest {
@@ -216,13 +215,13 @@ func isName(host string) bool {
 	})
 }
 
-// readWeights finds out what each provider gets that has run for long.
+// readWeights reads the weight of each provider after its warmup.
 func (p *providers) readWeights(n *warnings) {
 	for i := range p.all {
 		one := &p.all[i]
 		one.Weight = usualWeight
 		if text := lookup(nil, one.URL, "", keyWeight); text != "" {
-			weight, err := strconv.ParseInt(text, 10, 32) // as in Java: no product of it overflows
+			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
 			if err != nil {
 				n.add(fmt.Sprintf("weight %q is no number: %d counts", text, usualWeight))
 				weight = usualWeight
@@ -232,7 +231,7 @@ func (p *providers) readWeights(n *warnings) {
 	}
 }
 
-// weigh finds out what each provider that gets calls gets now, and when that changes.
+// weigh computes the current weight of each provider that gets calls, and when it changes.
 func (p *providers) weigh(now time.Time) {
 	p.now = make([]int, len(p.all))
 	for i := range p.all {
@@ -244,12 +243,12 @@ func (p *providers) weigh(now time.Time) {
 		if !next.IsZero() && (p.next.IsZero() || next.Before(p.next)) {
 			p.next = next
 		}
-		p.now[i] = max(1, one.Weight*part/warmSteps) // without weight: its part of what nobody else gets
+		p.now[i] = max(1, one.Weight*part/warmSteps) // weight 0: it shares calls if all have weight 0
 	}
 }
 
-// warmupSteps returns how much of its weight a provider gets that has been running since its
-// timestamp, in parts of warmSteps, and when that becomes more; zero: it gets all.
+// warmupSteps returns the share of its weight that a provider gets, in units of 1/warmSteps, based
+// on its timestamp, and when the share grows. next is zero if the warmup is complete.
 func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
 	u := p.URL
 	began, err := strconv.ParseInt(u.Get(keyTimestamp), 10, 64)
@@ -274,7 +273,7 @@ func warmupSteps(p *Provider, now time.Time) (part int, next time.Time) {
 	return part, next
 }
 
-// used returns who gets calls, as indexes of all.
+// used returns the indexes of the providers that get calls.
 func (p *providers) used() (members []int) {
 	for i := range p.all {
 		if p.all[i].Unused == "" {
@@ -284,7 +283,7 @@ func (p *providers) used() (members []int) {
 	return members
 }
 
-// usableIndexes returns who can be called, whatever rules say.
+// usableIndexes returns the indexes of the providers that can be called, whatever rules say.
 func (p *providers) usableIndexes() (all []int) {
 	for i, out := range p.out {
 		if !out {
@@ -294,7 +293,7 @@ func (p *providers) usableIndexes() (all []int) {
 	return all
 }
 
-// usable returns the URLs of those.
+// usable returns the URLs of the providers of usableIndexes.
 func (p *providers) usable() (urls []registry.URL) {
 	for _, i := range p.usableIndexes() {
 		urls = append(urls, p.all[i].URL)
@@ -302,7 +301,7 @@ func (p *providers) usable() (urls []registry.URL) {
 	return urls
 }
 
-// members returns providers by their indexes.
+// members returns the providers with these indexes.
 func (p *providers) members(indexes []int) (all []*Provider) {
 	for _, i := range indexes {
 		all = append(all, &p.all[i])
@@ -310,8 +309,8 @@ func (p *providers) members(indexes []int) (all []*Provider) {
 	return all
 }
 
-// cluster returns a cluster of those members that get calls, which has the subsets that routes
-// to it ask for. With rules it has the others, too: the rules decide for each call.
+// cluster returns a cluster of the members that get calls, with the subsets that routes to it use.
+// With rules it contains all members: the rules decide for each call.
 func (p *providers) cluster(name string, policy config.Policy, members []int, routes []*config.Route, rules config.HostRules) *config.Cluster {
 	c := newCluster(name, policy)
 	c.Rules = rules
@@ -323,12 +322,12 @@ func (p *providers) cluster(name string, policy config.Policy, members []int, ro
 	return c
 }
 
-// hosts returns those members that get calls, or all, as hosts of a cluster, where each has the
-// labels that routes ask for. Of those at one address the first is the host, whether it gets
-// calls or only others do: so rules move none to another cluster. The weight is that of the
-// first that gets calls.
+// hosts returns the members that get calls, or all members, as hosts of a cluster with the labels
+// that routes use. The members at one address become one host. It has the labels of the first
+// member, even if only others get calls, so that rules do not move a host to another cluster. Its
+// weight is that of the first member that gets calls, preferably of one with a nonzero weight.
 func (p *providers) hosts(members []int, routes []*config.Route, all bool) []config.Host {
-	always := map[string]bool{} // labels that routes ask for; true: those without one have it, too
+	always := map[string]bool{} // labels that routes use; true: hosts without a value have the empty label
 	for _, r := range routes {
 		for key, value := range r.Forward.Metadata {
 			always[key] = always[key] || value == ""
@@ -356,7 +355,7 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 			own[labelAddress] = p.all[first].URL.Address()
 		}
 		if !maps.Equal(own, labels) {
-			labels = own // else they are shared with the host before
+			labels = own // else the host shares the labels of the previous host
 		}
 		hosts = append(hosts, config.Host{
 			Address:  p.all[first].URL.Address(),
@@ -367,8 +366,8 @@ func (p *providers) hosts(members []int, routes []*config.Route, all bool) []con
 	return hosts
 }
 
-// labelsOf returns what subsets of hosts may be made by; those of always that are true are
-// there though they are empty.
+// labelsOf returns the labels for subsets of hosts. Labels that are true in always exist even if
+// they are empty.
 func labelsOf(p *Provider, always map[string]bool) map[string]string {
 	u, labels := p.URL, map[string]string{}
 	for _, key := range [...]string{"application", "environment", "group", "region", "version", "zone"} {

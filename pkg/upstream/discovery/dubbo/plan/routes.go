@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// The fields of a call that routes go by; see pkg/protocol/xprotocol.
+// The fields of a call that routes match; see pkg/protocol/xprotocol.
 const (
 	fieldService = "service"
 	fieldGroup   = "group"
@@ -19,11 +19,11 @@ const (
 	fieldMethod  = "method"
 )
 
-// anything stands for every group, or version.
+// anything matches every group or version.
 const anything = "*"
 
-// Compare orders services as their routes are: by interface, then those first that ask
-// for most.
+// Compare orders services as their routes are ordered: by interface, then the more specific service
+// first.
 func Compare(a, b registry.Service) int {
 	return cmp.Or(
 		cmp.Compare(a.Interface, b.Interface),
@@ -33,10 +33,10 @@ func Compare(a, b registry.Service) int {
 	)
 }
 
-// breadth says how much else than one group and one version a service is: the group
-// counts for more.
+// breadth returns how much a service matches: 0 for one group and one version. The group has
+// precedence.
 func breadth(s registry.Service) (n int) {
-	const versions = 3 // kinds of them
+	const versions = 3 // number of version classes
 	switch {
 	case s.Group == anything:
 		n += 3 * versions
@@ -54,7 +54,7 @@ func breadth(s registry.Service) (n int) {
 	return n
 }
 
-// Table returns the route table of services, whose routes are given in the order of
+// Table returns the route table of services. The caller passes their routes in the order of
 // Compare.
 func Table(services [][]*config.Route) *config.RouteTable {
 	host := &config.VirtualHost{Name: config.DubboRouteTable, Domains: []string{"*"}}
@@ -69,8 +69,8 @@ func Table(services [][]*config.Route) *config.RouteTable {
 	return &config.RouteTable{Name: config.DubboRouteTable, VirtualHosts: []*config.VirtualHost{host}}
 }
 
-// routes returns the routes of a service: of each lane those of methods that differ, then
-// that of all.
+// routes returns the routes of a service: for each route target one per method with different
+// settings, then one for all methods.
 func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
 	for i, to := range lanes {
 		add := func(method string, c calls, more ...config.HeaderMatch) {
@@ -93,7 +93,8 @@ func routes(s registry.Service, lanes []routeTarget) (all []*config.Route) {
 	return all
 }
 
-// nameOfRoute returns group/interface:version#method/lane; the first lane is not said.
+// nameOfRoute returns group/interface:version#method/number, without a number for the first route
+// target.
 func nameOfRoute(s registry.Service, lane int, method string) string {
 	name := s.String()
 	if method != "" {
@@ -105,11 +106,11 @@ func nameOfRoute(s registry.Service, lane int, method string) string {
 	return name
 }
 
-// subsets returns the subsets of hosts that routes go to.
+// subsets returns the host subsets that routes select.
 func subsets(routes []*config.Route) (s config.Subsets) {
 	for _, r := range routes {
 		if len(r.Forward.Metadata) == 0 {
-			s.Fallback = config.AnyEndpoint // for the routes without labels
+			s.Fallback = config.AnyEndpoint // for routes without labels
 			continue
 		}
 		labels := slices.Sorted(maps.Keys(r.Forward.Metadata))

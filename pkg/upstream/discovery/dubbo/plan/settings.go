@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// The parameters that decide how calls are made. The attachments that consistenthash goes
-// by are said in hashAttachments, which is Weft's own: arguments are not read.
+// The parameters that determine how calls are made. hashAttachments, an extension of Weft, names
+// the attachments that consistenthash uses, because Weft does not read arguments.
 const (
 	keyTimeout      = "timeout"
 	keyRetries      = "retries"
@@ -22,35 +22,34 @@ const (
 	keyCluster      = "cluster"
 	hashAttachments = "hash.attachments"
 
-	// byDefault is what parameters of a whole process begin with, which count for less
-	// than those of a service.
+	// byDefault is the prefix of process-wide parameters, which yield to those of a service.
 	byDefault = "default."
 )
 
 const (
-	defaultTimeout = time.Minute // of a call that nobody says anything about
+	defaultTimeout = time.Minute // of a call without a configured timeout
 	mostRetries    = 16
-	mostMethods    = 256 // that have routes of their own: whoever can write to a registry names them
+	mostMethods    = 256 // with their own routes; anyone with write access to the registry can add some
 	longest        = 24 * time.Hour
 	notFound       = 60 // the status of a provider that does not have the service
 )
 
-// settings are how calls of a service are made.
+// settings determine how calls of a service are made.
 type settings struct {
 	loadBalance string
 	policy      config.Policy
 	hash        []config.HashPolicy
 	forService  calls
-	forMethods  map[string]calls // those that differ
+	forMethods  map[string]calls // only those that differ
 }
 
-// calls are how calls of a service, or a method of it, are made.
+// calls are the settings of a service, or of one of its methods.
 type calls struct {
-	timeout time.Duration // for one try; 0: nothing is said
-	retries int           // -1: nothing is said
+	timeout time.Duration // per attempt; 0: not configured
+	retries int           // -1: not configured
 }
 
-// whole is how long a call may take with its retries.
+// whole returns the timeout of a call with all its retries.
 func (c calls) whole() time.Duration {
 	switch {
 	case c.timeout == 0:
@@ -61,8 +60,8 @@ func (c calls) whole() time.Duration {
 	return c.timeout
 }
 
-// retry returns the policy of a route; nil: none. What is tried again is what is no answer of the
-// service: Dubbo does not look further, either.
+// retry returns the retry policy of a route, or nil for none. Weft retries calls that did not get a
+// response of the service itself; Dubbo does not look further, either.
 func (c calls) retry() *config.RetryPolicy {
 	if c.retries <= 0 {
 		return nil
@@ -75,13 +74,13 @@ func (c calls) retry() *config.RetryPolicy {
 	}
 }
 
-// readSettings returns the settings that a consumer and providers that get calls say.
-// Where providers differ, the longest timeout and the fewest retries count, and the
-// balancing of most of them.
+// readSettings combines the settings of a consumer and of the providers that get calls. Where
+// providers differ, it uses the longest timeout, the fewest retries, and the most common load
+// balancing.
 func readSettings(w Reference, providers []*Provider, n *warnings) settings {
 	r := &settingsReader{providers: providers, notes: n}
 	if len(r.providers) == 0 {
-		r.providers = []*Provider{{Consumer: w.Parameters}} // so that what the consumer says counts
+		r.providers = []*Provider{{Consumer: w.Parameters}} // for the consumer's parameters
 	}
 	s := settings{forService: r.calls(""), forMethods: map[string]calls{}}
 	for _, method := range r.methods() {
@@ -94,12 +93,12 @@ func readSettings(w Reference, providers []*Provider, n *warnings) settings {
 }
 
 type settingsReader struct {
-	providers []*Provider // one at least
+	providers []*Provider // at least one
 	notes     *warnings
 }
 
-// lookup returns what is said of a key, for one provider: of a method if that is not "",
-// then of the service, each time by the consumer first, then of a whole process.
+// lookup returns the value of a key for one provider: of the method if it is not "", then of the
+// service, then of the process. At each level the consumer's value takes precedence.
 func lookup(consumer map[string]string, provider registry.URL, method, key string) string {
 	if method != "" {
 		if v := first(consumer, provider, method+"."+key); v != "" {
@@ -119,8 +118,8 @@ func first(consumer map[string]string, provider registry.URL, key string) string
 	return provider.Get(key)
 }
 
-// methods returns the names of the methods that something is said of, in order: of too
-// many the first.
+// methods returns the names of the methods with their own timeout or retries, sorted; at most
+// mostMethods of them.
 func (r *settingsReader) methods() []string {
 	names := map[string]struct{}{}
 	note := func(parameters iter.Seq2[string, string]) {
@@ -137,7 +136,7 @@ func (r *settingsReader) methods() []string {
 	note(maps.All(r.providers[0].Consumer))
 	for i, p := range r.providers {
 		if i > 0 && !maps.Equal(p.Consumer, r.providers[0].Consumer) {
-			note(maps.All(p.Consumer)) // a rule is about it
+			note(maps.All(p.Consumer)) // a rule changed it
 		}
 		note(p.URL.Parameters.All())
 	}
@@ -149,7 +148,7 @@ func (r *settingsReader) methods() []string {
 	return all
 }
 
-// calls returns what is said of a method, or of the service.
+// calls returns the settings of a method, or of the service if method is "".
 func (r *settingsReader) calls(method string) calls {
 	c := calls{retries: -1}
 	var ways []string
@@ -180,7 +179,7 @@ func (r *settingsReader) calls(method string) calls {
 	return c
 }
 
-// number returns the number that a parameter is; 0: it is not there, or none.
+// number returns the value of a numeric parameter; 0: missing or invalid.
 func (r *settingsReader) number(u *Provider, method, key string) int64 {
 	text := lookup(u.Consumer, u.URL, method, key)
 	if text == "" {
@@ -194,7 +193,7 @@ func (r *settingsReader) number(u *Provider, method, key string) int64 {
 	return n
 }
 
-// balance chooses the policy.
+// balance selects the load balancing policy.
 func (r *settingsReader) balance(s *settings) {
 	words := make([]string, 0, len(r.providers))
 	for _, u := range r.providers {
@@ -223,7 +222,7 @@ func (r *settingsReader) balance(s *settings) {
 	}
 }
 
-// hash finds out what consistenthash goes by.
+// hash reads the attachments that consistenthash uses.
 func (r *settingsReader) hash(s *settings) {
 	for name := range strings.SplitSeq(lookup(r.providers[0].Consumer, r.providers[0].URL, "", hashAttachments), ",") {
 		if name = strings.TrimSpace(name); name != "" {

@@ -11,28 +11,28 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// routeMatch is how a call of a service may look, all of it, and the labels of the hosts that it
-// goes to; none: to any.
+// routeMatch is a set of conditions on a call of a service, all of which must match, and the labels
+// of the hosts that the call goes to; no labels: any host.
 type routeMatch struct {
 	conditions []config.HeaderMatch
 	labels     map[string]string
 }
 
-// routeTarget is a way, and who gets the calls.
+// routeTarget is a routeMatch with the candidates for its calls.
 type routeTarget struct {
-	routeMatch // whose labels are those of hosts of the cluster
+	routeMatch // its labels are labels of the cluster's hosts
 
 	audience *candidates
-	number   int // of the audience
+	number   int // index of audience
 
-	// Said by settle.
+	// Set by assignClusters.
 	cluster   string
-	dedicated bool // the cluster has no other hosts
+	dedicated bool // the cluster contains only the hosts of this target
 	settings  settings
 }
 
-// computeTargets returns the lanes to the providers, the narrower before the wider. lacks are noted of
-// what has no lane.
+// computeTargets returns the route targets of the providers, the more specific first. It adds
+// groups and versions without a route target to lacks.
 func (p *providers) computeTargets(w Reference, routers []registry.URL, n, lacks *warnings) []routeTarget {
 	of := map[variant][]int{}
 	for i := range p.all {
@@ -46,11 +46,11 @@ func (p *providers) computeTargets(w Reference, routers []registry.URL, n, lacks
 	return lanes
 }
 
-// lanes returns the lanes of ways; of is who provides each kind.
+// lanes returns the route targets of matches. of contains the providers of each variant.
 func (p *providers) lanes(found []routeMatch, of map[variant][]int) (all []routeTarget, audiences []candidates) {
 	for i, one := range found {
 		to := routeTarget{routeMatch: one, number: len(audiences)}
-		if i > 0 && maps.Equal(one.labels, found[i-1].labels) { // of who names no version, in both spellings
+		if i > 0 && maps.Equal(one.labels, found[i-1].labels) { // two spellings of "no version"
 			to.number--
 		} else {
 			var a candidates
@@ -73,8 +73,8 @@ func (p *providers) lanes(found []routeMatch, of map[variant][]int) (all []route
 	return all, audiences
 }
 
-// assignClusters finds out which cluster each lane leads to, and how; with are the settings of
-// everybody who gets calls.
+// assignClusters sets the cluster and the settings of each route target. with contains the settings
+// from all providers that get calls.
 func (p *providers) assignClusters(w Reference, lanes []routeTarget, with settings, n *warnings) {
 	name := w.Service.String()
 	for i := range lanes {
@@ -87,14 +87,14 @@ func (p *providers) assignClusters(w Reference, lanes []routeTarget, with settin
 		to.settings = readSettings(w, p.members(called), n)
 		if p.isApart(to.audience.members) {
 			to.cluster, to.labels, to.dedicated = variantClusterName(name, to.labels), nil, true
-		} else { // by what a host is chosen is of the cluster
+		} else { // the cluster determines how a host is chosen
 			to.settings.policy, to.settings.hash = with.policy, with.hash
 		}
 	}
 }
 
-// isApart reports whether members are not told by the labels of hosts: somewhere one who is no
-// member is the host.
+// isApart reports whether the labels of hosts cannot select the members: at some address a provider
+// that is not a member determines the labels of the host.
 func (p *providers) isApart(members []int) bool {
 	for at := 0; at < len(members); {
 		host := members[at]
@@ -109,8 +109,8 @@ func (p *providers) isApart(members []int) bool {
 	return false
 }
 
-// excludesAll reports whether the cluster of a lane has hosts with the lane's labels, at whose
-// addresses nobody is left.
+// excludesAll reports whether the cluster of a route target has a host with its labels at whose
+// address left contains no provider.
 func (p *providers) excludesAll(l *routeTarget, left []int) bool {
 	members := l.audience.members
 	if len(left) == len(members) {
@@ -122,7 +122,7 @@ func (p *providers) excludesAll(l *routeTarget, left []int) bool {
 		for ; at < len(members) && members[at] < end; at++ {
 			isHost = isHost || p.all[members[at]].Unused == ""
 		}
-		if !l.dedicated { // others at the address make it a host as well
+		if !l.dedicated { // other providers at the address make it a host, too
 			isHost = slices.ContainsFunc(p.all[host:end], func(one Provider) bool { return one.Unused == "" })
 		}
 		isLeft := false
@@ -136,7 +136,7 @@ func (p *providers) excludesAll(l *routeTarget, left []int) bool {
 	return false
 }
 
-// variantClusterName returns the name of the cluster for calls of those that have labels.
+// variantClusterName returns the name of the cluster for calls of providers with these labels.
 func variantClusterName(service string, labels map[string]string) string {
 	all := url.Values{}
 	for key, value := range labels {
@@ -145,8 +145,8 @@ func variantClusterName(service string, labels map[string]string) string {
 	return service + "?" + all.Encode()
 }
 
-// ways returns how a call of a service may look that is provided in kinds, the narrower
-// before the wider.
+// ways returns the matches of calls of a service that is provided in these variants, the more
+// specific first.
 func ways(s registry.Service, kinds []variant, lacks *warnings) (all []routeMatch) {
 	for _, group := range groups(s.Group, namesOf(s, kinds, fieldGroup, lacks)) {
 		some := slices.DeleteFunc(slices.Clone(kinds), func(k variant) bool { return !k.has(group.labels) })
@@ -168,16 +168,16 @@ func ways(s registry.Service, kinds []variant, lacks *warnings) (all []routeMatc
 	return all
 }
 
-// mostNamed bounds the groups, and versions, that have routes of their own.
+// mostNamed bounds the groups, and the versions, that have their own routes.
 const mostNamed = 32
 
-// names are the groups, or versions, of providers.
+// names are the groups, or the versions, of providers.
 type names struct {
-	all  []string // in order
-	none bool     // some have none
+	all  []string // sorted
+	none bool     // some providers have none
 }
 
-// namesOf returns what kinds say of a field: of too many names the first.
+// namesOf returns the values of a field in the variants, at most mostNamed of them.
 func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings) (n names) {
 	found := map[string]struct{}{}
 	for _, k := range kinds {
@@ -195,7 +195,8 @@ func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings)
 	return n
 }
 
-// lack notes that names of a field have no routes of their own, if they would have any.
+// lack records that values of a field have no routes of their own, if they would otherwise have
+// them.
 func lack(s registry.Service, field string, all []string, lacks *warnings) {
 	asked, effect := s.Group, "find no route"
 	if field == fieldVersion {
@@ -208,7 +209,7 @@ func lack(s registry.Service, field string, all []string, lacks *warnings) {
 	default:
 		return
 	}
-	const most = 8 // that are named
+	const most = 8 // number of values that the text names
 	rest := all[mostNamed:]
 	named := strings.Join(rest[:min(most, len(rest))], ", ")
 	if more := len(rest) - most; more > 0 {
@@ -217,7 +218,7 @@ func lack(s registry.Service, field string, all []string, lacks *warnings) {
 	lacks.add(fmt.Sprintf("%s is provided in %d %ss, and %d can have routes of their own: calls of %s %s", s, len(all), field, mostNamed, named, effect))
 }
 
-// nameOf returns the group of a provider, or its version.
+// nameOf returns the group or the version of a provider.
 func nameOf(u registry.URL, key string) string {
 	if key == registry.ParameterVersion {
 		return registry.PlainVersion(u.Get(key))
@@ -225,8 +226,9 @@ func nameOf(u registry.URL, key string) string {
 	return u.Get(key)
 }
 
-// unnamed returns the ways of a caller that has not said which one he means: a call that
-// names one goes to who has it, any other to who has none, or to all if everybody has one.
+// unnamed returns the matches for a consumer that names no value. A call that names one goes to
+// providers with it. A call that matches one of the conditions none goes to providers without a
+// value, or to all if each has one.
 func (n names) unnamed(field string, none ...config.HeaderMatch) (all []routeMatch) {
 	for _, one := range n.all {
 		all = append(all, to(field, one))
@@ -241,8 +243,9 @@ func (n names) unnamed(field string, none ...config.HeaderMatch) (all []routeMat
 	return all
 }
 
-// any returns the ways of a caller that takes any: a call that names one, or
-// none as in the conditions, goes to who has that, if somebody has; any other to all.
+// any returns the matches for a consumer that accepts any value. A call that names one, or matches
+// one of the conditions none, goes to providers that have it, if there are any. Every other call
+// goes to all providers.
 func (n names) any(field string, none ...config.HeaderMatch) []routeMatch {
 	switch {
 	case len(n.all) == 0:
@@ -253,13 +256,13 @@ func (n names) any(field string, none ...config.HeaderMatch) []routeMatch {
 	return append(n.unnamed(field, none...), routeMatch{})
 }
 
-// to is a call that names a group, or version, and goes to the hosts that have it.
+// to matches calls that name a group or version, and selects the hosts that have it.
 func to(field, name string) routeMatch {
 	return routeMatch{[]config.HeaderMatch{{Name: field, Value: name}}, map[string]string{field: name}}
 }
 
-// groups returns the ways of which one must be. A caller that takes several groups names
-// one of them, and gets a provider of that, or all of them.
+// groups returns the matches for the group of a consumer. A consumer that accepts several groups
+// names one of them, and gets a provider of that group, or names all of them.
 func groups(group string, known names) (all []routeMatch) {
 	switch {
 	case group == "":
@@ -287,7 +290,7 @@ func versions(version string, known names) (all []routeMatch) {
 	return []routeMatch{{conditions: []config.HeaderMatch{{Name: fieldVersion, Value: version}}}}
 }
 
-// empty is met by a call that does not have the field, or an empty one.
+// empty matches calls without the field, or with an empty value.
 func empty(name string) config.HeaderMatch {
 	return config.HeaderMatch{Name: name, Is: &config.ValueMatch{Kind: config.ValueExact, MissingIsEmpty: true}}
 }

@@ -9,55 +9,55 @@ import (
 	"strings"
 )
 
-// InstanceRegistration is what a process says of itself as Dubbo 3 does: that it is an instance of
-// an application, and what the application's revision provides, which all its instances
-// share that provide the same. It is not changed.
+// InstanceRegistration describes this process as an instance of a Dubbo 3 application, and what the
+// revision of the application provides. All instances that provide the same share a revision. It is
+// immutable.
 type InstanceRegistration struct {
-	// Instance is the process. What counts are Application, Host, Port and Metadata, which
-	// names the revision.
+	// Instance is the process. Only Application, Host, Port and Metadata matter; Metadata names the
+	// revision.
 	Instance Instance
 	Revision string
-	// MetadataInfo is what the revision provides, as JSON
+	// MetadataInfo describes what the revision provides, as JSON
 	// (org.apache.dubbo.metadata.MetadataInfo).
 	MetadataInfo []byte
-	// Interfaces are what consumers look the application up by, each once.
+	// Interfaces are the names by which consumers look up the application, without duplicates.
 	Interfaces []string
 }
 
-// Address returns host:port; IPv6 in brackets.
+// Address returns host:port, with brackets around an IPv6 host.
 func (i *Instance) Address() string { return URL{Host: i.Host, Port: i.Port}.Address() }
 
-// Name returns what Dubbo calls the instance in registries that have a name for it:
-// host:port, IPv6 without brackets.
+// Name returns host:port without brackets around an IPv6 host, which is Dubbo's name for the
+// instance in registries that name instances.
 func (i *Instance) Name() string { return i.Host + ":" + strconv.Itoa(int(i.Port)) }
 
-// InstanceRegistry is a registry in which applications make themselves known.
+// InstanceRegistry is a registry in which applications register instances.
 type InstanceRegistry interface {
-	// RegisterInstance makes an instance known until Retract or Close: first what its revision
-	// provides, then which application has its interfaces, then the instance. It returns
-	// once the registry has it all, at once if it has it already. What was announced before
-	// of the application at that address is replaced; what its revision provided stays for
-	// a while, and is removed if no instance has that revision then. An error says why the
-	// registry has it not yet: ctx ended, or the registry refused. The wish stays, and is
-	// tried again, until Retract. An UnmappedError says that the registry has all that it
-	// can have.
+	// RegisterInstance registers an instance until UnregisterInstance or Close: first the metadata
+	// of its revision, then the mapping from its interfaces to the application, then the instance.
+	// It returns once the registry has all of them, immediately if it has them already. It replaces
+	// the previous registration of the application at that address; the metadata of the previous
+	// revision stays for a while, and is then removed if no instance has that revision. An error
+	// says why the registry does not have the registration yet: ctx ended, or the registry rejected
+	// it. The registration stays desired, and is retried until UnregisterInstance. An UnmappedError
+	// means that the registry has everything that it can store.
 	RegisterInstance(ctx context.Context, a *InstanceRegistration) error
-	// UnregisterInstance takes back what was announced of an application at an address, whatever else
-	// i says. The wish is gone at once; an error says why the registry may still have the
-	// instance, which it forgets with the session then. That the application has its
-	// interfaces stays known: others may be instances of it.
+	// UnregisterInstance removes the registration of an application at an address; it ignores all
+	// other fields of i. The registration is no longer desired from then on. An error says why the
+	// registry may still have the instance, which it then drops with the session. The mapping from
+	// interfaces to the application stays: other instances may need it.
 	UnregisterInstance(ctx context.Context, i Instance) error
 }
 
-// UnmappedError is of an instance that a registry has, and of interfaces that it cannot have
-// as names: consumers do not find the application by them.
+// UnmappedError reports that a registry has an instance, but cannot use some of its interfaces as
+// names: consumers do not find the application by these.
 type UnmappedError struct {
 	Application string
 	Interfaces  []string
-	Err         error // why
+	Err         error // why the registry cannot use the names
 }
 
-// Error says which interfaces, of many the first.
+// Error names the first interfaces, and the number of the others.
 func (e *UnmappedError) Error() string {
 	const most = 8
 	names := strings.Join(e.Interfaces[:min(most, len(e.Interfaces))], ", ")
@@ -67,14 +67,14 @@ func (e *UnmappedError) Error() string {
 	return fmt.Sprintf("%s is not found by %s: %v", e.Application, names, e.Err)
 }
 
-// Unwrap returns why.
+// Unwrap returns Err.
 func (e *UnmappedError) Unwrap() error { return e.Err }
 
-// separator is between the applications that provide an interface.
+// separator separates the applications that provide an interface.
 const separator = ","
 
-// Applications reads which applications provide an interface, as registries have it:
-// "a,b". Names that are empty are none.
+// Applications parses the applications that provide an interface, as registries store them: "a,b".
+// It skips empty names.
 func Applications(mapping string) []string { return slices.Collect(applications(mapping)) }
 
 func applications(mapping string) iter.Seq[string] {
@@ -87,12 +87,12 @@ func applications(mapping string) iter.Seq[string] {
 	}
 }
 
-// MostApplications bounds who provides an interface for those who call it: each is followed,
-// as are its instances and rules.
+// MostApplications bounds the applications that provide one interface: Weft subscribes to each,
+// with its instances and rules.
 const MostApplications = 512
 
-// FirstApplications returns which applications of a mapping are followed, each once: those
-// that can be, and of too many the first.
+// FirstApplications returns the first MostApplications applications of a mapping for which canBe
+// returns true, without duplicates.
 func FirstApplications(mapping string, canBe func(name string) bool) []string {
 	var names []string
 	for name := range applications(mapping) {
@@ -106,8 +106,8 @@ func FirstApplications(mapping string, canBe func(name string) bool) []string {
 	return names
 }
 
-// WithApplication returns a mapping that has an application as well; false: it has it
-// already.
+// WithApplication returns a mapping to which an application was added. changed is false if mapping
+// has the application already.
 func WithApplication(mapping, application string) (with string, changed bool) {
 	names := Applications(mapping)
 	if slices.Contains(names, application) {
@@ -116,7 +116,7 @@ func WithApplication(mapping, application string) (with string, changed bool) {
 	return strings.Join(append(names, application), separator), true
 }
 
-// Check says what is wrong with an announcement that no registry could hold; nil: nothing.
+// Check returns an error if no registry can store the registration.
 func (a *InstanceRegistration) Check() error {
 	i := &a.Instance
 	switch {

@@ -2,28 +2,28 @@ package registry
 
 import "sync"
 
-// Notifier tells a subscriber of views as Registry.Subscribe promises: one after the
-// other, on a goroutine that is there while there is something to tell. A view that is
-// old before its turn is left out. Safe for concurrent use.
+// Notifier passes snapshots to a subscriber as Registry.Subscribe promises: one call at a time, on
+// a goroutine that runs only while a snapshot is pending. It drops a snapshot when a newer one
+// arrives before its delivery. It is safe for concurrent use.
 type Notifier struct {
 	notify func(Snapshot) // immutable
 
 	mu      sync.Mutex
-	idle    sync.Cond // L is mu: running is false
-	pending *Snapshot // guarded by mu; nil: all was told
-	running bool      // guarded by mu; a goroutine tells
+	idle    sync.Cond // L is mu; signaled when running becomes false
+	pending *Snapshot // guarded by mu; nil if no snapshot waits for delivery
+	running bool      // guarded by mu; a goroutine delivers snapshots
 	ended   bool      // guarded by mu
 }
 
-// NewDelivery returns a Delivery to notify.
+// NewDelivery returns a Notifier that calls notify.
 func NewDelivery(notify func(Snapshot)) *Notifier {
 	d := &Notifier{notify: notify}
 	d.idle.L = &d.mu
 	return d
 }
 
-// Notify has the subscriber told of a view, unless a newer one comes before. It does not
-// wait for that.
+// Notify schedules the delivery of a snapshot, unless a newer one replaces it first. It does not
+// wait for the delivery.
 func (d *Notifier) Notify(v Snapshot) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -37,7 +37,7 @@ func (d *Notifier) Notify(v Snapshot) {
 	}
 }
 
-// tell tells until there is nothing more.
+// tell delivers snapshots until none is pending.
 func (d *Notifier) tell() {
 	for v := d.next(); v != nil; v = d.next() {
 		d.notify(*v)
@@ -57,8 +57,8 @@ func (d *Notifier) next() *Snapshot {
 	return v
 }
 
-// End returns once the subscriber is not being told, and will not be told again. It must
-// not be called by notify.
+// End waits until notify is not running, and prevents further calls of it. notify must not call
+// End.
 func (d *Notifier) End() {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -8,21 +8,21 @@ import (
 	"strings"
 )
 
-// Parameters are what a URL says beside the address, each name once. They are not changed,
-// and hold on to no other text: a process keeps those of tens of thousands of providers.
-// The zero value has none.
+// Parameters are the query parameters of a URL, with unique names. They are immutable and reference
+// no other text, because a process keeps the parameters of tens of thousands of providers. The zero
+// value is empty.
 type Parameters struct {
-	text  string // names and values, one after the other
-	spans []span // by name
+	text  string // concatenated names and values
+	spans []span // sorted by name
 }
 
-// span is where a parameter is in the text: the value ends where the next name begins.
+// span is the position of a parameter in the text. The value ends where the next name begins.
 type span struct{ name, value uint32 }
 
-// pair is a parameter of its own.
+// pair is one parameter.
 type pair struct{ name, value string }
 
-// ParametersOf returns what is in a map.
+// ParametersOf returns the entries of a map as Parameters.
 func ParametersOf(all map[string]string) Parameters {
 	pairs := make([]pair, 0, len(all))
 	for name, value := range all {
@@ -31,7 +31,7 @@ func ParametersOf(all map[string]string) Parameters {
 	return collect(pairs)
 }
 
-// collect returns pairs as parameters; it sorts pairs. Of those of one name the last counts.
+// collect returns pairs as Parameters. It sorts pairs in place. The last pair of a name wins.
 func collect(pairs []pair) Parameters {
 	if len(pairs) == 0 {
 		return Parameters{}
@@ -61,10 +61,10 @@ func collect(pairs []pair) Parameters {
 	return p
 }
 
-// Len returns how many there are.
+// Len returns the number of parameters.
 func (p Parameters) Len() int { return len(p.spans) }
 
-// at returns the i-th by name.
+// at returns the i-th parameter in the order of names.
 func (p Parameters) at(i int) (name, value string) {
 	end := uint32(len(p.text)) //nolint:gosec // as in collect
 	if i+1 < len(p.spans) {
@@ -74,7 +74,7 @@ func (p Parameters) at(i int) (name, value string) {
 	return p.text[s.name:s.value], p.text[s.value:end]
 }
 
-// Lookup returns the value of a parameter, and whether it is there.
+// Lookup returns the value of a parameter, and whether the parameter exists.
 func (p Parameters) Lookup(name string) (value string, there bool) {
 	i, there := slices.BinarySearchFunc(p.spans, name, func(s span, name string) int {
 		return cmp.Compare(p.text[s.name:s.value], name)
@@ -86,13 +86,13 @@ func (p Parameters) Lookup(name string) (value string, there bool) {
 	return value, true
 }
 
-// Get returns the value of a parameter; "": it is not there, or empty.
+// Get returns the value of a parameter, or "" if it is missing or empty.
 func (p Parameters) Get(name string) string {
 	value, _ := p.Lookup(name)
 	return value
 }
 
-// All goes through them in the order of their names.
+// All iterates over the parameters in the order of their names.
 func (p Parameters) All() iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
 		for i := range p.spans {
@@ -103,14 +103,14 @@ func (p Parameters) All() iter.Seq2[string, string] {
 	}
 }
 
-// Map returns them as a map of the caller's own; it is never nil.
+// Map returns a copy as a map, which is never nil. The caller may modify it.
 func (p Parameters) Map() map[string]string {
 	all := make(map[string]string, len(p.spans))
 	maps.Insert(all, p.All())
 	return all
 }
 
-// Equal reports whether both have the same names and values.
+// Equal reports whether p and q have the same names and values.
 func (p Parameters) Equal(q Parameters) bool {
 	return p.text == q.text && slices.Equal(p.spans, q.spans)
 }

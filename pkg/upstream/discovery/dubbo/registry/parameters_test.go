@@ -47,8 +47,7 @@ func TestParameters(t *testing.T) {
 	}
 }
 
-// TestParametersThatDiffer are those whose text is the same when names and values are not
-// told apart.
+// TestParametersThatDiffer covers parameters with equal concatenations of names and values.
 func TestParametersThatDiffer(t *testing.T) {
 	all := []registry.Parameters{
 		{},
@@ -66,7 +65,7 @@ func TestParametersThatDiffer(t *testing.T) {
 	}
 }
 
-// TestTheLastOfANameCounts is what Java's map does.
+// TestTheLastOfANameCounts verifies that the last parameter of a name wins, as in Java's map.
 func TestTheLastOfANameCounts(t *testing.T) {
 	u, err := registry.Parse("dubbo://h/x?b=1&a=1&b=2&a=2&b=3")
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// ParseServers reads "host:port,host:port", the part of Options.Address that several types
-// share. A port that is left out is the one given; an IPv6 address is in brackets. Each
-// server is returned as net.Dial takes it.
+// ParseServers parses "host:port,host:port", the part of Options.Address that several types share.
+// port is the default port; an IPv6 address is in brackets. ParseServers returns each server in the
+// notation of net.Dial.
 func ParseServers(list, port string) ([]string, error) {
 	var servers []string
 	for text := range strings.SplitSeq(list, ",") {

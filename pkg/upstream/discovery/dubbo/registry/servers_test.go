@@ -35,7 +35,7 @@ func TestAChangeOfStateIsToldOnce(t *testing.T) {
 	told := 0
 	s := NewStanding(State{}, func() { told++ })
 	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
-	s.Update(func(state *State) { state.Session = "1" }) // the same
+	s.Update(func(state *State) { state.Session = "1" }) // unchanged
 	if got := s.State(); told != 1 || !got.Connected || got.Session != "1" {
 		t.Errorf("told %d times of %+v, want once of a session", told, got)
 	}

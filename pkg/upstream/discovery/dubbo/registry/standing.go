@@ -5,29 +5,29 @@ import (
 	"time"
 )
 
-// StateTracker keeps the State of a session and tells of its changes, as Registry and
-// Options.Changed promise. Its methods may be called at once.
+// StateTracker keeps the State of a session and reports its changes, as Registry and
+// Options.Changed promise. It is safe for concurrent use.
 type StateTracker struct {
-	changed func() // immutable; nil: nobody is told
+	changed func() // immutable; may be nil
 
 	mu    sync.Mutex
 	state State // guarded by mu
 }
 
-// NewStanding returns a Standing that begins with a state. changed is called after each
-// change, on the goroutine that made it; it may be nil.
+// NewStanding returns a StateTracker with an initial state. It calls changed after each change, on
+// the goroutine that made the change; changed may be nil.
 func NewStanding(state State, changed func()) *StateTracker {
 	return &StateTracker{changed: changed, state: state}
 }
 
-// State says how it stands with the session.
+// State returns the state of the session.
 func (s *StateTracker) State() State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.state
 }
 
-// Update has f change the state, and tells of it if it is another then.
+// Update lets f modify the state, and reports a change.
 func (s *StateTracker) Update(f func(*State)) {
 	s.mu.Lock()
 	before := s.state
@@ -39,7 +39,7 @@ func (s *StateTracker) Update(f func(*State)) {
 	}
 }
 
-// End says that the session has ended.
+// End records that the session has ended.
 func (s *StateTracker) End() {
 	s.Update(func(state *State) {
 		if state.Connected {

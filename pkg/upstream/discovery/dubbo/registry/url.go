@@ -10,35 +10,35 @@ import (
 	"unique"
 )
 
-// URL is how Dubbo writes everything that is in a registry:
-// protocol://user:password@host:port/path?key=value. With returns one that says more.
+// URL is Dubbo's notation for every entry of a registry:
+// protocol://user:password@host:port/path?key=value. With returns a URL with additional parameters.
 type URL struct {
 	Protocol           string // "dubbo", "consumer", "override", "condition", …
 	Username, Password string
 	Host               string // a name or an address; IPv6 without brackets
-	Port               uint16 // 0: none
+	Port               uint16 // 0: no port
 	Path               string // without the leading slash
 	Parameters         Parameters
 }
 
-// The parameters that Weft goes by, and the values of "category".
+// The parameters that Weft reads, and the values of "category".
 const (
 	ParameterInterface = "interface"
 	ParameterGroup     = "group"
 	ParameterVersion   = "version"
 	ParameterCategory  = "category"
 
-	Providers     = "providers" // the category of a URL that says none
+	Providers     = "providers" // the default category
 	Consumers     = "consumers"
 	Configurators = "configurators"
 	Routers       = "routers"
 )
 
-// MaxURL bounds a URL, in bytes as it is written.
+// MaxURL bounds the length of a URL, in bytes.
 const MaxURL = 64 << 10
 
-// Parse reads a URL that is not percent-encoded as a whole, and holds on to nothing of the
-// text. An error says what is wrong with it.
+// Parse parses a URL that is not percent-encoded as a whole. The result references no part of text.
+// An error names the defect.
 func Parse(text string) (URL, error) {
 	if len(text) > MaxURL {
 		return URL{}, fmt.Errorf("a URL of %d bytes: there may be %d", len(text), MaxURL)
@@ -62,13 +62,13 @@ func Parse(text string) (URL, error) {
 	if u.Parameters, err = parseQuery(query); err != nil {
 		return URL{}, fmt.Errorf("%q: %w", clip(text), err)
 	}
-	// The providers of a service have these in common.
+	// The providers of a service share these strings.
 	u.Protocol, u.Path = unique.Make(u.Protocol).Value(), unique.Make(u.Path).Value()
 	u.Username, u.Password, u.Host = strings.Clone(u.Username), strings.Clone(u.Password), strings.Clone(u.Host)
 	return u, nil
 }
 
-// ParseEncoded reads a URL that is percent-encoded as a whole, as registries keep it.
+// ParseEncoded parses a URL that is percent-encoded as a whole, as registries store it.
 func ParseEncoded(text string) (URL, error) {
 	if len(text) > 3*MaxURL {
 		return URL{}, fmt.Errorf("a URL of %d bytes encoded: there may be %d", len(text), MaxURL)
@@ -95,7 +95,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 	return s, "", false
 }
 
-// setAddress reads host, host:port, [v6]:port, or v6 as Java writes it.
+// setAddress parses host, host:port, [v6]:port, or v6 as Java writes it.
 func (u *URL) setAddress(text string) error {
 	u.Host = text
 	colons := strings.Count(text, ":")
@@ -121,15 +121,15 @@ func (u *URL) setAddress(text string) error {
 	return nil
 }
 
-// isBracketed reports whether the only brackets are around an address at the beginning.
+// isBracketed reports whether the only brackets enclose an address at the beginning.
 func isBracketed(text string) bool {
 	return strings.HasPrefix(text, "[") && strings.Count(text, "[") == 1 && strings.Count(text, "]") == 1 && !strings.Contains(text, "@")
 }
 
-// parseQuery reads parameters; of one that is there twice the last counts, and one
-// without a value has its name as the value, as in Java.
+// parseQuery parses parameters as Java does: the last one of a name wins, and the value of one
+// without "=" is its name.
 func parseQuery(query string) (Parameters, error) {
-	const usual = 32 // whoever has more waits for more room
+	const usual = 32 // initial capacity
 	pairs := make([]pair, 0, min(strings.Count(query, "&")+1, usual))
 	for part := range strings.SplitSeq(query, "&") {
 		if part == "" {
@@ -143,8 +143,8 @@ func parseQuery(query string) (Parameters, error) {
 		if isDoublyEscaped(key) {
 			unescape = url.QueryUnescape
 		}
-		// Java writes values as they are: a percent sign may be one, and a plus, as in the
-		// version 1.0.0+7, is one.
+		// Java writes values without escapes: a percent sign or a plus, as in the version 1.0.0+7,
+		// may be literal.
 		if plain, err := unescape(value); err == nil {
 			value = plain
 		}
@@ -156,12 +156,11 @@ func parseQuery(query string) (Parameters, error) {
 	return collect(pairs), nil
 }
 
-// isDoublyEscaped reports whether Java escapes a value by itself, before it does the whole
-// URL: then a plus is a space.
+// isDoublyEscaped reports whether Java escapes a value separately before it escapes the whole URL.
+// A plus in such a value is a space.
 func isDoublyEscaped(key string) bool { return key == "rule" }
 
-// String returns the URL with its parameters in the order of their names, so that equal
-// URLs are written alike.
+// String returns the URL with its parameters sorted by name, so that equal URLs have equal texts.
 func (u URL) String() string {
 	var b strings.Builder
 	const punctuation = len("://:@[]:65535/")
@@ -190,11 +189,10 @@ func (u URL) String() string {
 	return b.String()
 }
 
-// escape keeps a value from being read as more than one, and leaves the rest as Java
-// writes it.
+// escape escapes the characters that would end a value, and leaves the others as Java writes them.
 func escape(key, value string) string {
 	if !strings.ContainsAny(value, "%&+#") {
-		return value // almost always, and a Replacer is dear
+		return value // the common case; a Replacer is expensive
 	}
 	value = strings.NewReplacer("%", "%25", "&", "%26", "#", "%23").Replace(value)
 	if isDoublyEscaped(key) {
@@ -203,10 +201,11 @@ func escape(key, value string) string {
 	return value
 }
 
-// Encoded returns the URL percent-encoded as a whole, as registries keep it.
+// Encoded returns the URL percent-encoded as a whole, as registries store it.
 func (u URL) Encoded() string { return url.QueryEscape(u.String()) }
 
-// Address returns host:port, or the host alone if there is no port; IPv6 in brackets.
+// Address returns host:port, or only the host if there is no port, with brackets around an IPv6
+// host.
 func (u URL) Address() string {
 	switch {
 	case u.Port != 0:
@@ -218,11 +217,11 @@ func (u URL) Address() string {
 	return net.JoinHostPort(u.Host, strconv.Itoa(int(u.Port)))
 }
 
-// Get returns a parameter; "": it is not there, or empty.
+// Get returns the value of a parameter, or "" if it is missing or empty.
 func (u URL) Get(key string) string { return u.Parameters.Get(key) }
 
-// Method returns a parameter of a method, as "sayHello.timeout", else that of the
-// service.
+// Method returns the value of a parameter for a method, such as "sayHello.timeout", or the value
+// for the whole service.
 func (u URL) Method(method, key string) string {
 	if v := u.Get(method + "." + key); v != "" {
 		return v
@@ -230,7 +229,7 @@ func (u URL) Method(method, key string) string {
 	return u.Get(key)
 }
 
-// With returns the URL with parameters set; those whose value is "" are taken out.
+// With returns the URL with the parameters in set. An empty value removes its parameter.
 func (u URL) With(set map[string]string) URL {
 	all := u.Parameters.Map()
 	for key, value := range set {
@@ -244,7 +243,8 @@ func (u URL) With(set map[string]string) URL {
 	return u
 }
 
-// Category returns in which of a service's folders the URL belongs.
+// Category returns the category of the URL: Providers, Consumers, Configurators, Routers, or the
+// value of the parameter.
 func (u URL) Category() string {
 	if c := u.Get(ParameterCategory); c != "" {
 		return c
@@ -260,7 +260,7 @@ func (u URL) Category() string {
 	return Providers
 }
 
-// Service returns which service the URL is of.
+// Service returns the service of the URL.
 func (u URL) Service() Service {
 	s := Service{Interface: u.Get(ParameterInterface), Group: u.Get(ParameterGroup), Version: u.Get(ParameterVersion)}
 	if s.Interface == "" {
@@ -269,12 +269,12 @@ func (u URL) Service() Service {
 	return s
 }
 
-// Service is what is provided and asked for. Two that differ in any of the three are
-// different services.
+// Service identifies a service that providers provide and consumers call. Services that differ in
+// any field are different.
 type Service struct {
 	Interface string
-	Group     string // "": none
-	Version   string // "": none, which Java also writes as "0.0.0"
+	Group     string // "": no group
+	Version   string // "": no version, which Java also writes as "0.0.0"
 }
 
 // String returns Dubbo's service key: group/interface:version.
@@ -289,10 +289,10 @@ func (s Service) String() string {
 	return text
 }
 
-// NoVersion is how Java writes that there is none.
+// NoVersion is how Java writes that a service has no version.
 const NoVersion = "0.0.0"
 
-// PlainVersion returns a version; "": none.
+// PlainVersion returns version, or "" for NoVersion.
 func PlainVersion(version string) string {
 	if version == NoVersion {
 		return ""
@@ -300,13 +300,13 @@ func PlainVersion(version string) string {
 	return version
 }
 
-// any is what a consumer writes that takes every group, or version.
+// anything is the group or version of a consumer that accepts every one.
 const anything = "*"
 
-// Accepts reports whether what u provides may be what a consumer of s asks for: the same
-// interface, its group or one of its groups ("a,b", "*": all), its version ("*": all). Who
-// names no group, or version, may mean any provider's, for his calls say which, and has to
-// know what configurators say of them; what is in other categories is about what it says.
+// Accepts reports whether u is about a service that a consumer of s may call. The interface must be
+// equal. The group of u must be that of s, or one of its groups ("a,b"; "*": all). The version must
+// be equal, too ("*": all). If s has no group, or no version, every provider and configurator
+// matches, because each call names its own; URLs of other categories must match exactly.
 func (s Service) Accepts(u URL) bool {
 	p := u.Service()
 	open := u.Category() == Providers || u.Category() == Configurators

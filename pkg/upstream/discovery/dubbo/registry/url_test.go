@@ -84,8 +84,8 @@ func TestWithLeavesTheURLItself(t *testing.T) {
 	}
 }
 
-// TestJavaReadsWhatIsWritten is of names that tell services apart: Java unescapes the whole
-// URL, and not its values.
+// TestJavaReadsWhatIsWritten covers values that identify services. Java unescapes the whole URL,
+// but not its values.
 func TestJavaReadsWhatIsWritten(t *testing.T) {
 	u := registry.URL{Protocol: "dubbo", Host: "h", Port: 1, Path: "x", Parameters: registry.ParametersOf(map[string]string{"version": "1.0.0+7", "group": "grün"})}
 	plain, err := url.QueryUnescape(u.Encoded())

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// announcements are the promises of registry.InstanceRegistry.
+// announcements returns the tests of registry.InstanceRegistry's contract.
 func announcements() []contractTest {
 	return []contractTest{
 		{"an instance is found by its interfaces, with what it provides", instanceFound},
@@ -24,7 +24,7 @@ func announcements() []contractTest {
 	}
 }
 
-// announcement returns what an instance of an application says that provides interfaces.
+// announcement returns the registration of an instance that provides interfaces.
 func announcement(name, host string, interfaces ...string) *registry.InstanceRegistration {
 	var offers []*application.ServiceInfo
 	for _, one := range interfaces {
@@ -54,7 +54,7 @@ func (b *env) retract(r *Session, a *registry.InstanceRegistration) {
 	}
 }
 
-// instances waits until exactly these are there, as they were announced.
+// instances waits until the snapshot contains exactly these instances, as they were registered.
 func (f *follower) instances(want ...*registry.InstanceRegistration) {
 	f.b.Helper()
 	describe := func(i registry.Instance) string {
@@ -108,7 +108,7 @@ func instanceTakenBack(b *env) {
 	r := b.open()
 	f := b.follow(b.open(), greeter())
 	one, two := announcement("shop", "10.0.0.1", iface), announcement("shop", "10.0.0.2", iface)
-	b.retract(r, one) // which is not there
+	b.retract(r, one) // not registered
 	b.announce(r, one)
 	b.announce(r, two)
 	f.instances(one, two)

@@ -8,15 +8,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// CrowdAddress is where the providers of a Crowd are.
+// CrowdAddress is the address of the providers that Bulk registers.
 const CrowdAddress = "10.0.0.1:20880"
 
-// CrowdService returns the i-th interface of a Crowd.
+// CrowdService returns the i-th interface of Bulk.
 func CrowdService(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
 
-// Bulk has a session follow as many services as followed says, and publish a provider of
-// the first of them, all at once. It returns the followers, in order, when each has been
-// told.
+// Bulk subscribes to the first followed services, and concurrently registers a provider for the
+// first published ones. It returns the subscribers, in order, after each has received its snapshot.
 func (s *Session) Bulk(published, followed int) []*Subscriber {
 	s.t.Helper()
 	begin := time.Now()
@@ -47,8 +46,8 @@ func (s *Session) Bulk(published, followed int) []*Subscriber {
 	return followers
 }
 
-// CrowdGrows publishes one provider more, of one of the services, and returns when its
-// follower is told.
+// CrowdGrows registers one more provider of one service, and returns when its subscriber has
+// received the change.
 func (s *Session) CrowdGrows(followers []*Subscriber) {
 	s.t.Helper()
 	const one, more = 7, "10.0.0.9:1"

@@ -1,5 +1,5 @@
-// Package registrytest is the kit of tests that every registry of Dubbo services passes:
-// what registry.Registry promises, asked of the real thing.
+// Package registrytest contains the tests that every registry of Dubbo services must pass: they
+// verify the contract of registry.Registry against a real registry.
 package registrytest
 
 import (
@@ -15,16 +15,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Fixture is a registry to be tested.
+// Fixture describes a registry under test.
 type Fixture struct {
 	Open registry.OpenFunc
-	// Options are of sessions that see one another, and nothing of other tests.
+	// Options returns options of sessions that share registrations, but not with other tests.
 	Options func(t *testing.T) registry.Options
-	// Authoritative: views tell whether those who are missing have taken themselves back.
+	// Authoritative means that snapshots distinguish unregistered providers from lost ones.
 	Authoritative bool
 }
 
-// Run tests the registry, each promise in a test of its own, at the same time as others.
+// Run tests the registry. It runs one parallel subtest for each guarantee.
 func Run(t *testing.T, f Fixture) {
 	for _, one := range slices.Concat(contractTests(), announcements()) {
 		t.Run(one.name, func(t *testing.T) {
@@ -63,14 +63,14 @@ func contractTests() []contractTest {
 	}
 }
 
-// env is what a promise is tested with.
+// env is the environment of one contract test.
 type env struct {
 	*testing.T
 	Fixture
 	options registry.Options
 }
 
-// open opens a session, which is closed when the test ends.
+// open opens a session, which closes when the test ends.
 func (b *env) open() *Session {
 	b.Helper()
 	return Open(b, b.Open, b.options)
@@ -95,7 +95,7 @@ func (b *env) unregister(r *Session, text string) {
 	r.MustUnregister(b.url(text))
 }
 
-// follower is one who watches a service.
+// follower is a subscription that records snapshots.
 type follower struct {
 	b    *env
 	stop func()
@@ -104,8 +104,8 @@ type follower struct {
 	within  bool              // guarded by mu; notify runs
 	views   int               // guarded by mu
 	last    registry.Snapshot // guarded by mu
-	least   int               // guarded by mu; providers of a view, since reset; -1: no view yet
-	changed chan struct{}     // guarded by mu; closed by the next view
+	least   int               // guarded by mu; fewest providers in a snapshot since reset; -1: no snapshot yet
+	changed chan struct{}     // guarded by mu; closed by the next snapshot
 }
 
 func (b *env) follow(r *Session, s registry.Service) *follower {
@@ -134,7 +134,7 @@ func (f *follower) notify(v registry.Snapshot) {
 	f.changed = make(chan struct{})
 }
 
-// until waits for a view that is as wanted.
+// until waits for a snapshot for which wanted returns true.
 func (f *follower) until(what string, wanted func(registry.Snapshot) bool) registry.Snapshot {
 	f.b.Helper()
 	patience := time.NewTimer(Timeout)
@@ -154,7 +154,7 @@ func (f *follower) until(what string, wanted func(registry.Snapshot) bool) regis
 	}
 }
 
-// providers waits until exactly these are there.
+// providers waits until the snapshot contains exactly these providers.
 func (f *follower) providers(want ...string) registry.Snapshot {
 	f.b.Helper()
 	for i, text := range want {
@@ -284,7 +284,7 @@ func apart(b *env) {
 		group, version string
 		want           []string
 	}{
-		{"", "", all}, // calls say which
+		{"", "", all}, // every provider matches
 		{"g", "", all[1:3]},
 		{"", "1", all[2:]},
 		{"g", "1", all[2:3]},
@@ -368,7 +368,7 @@ func oneStops(b *env) {
 	one.stop()
 	b.register(r, other)
 	two.providers(first, other)
-	// What is watched again is told from the beginning.
+	// A new subscription receives a complete snapshot.
 	b.follow(watching, greeter()).providers(first, other)
 }
 
@@ -425,5 +425,5 @@ func afterClose(b *env) {
 	if err := r.Register(ctx, b.url(other)); err == nil {
 		b.Error("Register after Close is no error")
 	}
-	r.End() // again, which does nothing
+	r.End() // the second call has no effect
 }

@@ -12,23 +12,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Timeout is how long anything may take here, on a machine that has others to serve.
+// Timeout bounds every wait, with a margin for a busy machine.
 const Timeout = 60 * time.Second
 
-// Session is a registry as a test uses it, whose methods fail the test where a registry
-// returns an error. They are for the goroutine of the test.
+// Session is a registry session for tests. Its Must methods fail the test on an error. Only the
+// goroutine of the test may call its methods.
 type Session struct {
 	registry.Registry
 	t testing.TB
 
 	mu     sync.Mutex
-	states []registry.State // guarded by mu; that were not looked at yet
-	last   registry.State   // guarded by mu; of those that were looked at
-	more   chan struct{}    // has one after states grew; capacity 1
+	states []registry.State // guarded by mu; states that Await has not checked yet
+	last   registry.State   // guarded by mu; the state that Await checked last
+	more   chan struct{}    // signaled when states grew; capacity 1
 }
 
-// Open opens a session until the end of the test. It sets the option Changed and, if there
-// is none, Log.
+// Open opens a session that closes when the test ends. It sets the option Changed and, if it is
+// nil, Log.
 func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Session {
 	t.Helper()
 	s := &Session{t: t, more: make(chan struct{}, 1)}
@@ -48,7 +48,7 @@ func Open(t testing.TB, open registry.OpenFunc, options registry.Options) *Sessi
 	return s
 }
 
-// note remembers what the state is: one that lasts a moment is seen, too.
+// note records the current state, so that Await sees short-lived states, too.
 func (s *Session) note() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -59,7 +59,8 @@ func (s *Session) note() {
 	}
 }
 
-// reached goes on to the first state that is so, which may be the one looked at last.
+// reached advances to the first state for which is returns true, beginning with the one that was
+// checked last.
 func (s *Session) reached(is func(registry.State) bool) (registry.State, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -72,15 +73,15 @@ func (s *Session) reached(is func(registry.State) bool) (registry.State, bool) {
 	return s.last, true
 }
 
-// catchUp has Await begin with the state that is.
+// catchUp makes Await begin with the current state.
 func (s *Session) catchUp() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.states, s.last = nil, s.State()
 }
 
-// Await waits for a state, and returns it. It goes from the state at the end of the method
-// before it through those that came since, each of which is looked at once.
+// Await waits for a state for which is returns true, and returns it. It begins with the state at
+// the end of the previous method, and checks each later state once.
 func (s *Session) Await(what string, is func(registry.State) bool) registry.State {
 	s.t.Helper()
 	limit := time.NewTimer(Timeout)
@@ -111,7 +112,7 @@ func (s *Session) MustRegister(u registry.URL) {
 	s.catchUp()
 }
 
-// MustUnregister takes back a URL.
+// MustUnregister unregisters a URL.
 func (s *Session) MustUnregister(u registry.URL) {
 	s.t.Helper()
 	ctx, cancel := s.soon()
@@ -133,14 +134,15 @@ func (s *Session) soon() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.Background(), Timeout)
 }
 
-// Subscriber is told of a service. Its methods are for the goroutine of the test.
+// Subscriber records the snapshots of a service. Only the goroutine of the test may call its
+// methods.
 type Subscriber struct {
-	// Stop ends the subscription. It may be called more than once.
+	// Stop ends the subscription. The test may call it more than once.
 	Stop func()
 
 	t     testing.TB
 	views chan registry.Snapshot
-	last  *registry.Snapshot // of those that were looked at; nil: none
+	last  *registry.Snapshot // the last checked snapshot; nil: none
 }
 
 // NewSubscriber subscribes until the end of the test, or Stop.
@@ -151,7 +153,8 @@ func (s *Session) NewSubscriber(service registry.Service) *Subscriber {
 	return f
 }
 
-// Await waits for a view, which was not looked at yet, and returns it.
+// Await waits for a snapshot that was not checked yet and for which is returns true, and returns
+// it.
 func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registry.Snapshot {
 	f.t.Helper()
 	limit := time.NewTimer(Timeout)
@@ -169,8 +172,8 @@ func (f *Subscriber) Await(what string, is func(registry.Snapshot) bool) registr
 	}
 }
 
-// Holds waits until the latest view is so, which may have been looked at: a registry says
-// nothing if what it lost was there again when it came to look.
+// Holds waits until is returns true for the latest snapshot, even one that was checked: a registry
+// sends no snapshot if a loss is repaired before it notices.
 func (f *Subscriber) Holds(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
 	for len(f.views) > 0 {
@@ -182,7 +185,7 @@ func (f *Subscriber) Holds(what string, is func(registry.Snapshot) bool) {
 	}
 }
 
-// Never fails the test for each view that is so, of those that were not looked at yet.
+// Never fails the test for each unchecked snapshot for which is returns true.
 func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
 	f.t.Helper()
 	for len(f.views) > 0 {
@@ -194,13 +197,13 @@ func (f *Subscriber) Never(what string, is func(registry.Snapshot) bool) {
 	}
 }
 
-// Any is a condition: there is a view.
+// Any is a condition that every snapshot meets.
 func Any(registry.Snapshot) bool { return true }
 
-// Empty is a condition: nobody provides the service.
+// Empty is the condition that no provider exists.
 func Empty(v registry.Snapshot) bool { return len(v.Providers) == 0 }
 
-// At returns a condition: the providers are at these addresses.
+// At returns the condition that the providers are at these addresses.
 func At(addresses ...string) func(registry.Snapshot) bool {
 	want := slices.Sorted(slices.Values(addresses))
 	return func(v registry.Snapshot) bool {
@@ -213,7 +216,7 @@ func At(addresses ...string) func(registry.Snapshot) bool {
 	}
 }
 
-// Parse returns the URL of a text.
+// Parse parses a URL.
 func Parse(t testing.TB, text string) registry.URL {
 	t.Helper()
 	u, err := registry.Parse(text)
@@ -223,8 +226,8 @@ func Parse(t testing.TB, text string) registry.URL {
 	return u
 }
 
-// Provider returns what the provider of an interface registers, with parameters beside
-// those that all have, each as "key=value".
+// Provider returns the URL of a provider of an interface. parameters, each as "key=value", are
+// added to the usual ones.
 func Provider(t testing.TB, name, address string, parameters ...string) registry.URL {
 	t.Helper()
 	return Parse(t, "dubbo://"+address+"/"+name+"?"+strings.Join(append(parameters, "interface="+name, "side=provider"), "&"))

@@ -8,23 +8,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// fieldMethod is the field that has the name of the method; see pkg/protocol/xprotocol.
+// fieldMethod is the field that contains the method name; see pkg/protocol/xprotocol.
 const fieldMethod = "method"
 
-// RouterChain decides which of some providers a call of one consumer may go to: first by tags,
-// then by each condition in turn. It is not changed, and safe for concurrent use.
+// RouterChain selects the providers that a call of one consumer may go to: first by tags, then by
+// each condition in order. It is immutable and safe for concurrent use.
 type RouterChain struct {
-	all     config.HostSet // what a call begins with if tags do not count
+	all     config.HostSet // the initial set if tags are ignored
 	size    int
-	tags    *tagSets // nil: tags do not count
+	tags    *tagSets // nil: tags are ignored
 	steps   []step
-	refused bool // no call is let through
+	refused bool // reject every call
 }
 
-// step is a condition, for the providers of a chain. Of those that are allowed so far it removes the
-// ones that are not in stay, unless that leaves none of goes and it is not strict.
+// step is a condition, evaluated for the providers of a chain. If it is strict, or if an allowed
+// provider is in goes, it removes the allowed providers that are not in stay.
 type step struct {
-	requests   []request // what a call has to be; none: the step is for all calls
+	requests   []request // all must match; none: the step is for all calls
 	goes, stay config.HostSet
 	strict     bool
 }
@@ -37,8 +37,8 @@ type request struct {
 	argument   int
 }
 
-// holds reports whether a call meets the condition. An argument that is missing is another
-// than any; on an attachment that is missing no condition holds.
+// holds reports whether a call meets the condition. A missing argument meets only a condition
+// without "=" values. A missing attachment meets no condition.
 func (r *request) holds(call config.Call) bool {
 	if r.attachment != "" {
 		text, there := call.Attachment(r.attachment)
@@ -51,8 +51,8 @@ func (r *request) holds(call config.Call) bool {
 	return r.keyMatch.holds(text, true, nil)
 }
 
-// ChainFor returns the rules for calls of a consumer, whose own tag is given, to providers.
-// Tags count if there are or were some.
+// ChainFor returns the chain for calls of a consumer to providers. own is the consumer's own tag.
+// The chain evaluates tags only if tagged is true.
 func (r *Routers) ChainFor(consumer registry.URL, own Tag, tagged bool, providers []registry.URL) *RouterChain {
 	c := &RouterChain{size: len(providers), all: config.NewHostSet(len(providers)), refused: r.refused}
 	for i := range providers {
@@ -69,7 +69,7 @@ func (r *Routers) ChainFor(consumer registry.URL, own Tag, tagged bool, provider
 	return c
 }
 
-// isFor reports whether the condition is for the calls of a consumer.
+// isFor reports whether the condition applies to calls of a consumer.
 func (c *conditionRule) isFor(consumer registry.URL) bool {
 	for i := range c.when {
 		text, there := value(consumer, c.when[i].key)
@@ -108,7 +108,7 @@ func (c *conditionRule) goesTo(u registry.URL, consumer *registry.URL) bool {
 // Len returns the number of providers.
 func (c *RouterChain) Len() int { return c.size }
 
-// Select makes allowed the providers that a call may go to.
+// Select sets allowed to the providers that a call may go to.
 func (c *RouterChain) Select(call config.Call, allowed config.HostSet) {
 	switch {
 	case c.refused:
@@ -141,8 +141,8 @@ func (s *step) apply(allowed config.HostSet) {
 	}
 }
 
-// Outcomes returns all sets that Select can come to, each once, for the caller to change;
-// false if there are more than most, or may be.
+// Outcomes returns all sets that Select can return, without duplicates; the caller may modify them.
+// ok is false if there may be more than most.
 func (c *RouterChain) Outcomes(most int) (all []config.HostSet, ok bool) {
 	u := union{seen: map[string]bool{}}
 	c.begin(&u, most)
@@ -154,7 +154,7 @@ func (c *RouterChain) Outcomes(most int) (all []config.HostSet, ok bool) {
 	return u.all, len(u.all) <= most
 }
 
-// begin adds the sets that a call can begin with.
+// begin adds the sets that Select can begin with.
 func (c *RouterChain) begin(u *union, most int) {
 	switch {
 	case c.refused:
@@ -183,7 +183,8 @@ func (t *tagSets) outcome(name string, force bool, size int) config.HostSet {
 	return allowed
 }
 
-// outcomes returns what a step makes of sets: of those of calls that it is not for nothing.
+// outcomes returns the sets that a step makes of other sets. A step with request conditions leaves
+// a set unchanged for calls that do not match.
 func (s *step) outcomes(of []config.HostSet) union {
 	u := union{seen: make(map[string]bool, len(of))}
 	for _, set := range of {
@@ -197,7 +198,7 @@ func (s *step) outcomes(of []config.HostSet) union {
 	return u
 }
 
-// union is sets, each once.
+// union is a list of distinct sets.
 type union struct {
 	all  []config.HostSet
 	seen map[string]bool

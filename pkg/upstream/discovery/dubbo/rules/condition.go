@@ -13,41 +13,41 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Routers are the rules that say which providers a call may go to. They are not changed.
+// Routers are the rules that select the providers that a call may go to. They are immutable.
 type Routers struct {
 	conditions []conditionRule
 	tags       []tagRule
-	refused    bool // a rule exceeds a bound: no call is let through
+	refused    bool // a rule exceeds a bound: reject every call
 }
 
-// conditionRule is "when => then".
+// conditionRule is the parsed form of "when => then".
 type conditionRule struct {
-	order       int        // of its kind: documents of services, then of applications, then URLs
-	priority    int        // within
-	application string     // whose providers, or consumers, it is about; "": everybody's
-	when        []keyMatch // of the consumer; none: always
-	requests    []request  // of when, what the request has to be
-	then        []keyMatch // of the provider
+	order       int        // orderOfServices, orderOfApplications or orderOfURLs
+	priority    int        // among rules of one order
+	application string     // of the consumers or providers; "": any
+	when        []keyMatch // conditions on the consumer; none: always
+	requests    []request  // conditions of "when" on the request
+	then        []keyMatch // conditions on the provider
 	denies      bool       // no provider gets the requests
-	force       bool       // no provider gets them if none fits
+	force       bool       // no provider gets the requests if none matches
 }
 
-// keyMatch is what is said of one key.
+// keyMatch contains the conditions on one key.
 type keyMatch struct {
 	key     string
 	is, not []pattern
 }
 
-// pattern describes values: a text in which one "*", the last, stands for anything, or a
-// range of numbers, both ends included.
+// pattern matches values: a text in which the last "*" matches any text, or a range of numbers with
+// both ends included.
 type pattern struct {
 	text     string
-	star     int // where it is in text; -1: nowhere
+	star     int // index in text; -1: none
 	isRange  bool
 	from, to int64
 }
 
-// newPattern reads a pattern. Ranges are "1~10", "1~" and "~10".
+// newPattern parses a pattern. Ranges are "1~10", "1~" and "~10".
 func newPattern(text string) (p pattern, ok bool) {
 	p = pattern{text: text, star: strings.LastIndexByte(text, '*'), from: math.MinInt32, to: math.MaxInt32}
 	from, to, isRange := strings.Cut(text, "~")
@@ -64,8 +64,8 @@ func newPattern(text string) (p pattern, ok bool) {
 	return p, ok
 }
 
-// describes reports whether a value is as the pattern says. "$name" is the parameter of
-// that name of the consumer; without a consumer it is the text itself.
+// describes reports whether a value matches the pattern. "$name" refers to that parameter of the
+// consumer; without a consumer it is literal.
 func (p *pattern) describes(value string, consumer *registry.URL) bool {
 	switch {
 	case p.isRange:
@@ -80,7 +80,7 @@ func (p *pattern) describes(value string, consumer *registry.URL) bool {
 	return len(p.text) == 1 || value != "" && len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// integer reads a number as Java's Integer.parseInt does. It allocates nothing.
+// integer parses a number like Java's Integer.parseInt. It does not allocate.
 func integer(text string) (n int64, ok bool) {
 	const longest = len("-2147483648")
 	if len(text) > longest || strings.Trim(text, "+-0123456789") != "" {
@@ -90,14 +90,14 @@ func integer(text string) (n int64, ok bool) {
 	return n, err == nil
 }
 
-// isDollar compares with a parameter of the consumer, which is a pattern itself.
+// isDollar compares text with a parameter of the consumer, whose value is a glob.
 func isDollar(name, text string, consumer *registry.URL) bool {
 	pattern, _ := value(*consumer, name)
 	return glob(pattern, text)
 }
 
-// holds compares as Dubbo 3 does: what must not be counts before what must be, and of what
-// is not there neither holds.
+// holds evaluates the conditions like Dubbo 3: "!=" before "=". No condition matches a missing
+// value.
 func (p *keyMatch) holds(text string, there bool, consumer *registry.URL) bool {
 	if !there {
 		return false
@@ -105,7 +105,7 @@ func (p *keyMatch) holds(text string, there bool, consumer *registry.URL) bool {
 	return !anyMatches(p.not, text, consumer) && (len(p.is) == 0 || anyMatches(p.is, text, consumer))
 }
 
-// anyMatches reports whether one of the patterns describes a text.
+// anyMatches reports whether one of the patterns matches text.
 func anyMatches(patterns []pattern, text string, consumer *registry.URL) bool {
 	for i := range patterns {
 		if patterns[i].describes(text, consumer) {
@@ -115,7 +115,7 @@ func anyMatches(patterns []pattern, text string, consumer *registry.URL) bool {
 	return false
 }
 
-// ReadRouters reads the routers that a registry names.
+// ReadRouters parses the routers of a registry.
 func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 	r := &Routers{}
 	for _, u := range urls {
@@ -147,7 +147,7 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 	return r
 }
 
-// The order in which kinds of conditions apply.
+// The order in which the kinds of conditions apply.
 const (
 	orderOfServices = iota
 	orderOfApplications
@@ -184,8 +184,8 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	r.add(u, warn, all...)
 }
 
-// add takes in the conditions of a rule. Rules may deny calls: when there are more than
-// Weft evaluates, no call is let through.
+// add appends the conditions of a rule. Conditions may deny calls, so Weft rejects every call of
+// the service if there are more conditions than it evaluates.
 func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
 	r.conditions = append(r.conditions, all...)
 	if len(r.conditions) > MostConditions {
@@ -193,14 +193,14 @@ func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
 	}
 }
 
-// refuse has no call let through.
+// refuse makes the chain reject every call.
 func (r *Routers) refuse(u registry.URL, warn Warn, why string) {
 	r.refused = true
 	warn.about(u, why+": calls of the service are refused")
 }
 
-// reject leaves out a rule that is not valid, as Dubbo does. One that is only too long is
-// valid in Dubbo: it may deny calls, so that no call is let through.
+// reject drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
+// may deny calls, so it makes the chain reject every call.
 func (r *Routers) reject(u registry.URL, err error, warn Warn) {
 	if errors.Is(err, errTooLong) {
 		r.refuse(u, warn, err.Error())
@@ -214,7 +214,7 @@ var (
 	errTooLong = errors.New("the rule is too long")
 )
 
-// readCondition reads "when => then".
+// readCondition parses "when => then".
 func readCondition(text string) (c conditionRule, err error) {
 	text = strings.ReplaceAll(strings.ReplaceAll(text, "consumer.", ""), "provider.", "")
 	when, then, found := strings.Cut(text, "=>")
@@ -276,13 +276,13 @@ func (p keyMatch) ofRequest() (r request, ok bool, err error) {
 	return r, false, nil
 }
 
-// mostPairs bounds the keys, and the values of each, in a side of a condition.
+// mostPairs bounds the keys in one side of a condition, and the values of each key.
 const mostPairs = 1024
 
-// readPairs reads "a=1,2 & b!=3": each key once, what is said of it together.
+// readPairs parses "a=1,2 & b!=3". It merges the conditions on one key.
 func readPairs(text string) (all []keyMatch, err error) {
-	at := -1            // of the key that is spoken of
-	var into *[]pattern // where a value goes; nil: none was begun
+	at := -1            // index of the current key; -1: none
+	var into *[]pattern // destination of values; nil: no operator was read
 	for text = strings.TrimSpace(text); text != ""; text = strings.TrimSpace(text) {
 		const separators = "&!=,"
 		rest := strings.TrimLeft(text, separators)

@@ -23,7 +23,7 @@ func providers(t testing.TB) (all []registry.URL) {
 	return all
 }
 
-// conditionRule returns a rule of Dubbo 2.6, with more parameters.
+// conditionRule returns a rule of Dubbo 2.6, with additional parameters.
 func conditionRule(protocol, rule string, more ...string) registry.URL {
 	parameters := map[string]string{"rule": rule}
 	for _, parameter := range more {
@@ -33,7 +33,7 @@ func conditionRule(protocol, rule string, more ...string) registry.URL {
 	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: "com.foo.Bar", Parameters: registry.ParametersOf(parameters)}
 }
 
-// call is what rules see of a call: "method", "attachment user", "argument 0".
+// call contains the properties that rules evaluate: "method", "attachment user", "argument 0".
 type call map[string]string
 
 func (c call) Attachment(name string) (value string, ok bool) {
@@ -50,7 +50,7 @@ func (c call) Argument(i int) (value string, ok bool) {
 	return value, ok
 }
 
-// chosen returns the indexes of the providers that a chain leaves for a call.
+// chosen returns the indexes of the providers that a chain selects for a call.
 func chosen(c *rules.RouterChain, of call) []int {
 	kept := config.NewHostSet(c.Len())
 	c.Select(of, kept)
@@ -63,7 +63,7 @@ func chosen(c *rules.RouterChain, of call) []int {
 	return all
 }
 
-// left returns the numbers of the providers that are left for a call, from 1.
+// left returns the numbers of the providers that are selected for a call, from 1.
 func left(r *rules.Routers, all []registry.URL, request map[string]string) string {
 	var parts []string
 	for _, i := range chosen(r.ChainFor(consumer(), rules.Tag{}, false, all), request) {
@@ -163,7 +163,7 @@ func TestConditionsApplyByPriority(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "=> host = 10.0.0.2", "priority=2"), conditionRule("condition", "=> host = 10.0.0.1", "priority=1"),
 	}, func(text string) { t.Error(text) })
-	if got := left(r, providers(t), nil); got != "1" { // nobody is left by the second, which is not forced
+	if got := left(r, providers(t), nil); got != "1" { // the second matches no provider and is not forced
 		t.Errorf("%q is left, want 1", got)
 	}
 }
@@ -258,7 +258,8 @@ func TestTagsCountWhereSomebodyHasOneOrARuleSaysSo(t *testing.T) {
 	}
 }
 
-// TestOutcomesAreAllThatCallsComeTo asks for what Select comes to with every combination.
+// TestOutcomesAreAllThatCallsComeTo compares Outcomes with the results of Select for every
+// combination.
 func TestOutcomesAreAllThatCallsComeTo(t *testing.T) {
 	r := rules.ReadRouters([]registry.URL{
 		conditionRule("condition", "attachments[a] = 1 => host = 10.0.0.1"),

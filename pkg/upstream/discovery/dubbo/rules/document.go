@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// readDocument reads a document of the configuration centre, whose root is an object.
+// readDocument parses a document of the configuration center, whose root must be an object.
 func readDocument(u registry.URL) (document.Node, error) {
 	report := &document.Report{}
 	root := document.Parse("rule.yaml", []byte(u.Get(keyYAML)), document.Options{Format: document.YAML}, report)
@@ -21,7 +21,7 @@ func readDocument(u registry.URL) (document.Node, error) {
 	return root, nil
 }
 
-// texts returns the elements of a list, or a text alone, as texts.
+// texts returns the elements of a list, or a single text, as texts.
 func texts(n document.Node) (all []string) {
 	if n.Kind() != document.Array {
 		if n.Exists() {
@@ -35,7 +35,7 @@ func texts(n document.Node) (all []string) {
 	return all
 }
 
-// flag returns a boolean, written as such or as a text.
+// flag returns a boolean that is written as a boolean or as a text; usual is the default.
 func flag(n document.Node, usual bool) bool {
 	if !n.Exists() {
 		return usual
@@ -43,7 +43,7 @@ func flag(n document.Node, usual bool) bool {
 	return strings.EqualFold(n.Text(), "true")
 }
 
-// isDocumentOff reports whether a document of routers says that it does not count.
+// isDocumentOff reports whether a document of routers disables itself.
 func isDocumentOff(root document.Node) bool {
 	return !flag(root.Get("enabled"), true) || !flag(root.Get("valid"), true)
 }
@@ -54,7 +54,7 @@ type parameterMatch struct {
 	is  textMatch
 }
 
-// readParameterMatches reads [{key: k, value: {exact: v}}].
+// readParameterMatches parses [{key: k, value: {exact: v}}].
 func readParameterMatches(n document.Node) (all []parameterMatch, problem string) {
 	if n.Exists() && n.Kind() != document.Array {
 		return nil, n.Path() + " is " + n.Found() + ", not a list"

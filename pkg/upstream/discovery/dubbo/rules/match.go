@@ -9,8 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// glob reports whether value is what pattern says, in which one "*", the last, stands
-// for anything.
+// glob reports whether value matches pattern, in which the last "*" matches any text.
 func glob(pattern, value string) bool {
 	if pattern == anything || pattern == value {
 		return true
@@ -26,9 +25,9 @@ func glob(pattern, value string) bool {
 	return len(value) >= len(head)+len(tail) && strings.HasPrefix(value, head) && strings.HasSuffix(value, tail)
 }
 
-// isAddressed reports whether host:port is meant by one of the expressions: an address
-// with a port ("*": any) or without ("0.0.0.0" and "*": any), a network ("10.0.0.0/8"), or an
-// address whose last parts are "*" or ranges ("10.0.1.5-9").
+// isAddressed reports whether one of the expressions matches host:port. An expression is an address
+// with a port ("*": any port), an address without one ("0.0.0.0" and "*": any address), a network
+// ("10.0.0.0/8"), or an address with parts that are "*" or ranges ("10.0.1.5-9").
 func isAddressed(expressions []string, host string, port uint16) bool {
 	for _, e := range expressions {
 		if hostIs(e, host) {
@@ -75,7 +74,7 @@ func hostIs(expression, host string) bool {
 	return true
 }
 
-// partIs compares a part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
+// partIs compares one part of an address, which is decimal in IPv4 and hexadecimal in IPv6.
 func partIs(expression, part, separator string) bool {
 	if expression == anything || expression == part {
 		return true
@@ -94,10 +93,10 @@ func partIs(expression, part, separator string) bool {
 	return err1 == nil && err2 == nil && err3 == nil && low <= n && n <= high
 }
 
-// textMatch is a condition on a text: all that it says, of which one thing at least.
+// textMatch is one condition on a text.
 type textMatch struct {
 	kind, text string
-	expression *regexp.Regexp // of the kind regex
+	expression *regexp.Regexp // only for matchRegex
 }
 
 // The kinds of textMatch, by their names in documents.
@@ -109,11 +108,11 @@ const (
 	matchEmpty       = "empty"
 	matchWildcard    = "wildcard"
 	matchCIDR        = "cidr"
-	matchCIDRInDubbo = "cird" // as it is spelt there
+	matchCIDRInDubbo = "cird" // Dubbo's spelling
 )
 
-// readTextMatch reads {exact: a} and its like. A condition that is not known is an error:
-// a rule without it would be for more.
+// readTextMatch parses {exact: a} and the other kinds. An unknown kind is an error, because a rule
+// without the condition would match more.
 func readTextMatch(n document.Node) (m textMatch, problem string) {
 	if n.Kind() != document.Object || n.Len() != 1 {
 		return m, "a match is " + n.Found() + ", not one condition"

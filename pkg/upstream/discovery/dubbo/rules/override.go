@@ -10,26 +10,27 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Configurators are the rules that change parameters, in the order in which they apply: those
-// of 2.6, then those of applications, then those of services; each time by the host and
-// then by the priority, so that what says more about whom it means has the last word.
-// They are not changed.
+// Configurators are the rules that change parameters, in the order in which they apply: URLs of
+// Dubbo 2.6, then documents for applications, then documents for services. Within each stage they
+// are sorted by host and then by priority, so that the more specific rule applies last. They are
+// immutable.
 type Configurators []configurator
 
 type configurator struct {
 	stage    stage
 	priority int
-	host     string // whom it means: a consumer, or a provider; 0.0.0.0: all
-	port     uint16 // of a provider; 0: any
-	// side is whose parameters it is about. A rule of 2.6 that says none is about either.
+	host     string // consumer or provider host; 0.0.0.0: all
+	port     uint16 // provider port; 0: any
+	// side selects whose parameters the rule changes. A rule of Dubbo 2.6 without a side applies to
+	// both.
 	side        string
 	application string           // of the side; "" and "*": any
 	service     string           // group/interface:version; "" and "*": any
-	of          registry.Service // of a URL: whose providers, if it has a group or version
+	of          registry.Service // only of a URL: restricts providers if it has a group or version
 	providers   []string
-	conditions  map[string]string // of "~key"
-	match       *match            // of v3.0; nil: nothing more
-	absent      bool              // only what is not there is set
+	conditions  map[string]string // by parameter name, from "~name"
+	match       *match            // of a v3.0 document; nil: no further condition
+	absent      bool              // set only missing parameters
 	set         map[string]string
 }
 
@@ -41,15 +42,15 @@ const (
 	ofService
 )
 
-// match is what a document of v3.0 says of whom it means.
+// match contains the conditions of a v3.0 document.
 type match struct {
-	address, provider     []textMatch // none, or one
-	services, application []textMatch // one of them holds; none: any
+	address, provider     []textMatch // one must match; none: any
+	services, application []textMatch // one must match; none: any
 	parameters            []parameterMatch
 }
 
-// keptKeys are what a rule may not change: they say which service it is, and whom and
-// when the rule means.
+// keptKeys returns the parameters that a rule cannot change: they identify the service, or select
+// the targets of the rule.
 func keptKeys() []string {
 	return []string{
 		"category", "check", "dynamic", keyEnabled, "group", "version", keyApplication, keySide,
@@ -57,7 +58,7 @@ func keptKeys() []string {
 	}
 }
 
-// ReadConfigurators reads the configurators that a registry names.
+// ReadConfigurators parses the configurators of a registry.
 func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
 	var all Configurators
 	for _, u := range urls {
@@ -81,7 +82,7 @@ func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
 	return all
 }
 
-// readOverrideURL reads a rule of Dubbo 2.6.
+// readOverrideURL parses a rule of Dubbo 2.6.
 func readOverrideURL(u registry.URL) []configurator {
 	o := configurator{
 		priority: priority(u), host: u.Host, port: u.Port, side: u.Get(keySide),
@@ -107,7 +108,7 @@ func readOverrideURL(u registry.URL) []configurator {
 	return []configurator{o}
 }
 
-// readOverrideDocument reads a document, which may be many rules.
+// readOverrideDocument parses a document, which may contain several rules.
 func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	root, err := readDocument(u)
 	if err != nil {
@@ -118,7 +119,7 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 	for item := range root.Get("configs").All() {
 		counts := enabled
 		if kind := item.Get("type").Text(); kind != "" && kind != "general" {
-			counts = flag(item.Get("enabled"), false) // it has a switch of its own, which is off
+			counts = flag(item.Get("enabled"), false) // these types have their own switch, off by default
 		}
 		if !counts {
 			continue
@@ -215,7 +216,7 @@ func readMatch(n document.Node) (m *match, problem string) {
 	return m, ""
 }
 
-// readTextMatches reads one condition, or {oneof: […]}.
+// readTextMatches parses one condition, or {oneof: […]}.
 func readTextMatches(n document.Node) (all []textMatch, problem string) {
 	list := n.Get("oneof")
 	if !list.Exists() {
@@ -235,9 +236,9 @@ func readTextMatches(n document.Node) (all []textMatch, problem string) {
 	return all, ""
 }
 
-// Apply returns a provider as rules have it, and the parameters with which a consumer
-// calls it. The consumer's URL says who he is, parameters are what he asked for. What is
-// not changed is returned as it is.
+// Apply returns a provider after the rules have changed it, and the parameters with which the
+// consumer calls it. consumer identifies the consumer; parameters are those that it configured.
+// Apply returns unchanged values as they are.
 func (all Configurators) Apply(provider, consumer registry.URL, parameters map[string]string) (registry.URL, map[string]string) {
 	asked := false
 	for i := range all {
@@ -256,7 +257,7 @@ func (all Configurators) Apply(provider, consumer registry.URL, parameters map[s
 			}
 			changed[key] = value
 			if asConsumer {
-				parameters[key] = value // what a rule says comes before the consumer's own word
+				parameters[key] = value // a rule overrides the consumer's own parameter
 			}
 		}
 		provider.Parameters = registry.ParametersOf(changed)
@@ -270,7 +271,7 @@ func copied(parameters map[string]string) map[string]string {
 	return c
 }
 
-// means reports whether a rule is about one side of a call from consumer to provider.
+// means reports whether the rule applies to one side of a call from consumer to provider.
 func (o *configurator) means(provider, consumer registry.URL, side string) bool {
 	u, host := provider, provider.Host
 	get := func(key string) string { text, _ := value(provider, key); return text }
@@ -308,19 +309,19 @@ func (o *configurator) means(provider, consumer registry.URL, side string) bool 
 	return true
 }
 
-// isOf reports whether a provider has the group and version of a rule, where that has some: a
-// consumer may take several.
+// isOf reports whether a provider has the group and version of a rule, if the rule has any: a
+// consumer may accept several.
 func (o *configurator) isOf(provider registry.URL) bool {
 	if o.of.Group == "" && o.of.Version == "" {
 		return true
 	}
 	of := o.of
-	of.Interface = provider.Service().Interface // that of the rule may be any
+	of.Interface = provider.Service().Interface // the rule's may be a wildcard
 	return of.Accepts(provider)
 }
 
-// isHost reports whether the host of a rule is that of a side. One of 2.6 with a port
-// means a provider, on either side; without one, a consumer or everybody.
+// isHost reports whether the host of a rule matches a side. A rule of Dubbo 2.6 with a port selects
+// a provider, on either side; without a port it selects a consumer, or everyone.
 func (o *configurator) isHost(provider registry.URL, host, side string) bool {
 	everybody := o.host == anyHost || o.host == ""
 	if o.port != 0 && (o.stage == ofURLs || side == providerSide) {
@@ -355,7 +356,7 @@ func (m *match) holds(provider, side registry.URL, host string) bool {
 	return true
 }
 
-// oneHolds reports whether one of the conditions holds, or there is none.
+// oneHolds reports whether one of the conditions matches, or there is none.
 func oneHolds(all []textMatch, value string) bool {
 	return len(all) == 0 || slices.ContainsFunc(all, func(m textMatch) bool { return m.holds(value) })
 }

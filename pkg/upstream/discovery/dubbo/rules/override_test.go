@@ -20,15 +20,14 @@ func parse(t testing.TB, text string) registry.URL {
 	return u
 }
 
-// document returns a document of the configuration centre as registries hand it over.
+// document returns a document of the configuration center as registries pass it.
 func document(protocol, scope, key, yaml string) registry.URL {
 	return registry.URL{Protocol: protocol, Host: "0.0.0.0", Path: key, Parameters: registry.ParametersOf(map[string]string{
 		"category": "configurators", "config": key + "." + protocol, "scope": scope, "yaml": yaml,
 	})}
 }
 
-// read returns a rule that is written as a URL, or as a document: its scope and key in the
-// first line.
+// read returns a rule from a URL, or from a document with scope and key in the first line.
 func read(t testing.TB, protocol, text string) registry.URL {
 	t.Helper()
 	if strings.Contains(text, "://") && !strings.Contains(text, "\n") {
@@ -53,8 +52,8 @@ func TestWhatOverridesChange(t *testing.T) {
 	tests := []struct {
 		name  string
 		rules []string
-		// want is what is different in the provider; asked what is in the consumer's
-		// parameters beside "timeout=100".
+		// want contains the differences in the provider, asked those in the consumer's parameters
+		// from "timeout=100".
 		want, asked string
 	}{
 		{"nothing", nil, "", ""},
@@ -143,7 +142,7 @@ func TestWhatOverridesChange(t *testing.T) {
 	}
 }
 
-// changes returns what is different in after, as "key=value".
+// changes returns the differences in after, as "key=value".
 func changes(before, after map[string]string) string {
 	var all []string
 	for _, key := range slices.Sorted(maps.Keys(after)) {

@@ -1,18 +1,18 @@
-// Package rules reads what operators say of Dubbo services in registries: which
-// parameters providers are to have, and which of them a call may go to. It is a function
-// of its arguments.
+// Package rules parses the rules of operators for Dubbo services, and evaluates them: which
+// parameters providers have, and which providers a call may go to. Its results depend only on its
+// arguments.
 //
-//	Overrides   override:// and absent://, and documents of the kind configurators   override.go
-//	Routers     condition:// and route://, and documents of the kind condition-router condition.go
-//	            documents of the kind tag-router                                      tag.go
-//	Chain       the routers for one consumer and some providers, asked for each call  chain.go
-//	            the documents of the configuration centre                             document.go
-//	            how values and addresses are compared                                 match.go
+//	Configurators  override:// and absent://, and documents of configurators           override.go
+//	Routers        condition:// and route://, and documents of condition-router         condition.go
+//	               documents of tag-router                                              tag.go
+//	RouterChain    the routers for one consumer and some providers, used for each call  chain.go
+//	               the documents of the configuration center                            document.go
+//	               comparison of values and addresses                                   match.go
 //
-// A registry hands over rules as URLs; one with the parameter "yaml" is a document of the
-// configuration centre, whose parameter "scope" says whether it is about a service or an
-// application, and whose path is the name of that. A rule that cannot be read is left out,
-// as Dubbo does, and said to whoever reads.
+// A registry passes rules as URLs. A URL with the parameter "yaml" is a document of the
+// configuration center: its parameter "scope" says whether it is for a service or an application,
+// and its path is the name of that service or application. The package drops a rule that it cannot
+// parse, as Dubbo does, and reports it through Warn.
 package rules
 
 import (
@@ -45,17 +45,18 @@ const (
 	anything = "*"
 )
 
-// MaxRules bounds how many overrides count for a service.
+// MaxRules bounds the number of configurators of a service.
 const MaxRules = 256
 
-// Bounds of the routers of a service. They may deny calls: beyond these bounds every call is
-// refused.
+// Bounds of the routers of a service. Routers may deny calls: beyond these bounds Weft rejects
+// every call.
 const (
 	MostConditions = 1 << 14
-	MostTagRules   = 1 << 12 // and the tags of each
+	MostTagRules   = 1 << 12 // and of the tags in each rule
 )
 
-// Warn is told, in words, of what has no effect or another one than in Dubbo.
+// Warn receives a text about each rule that has no effect, or another effect than in Dubbo. It may
+// be nil.
 type Warn func(text string)
 
 func (w Warn) about(u registry.URL, problem string) {
@@ -76,7 +77,7 @@ func clip(text string) string {
 	return text
 }
 
-// isOff reports whether a rule says that it does not count.
+// isOff reports whether a rule disables itself.
 func isOff(u registry.URL) bool { return u.Get(keyEnabled) == "false" }
 
 func priority(u registry.URL) int {
@@ -87,7 +88,7 @@ func priority(u registry.URL) int {
 	return n
 }
 
-// value returns what rules know of a URL by a key, as Java's URL has it.
+// value returns the value of a key of a URL, as Java's URL does, and whether it exists.
 func value(u registry.URL, key string) (text string, there bool) {
 	switch key {
 	case "host":
@@ -106,7 +107,7 @@ func value(u registry.URL, key string) (text string, there bool) {
 	return u.Parameters.Lookup(key)
 }
 
-// isNetwork reports whether text is the address of a network, as "10.0.0.0/8".
+// isNetwork parses the address of a network, such as "10.0.0.0/8".
 func isNetwork(text string) (netip.Prefix, bool) {
 	p, err := netip.ParsePrefix(text)
 	return p, err == nil

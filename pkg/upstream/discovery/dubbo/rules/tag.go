@@ -9,23 +9,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// The parameters of consumers and providers, and attachments of calls, that tags are in.
+// The parameters of consumers and providers, and the attachments of calls, that contain tags.
 const (
 	KeyTag      = "dubbo.tag"
 	KeyForceTag = "dubbo.force.tag"
 )
 
-// tagRule says which providers of an application have which tags, beside those that they
-// name themselves.
+// tagRule assigns tags to providers of an application, in addition to those that the providers set
+// themselves.
 type tagRule struct {
 	application string
 	force       bool
 	tags        []tag
 }
 
-// tag is a set of providers: those with the addresses, else those for which all of match
-// hold. A tag that is said to be neither's, or whose match holds for nobody, is not set:
-// it is whose providers say so themselves.
+// tag selects the providers with the addresses; without addresses, those for which all of match
+// hold. A rule does not set a tag that has neither, or whose match selects no provider: then the
+// providers' own tags decide.
 type tag struct {
 	name      string
 	addresses []string
@@ -66,23 +66,23 @@ func (t *tag) has(u registry.URL) bool {
 	return len(t.match) > 0 && !slices.ContainsFunc(t.match, func(m parameterMatch) bool { return !m.holds(u) })
 }
 
-// tagSets are the providers that calls go to by their tags.
+// tagSets contains the providers that calls go to by their tags.
 type tagSets struct {
 	own      Tag
 	holders  map[string]holders // by tag
 	untagged config.HostSet
 }
 
-// holders are the providers that have a tag.
+// holders contains the providers that have a tag.
 type holders struct {
 	members []int32
-	force   bool // calls go to no other provider, even if they allow it
+	force   bool // calls do not fall back to untagged providers, even if they allow it
 }
 
-// Tag is the tag that a consumer's own parameters ask for.
+// Tag is the tag that a consumer's own parameters request.
 type Tag struct {
-	Name  string // "": none
-	Force bool   // of every call, whatever its tag
+	Name  string // "": no tag
+	Force bool   // for every call, whatever its tag
 }
 
 // TagOf reads the tag from a consumer's parameters.
@@ -90,8 +90,8 @@ func TagOf(parameters map[string]string) Tag {
 	return Tag{parameters[KeyTag], parameters[KeyForceTag] == "true"}
 }
 
-// selectInto makes allowed those who get a call by its tag: those that have it, else, unless
-// that is forced, those without any. Calls without a tag go to those without any.
+// selectInto sets allowed to the providers that have the tag of a call. If there are none, and the
+// tag is not forced, it selects the untagged providers, which also get calls without a tag.
 func (t *tagSets) selectInto(call config.Call, allowed config.HostSet) {
 	name, _ := call.Attachment(KeyTag)
 	force := t.own.Force
@@ -116,8 +116,8 @@ func (t *tagSets) holdersOf(name string, force bool, allowed config.HostSet) {
 	}
 }
 
-// HaveTags reports whether some of the providers have tags, of their own or by rules, or a
-// rule of their application has tags that no provider holds.
+// HaveTags reports whether a provider has a tag of its own, or the rule of its application defines
+// tags, even tags that no provider has.
 func (r *Routers) HaveTags(providers []registry.URL) bool {
 	of := r.rulesByApplication()
 	return slices.ContainsFunc(providers, func(u registry.URL) bool {
@@ -126,7 +126,7 @@ func (r *Routers) HaveTags(providers []registry.URL) bool {
 	})
 }
 
-// rulesByApplication returns the rule of each application: the first, if there are several.
+// rulesByApplication returns the first rule of each application.
 func (r *Routers) rulesByApplication() map[string]*tagRule {
 	all := make(map[string]*tagRule, len(r.tags))
 	for i := range r.tags {
@@ -137,8 +137,8 @@ func (r *Routers) rulesByApplication() map[string]*tagRule {
 	return all
 }
 
-// tagSets finds out who has which tag. A tag that a rule sets is whose the rule says; any
-// other is whose providers say it.
+// tagSets computes which providers have which tag. If a rule sets a tag, only the rule decides
+// which providers have it; otherwise the providers decide.
 func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 	t := &tagSets{own: own, holders: map[string]holders{}, untagged: config.NewHostSet(len(providers))}
 	of := r.rulesByApplication()
@@ -185,7 +185,7 @@ func (r *Routers) tagSets(own Tag, providers []registry.URL) *tagSets {
 	return t
 }
 
-// add takes in that provider i has a tag; providers come in order.
+// add records that provider i has a tag. The caller adds the providers in order.
 func (t *tagSets) add(name string, i int) {
 	h := t.holders[name]
 	if n := len(h.members); n == 0 || h.members[n-1] != int32(i) { //nolint:gosec // there are far fewer than 2^31

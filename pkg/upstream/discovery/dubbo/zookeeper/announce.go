@@ -16,38 +16,37 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// An announcement is a wish about a node of ours, as a registration is (register.go). That
-// the node is there comes last:
+// Registering an instance takes four steps, in this order:
 //
-//	/dubbo/metadata/<application>/<revision>   what is provided, unless it is there
-//	/dubbo/mapping/<interface>                 has the application, by compare and set
-//	/services/<application>/<host:port>        the instance, ephemeral
-//	/dubbo/metadata/<application>/<revision>   is still there
+//	/dubbo/metadata/<application>/<revision>   write the metadata, unless they exist
+//	/dubbo/mapping/<interface>                 add the application, by compare and set
+//	/services/<application>/<host:port>        create the instance, ephemeral
+//	/dubbo/metadata/<application>/<revision>   check that they still exist
 //
-// All of it is compared every few minutes, and in a session that is new.
+// Every few minutes, and in each new session, the loop compares all of them.
 
 const (
-	// mostProvided bounds what a revision provides, in bytes: what is sent at once.
+	// mostProvided bounds the metadata of a revision, in bytes, by the size of a request.
 	mostProvided = mostSent - 32<<10
-	// keepRevision is how long metadata stay that are of no instance of ours any more:
-	// consumers may be about to read them.
+	// keepRevision is how long metadata stays after the last instance of this process has left its
+	// revision: consumers may be about to read it.
 	keepRevision = time.Minute
-	// mostPast is of how many revisions they stay at most.
+	// mostPast bounds the revisions that are retained.
 	mostPast = 8
-	// mostTries is how often a mapping is tried to be changed that others change as well.
+	// mostTries bounds the attempts to change a node during concurrent changes.
 	mostTries = 20
 )
 
-// announced is what an entry has whose node is an instance. The loop owns it.
+// announced is the state of a registration whose znode is an instance. The loop owns it.
 type announced struct {
 	*registry.InstanceRegistration
 
-	mapped  map[string]bool // interfaces that were found mapped; lent to the worker
-	doubted bool            // mapped counts no longer
+	mapped  map[string]bool // interfaces with a confirmed mapping; the worker borrows it
+	doubted bool            // discard mapped before the next use
 }
 
-// RegisterInstance makes an instance known: see registry.InstanceRegistry. One that cannot be a node is
-// refused, and no wish.
+// RegisterInstance registers an instance: see registry.InstanceRegistry. It rejects an instance
+// that cannot be a znode.
 func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceRegistration) error {
 	if err := checkAnnouncement(a); err != nil {
 		return err
@@ -55,7 +54,7 @@ func (r *Registry) RegisterInstance(ctx context.Context, a *registry.InstanceReg
 	return r.await(ctx, a.Instance.Application, func(answer chan error) { r.announce(a, answer) })
 }
 
-// UnregisterInstance takes back what Announce said: see registry.InstanceRegistry.
+// UnregisterInstance reverts RegisterInstance: see registry.InstanceRegistry.
 func (r *Registry) UnregisterInstance(ctx context.Context, i registry.Instance) error {
 	return r.await(ctx, i.Application, func(answer chan error) {
 		path := r.layout.instance(&i)
@@ -81,7 +80,7 @@ func checkAnnouncement(a *registry.InstanceRegistration) error {
 	return nil
 }
 
-// announce notes what is announced and begins with it.
+// announce records the desired registration and starts to reconcile it.
 func (r *Registry) announce(a *registry.InstanceRegistration, answer chan error) {
 	path := r.layout.instance(&a.Instance)
 	e := r.entries[path]
@@ -104,13 +103,13 @@ func (r *Registry) announce(a *registry.InstanceRegistration, answer chan error)
 	r.reconcile(e, answer)
 }
 
-// sameAnnouncement reports whether two say the same of an instance: the revision stands
-// for what is provided.
+// sameAnnouncement reports whether two registrations of an instance are equal; the revision
+// represents what it provides.
 func sameAnnouncement(a, b *registry.InstanceRegistration) bool {
 	return a.Revision == b.Revision && maps.Equal(a.Instance.Metadata, b.Instance.Metadata)
 }
 
-// work returns what makes the announcement true, which runs on a worker.
+// work returns a function that registers the instance. It runs on a worker.
 func (s *announced) work(places layout) func(ephemeralNode) error {
 	if s.doubted {
 		s.mapped, s.doubted = map[string]bool{}, false
@@ -119,7 +118,7 @@ func (s *announced) work(places layout) func(ephemeralNode) error {
 	return func(o ephemeralNode) error { return o.announce(places, a, mapped) }
 }
 
-// announce sees to it that consumers find the instance, whose node o is.
+// announce writes everything that consumers need to find the instance; o is its znode.
 func (o ephemeralNode) announce(places layout, a *registry.InstanceRegistration, mapped map[string]bool) error {
 	provided := o
 	provided.path, provided.data = places.metadata(a.Instance.Application, a.Revision), a.MetadataInfo
@@ -141,10 +140,10 @@ func (o ephemeralNode) announce(places layout, a *registry.InstanceRegistration,
 	if err := o.ensure(); err != nil {
 		return err
 	}
-	return provided.store() // who leaves the revision at this time may have removed it
+	return provided.store() // a process that leaves the revision may have removed it meanwhile
 }
 
-// store sees to it that a node is there that stays, with its data.
+// store creates or updates a persistent znode with its data.
 func (o ephemeralNode) store() error {
 	for range mostTries {
 		text, stat, err := o.conn.Get(o.path)
@@ -163,8 +162,8 @@ func (o ephemeralNode) store() error {
 	return errOvertaken
 }
 
-// enlist sees to it that a mapping has an application. Nobody's is lost: what others have
-// written since it was read is read first.
+// enlist adds an application to a mapping. It does not overwrite concurrent changes: it reads the
+// mapping again first.
 func (o ephemeralNode) enlist(application string) error {
 	for range mostTries {
 		text, stat, err := o.conn.Get(o.path)
@@ -187,12 +186,12 @@ func (o ephemeralNode) enlist(application string) error {
 
 var errOvertaken = errors.New("others change it all the time")
 
-// isOvertaken reports whether an error says that somebody else was faster.
+// isOvertaken reports whether an error means a conflict with a concurrent change.
 func isOvertaken(err error) bool {
 	return errors.Is(err, zk.ErrBadVersion) || errors.Is(err, zk.ErrNodeExists) || errors.Is(err, zk.ErrNoNode)
 }
 
-// createPersistent creates a node that stays, and what is missing above it.
+// createPersistent creates a persistent znode and its missing parents.
 func (o ephemeralNode) createPersistent() error {
 	_, err := o.conn.Create(o.path, o.data, 0, o.acl)
 	if !errors.Is(err, zk.ErrNoNode) {
@@ -205,7 +204,7 @@ func (o ephemeralNode) createPersistent() error {
 	return err
 }
 
-// written is curatorInstance as Curator writes it.
+// written is curatorInstance in the format that Curator writes.
 type written struct {
 	Name       string  `json:"name"`
 	ID         string  `json:"id"`
@@ -226,7 +225,7 @@ type payload struct {
 	Metadata map[string]string `json:"metadata"`
 }
 
-// instanceData returns what the node of an instance holds: the same each time.
+// instanceData returns the data of an instance's znode. Equal registrations have equal data.
 func instanceData(a *registry.InstanceRegistration) []byte {
 	i := &a.Instance
 	since, err := strconv.ParseInt(i.Metadata["timestamp"], 10, 64)
@@ -247,11 +246,11 @@ func instanceData(a *registry.InstanceRegistration) []byte {
 	return text
 }
 
-// revision is one of an application that no instance of ours has any more.
+// revision is a revision of an application that no instance of this process has.
 type revision struct{ application, name string }
 
-// leaveRevision has the metadata of what was announced removed after a while, those of the
-// revision left first at once if there are many.
+// leaveRevision schedules the removal of a revision's metadata after keepRevision. If more than
+// mostPast revisions are retained, it removes the oldest immediately.
 func (r *Registry) leaveRevision(a *registry.InstanceRegistration) {
 	v := &revision{a.Instance.Application, a.Revision}
 	r.past = append(r.past, v)
@@ -261,17 +260,17 @@ func (r *Registry) leaveRevision(a *registry.InstanceRegistration) {
 	}
 }
 
-// forgetRevision removes the metadata of a revision that no instance has. What cannot be
-// removed stays: it does no harm.
+// forgetRevision removes the metadata of a revision that no instance has. Metadata that cannot be
+// removed stays, which does no harm.
 func (r *Registry) forgetRevision(v *revision) {
 	if !slices.Contains(r.past, v) {
-		return // it was done
+		return // done already
 	}
 	r.past = slices.DeleteFunc(r.past, func(o *revision) bool { return o == v })
 	r.enqueue(func() work {
 		for _, e := range r.entries {
 			if e.said != nil && e.wanted && e.said.Instance.Application == v.application && e.said.Revision == v.name {
-				return nil // it is ours again
+				return nil // an instance of this process has it again
 			}
 		}
 		return func(conn *zk.Conn) func() {
@@ -285,7 +284,7 @@ func (r *Registry) forgetRevision(v *revision) {
 	})
 }
 
-// remove runs on a worker.
+// remove removes the metadata, unless an instance has the revision. It runs on a worker.
 func (v *revision) remove(conn *zk.Conn, places layout) error {
 	path := places.metadata(v.application, v.name)
 	_, stat, err := conn.Exists(path)

@@ -19,7 +19,7 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// announcement returns what an instance of shop says that provides interfaces.
+// announcement returns the registration of an instance of shop that provides interfaces.
 func announcement(host string, interfaces ...string) *registry.InstanceRegistration {
 	var offers []*application.ServiceInfo
 	for _, name := range interfaces {
@@ -45,7 +45,7 @@ func (p *peer) announce(t *testing.T, a *registry.InstanceRegistration) {
 	}
 }
 
-// text returns what a node holds; "": it is not there.
+// text returns the data of a znode; "": it does not exist.
 func (w witness) text(path string) string {
 	w.t.Helper()
 	text, _, err := w.Get(path)
@@ -55,7 +55,7 @@ func (w witness) text(path string) string {
 	return string(text)
 }
 
-// await waits until a node holds a text that is so.
+// await waits until is returns true for the data of a znode.
 func (w witness) await(path, what string, is func(text string) bool) {
 	w.t.Helper()
 	limit := time.After(registrytest.Timeout)
@@ -76,7 +76,7 @@ func (w witness) await(path, what string, is func(text string) bool) {
 	}
 }
 
-// TestAnnouncements plays with one server, in a chroot for each play.
+// TestAnnouncements runs subtests on one server, each in its own chroot.
 func TestAnnouncements(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	judge := watch(t, address)
@@ -110,7 +110,7 @@ func announced(s scene) {
 	a := announcement("10.0.0.1", user)
 	p := s.open()
 	p.announce(s.T, a)
-	p.announce(s.T, a) // which is once
+	p.announce(s.T, a) // the second call has no effect
 	want := strings.TrimSuffix(instance("10.0.0.1", 20880, a.Revision), "}") + `,"enabled":true}`
 	want = strings.Replace(want, "1690000000001", "1690000000000", 1)
 	if got := s.judge.text(s.instance("10.0.0.1")); got != want {
@@ -260,7 +260,7 @@ func TestAnInstanceIsAnnouncedAgainInAnotherSession(t *testing.T) {
 	session := p.State().Session
 	w.expire()
 	p.Await("in another session", func(s registry.State) bool { return s.Connected && s.Session != session })
-	p.announce(t, a) // returns when it is there again
+	p.announce(t, a) // returns when it is registered again
 	_, after, err := judge.Exists(node)
 	if err != nil || after.EphemeralOwner == 0 || after.EphemeralOwner == before.EphemeralOwner {
 		t.Errorf("the instance is of session %#x, and was of %#x: %v", after.EphemeralOwner, before.EphemeralOwner, err)

@@ -17,8 +17,8 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestWhateverIsLostAllEndsAsWished has two sessions register and take back at random,
-// while one of them loses connections and sessions, and wants both to see what is there.
+// TestWhateverIsLostAllEndsAsWished has two sessions register and unregister at random, while one
+// of them loses connections and sessions. It verifies that both see the final state.
 func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
 	t.Parallel()
 	const rounds, steps = 6, 25
@@ -61,7 +61,7 @@ func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
 
 func TestServersAreReachedByTLS(t *testing.T) {
 	t.Parallel()
-	// Somebody else's certificate, for 127.0.0.1.
+	// The certificate of another server, for 127.0.0.1.
 	page := httptest.NewTLSServer(nil)
 	page.Close()
 	w := tap(t, server.Start(t, server.Options{}).Address())

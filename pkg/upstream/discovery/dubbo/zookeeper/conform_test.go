@@ -12,7 +12,7 @@ import (
 	server "github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// TestPromises plays what all registries promise, alone and in an ensemble.
+// TestPromises runs the tests that every registry must pass, on one server and on an ensemble.
 func TestPromises(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

@@ -12,30 +12,30 @@ import (
 )
 
 const (
-	// Between rounds of attempts, all servers tried, it waits: a while that doubles.
+	// Backoff between rounds of attempts in which all servers were tried.
 	roundFirst = 100 * time.Millisecond
 	roundMost  = 5 * time.Second
 )
 
-// hostProvider is the way to the servers of one client: which is next, and how it is reached.
-// The library asks for the next server and dials it, one at a time; names are resolved
-// at each dial. It is the library's HostProvider and Dialer.
+// hostProvider selects and dials the servers of one client. It implements the library's
+// HostProvider and Dialer. The library requests one server at a time and dials it; each dial
+// resolves names again.
 type hostProvider struct {
 	// immutable
 	tls      *tls.Config
-	patience time.Duration // for a connection, and again for its greeting
-	failed   func(error)   // is told of each attempt that failed; must not wait
+	patience time.Duration // timeout to connect, and again for the connect response
+	failed   func(error)   // called for each failed attempt; must not block
 
-	closed atomic.Bool // the client ends: the library is to notice it
+	closed atomic.Bool // the client is closing, which the library must notice
 
 	mu       sync.Mutex
 	servers  []string // guarded by mu
-	turn     int      // guarded by mu; of the next server
-	attempts int      // guarded by mu; since a server greeted
+	turn     int      // guarded by mu; index of the next server
+	attempts int      // guarded by mu; since the last connect response
 	current  net.Conn // guarded by mu; nil: none
 }
 
-// Init takes the servers, in an order of chance.
+// Init stores the servers, which the library has shuffled.
 func (r *hostProvider) Init(servers []string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -43,15 +43,15 @@ func (r *hostProvider) Init(servers []string) error {
 	return nil
 }
 
-// Len returns how many servers there are.
+// Len returns the number of servers.
 func (r *hostProvider) Len() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return len(r.servers)
 }
 
-// Next returns the server whose turn it is. It tells the library to look whether it
-// has been closed, where others tell it to wait: dial waits.
+// Next returns the next server. It uses lookUp, which normally makes the library wait, only to make
+// it check whether the client is closed: dial does the waiting.
 func (r *hostProvider) Next() (server string, lookUp bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -60,14 +60,14 @@ func (r *hostProvider) Next() (server string, lookUp bool) {
 	return server, r.closed.Load()
 }
 
-// Connected hears that a server has greeted.
+// Connected is called after a connect response.
 func (r *hostProvider) Connected() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.attempts = 0
 }
 
-// dialer returns the library's Dialer. Dialling ends with ctx.
+// dialer returns the library's Dialer. ctx bounds every dial.
 func (r *hostProvider) dialer(ctx context.Context) func(network, address string, _ time.Duration) (net.Conn, error) {
 	return func(network, address string, _ time.Duration) (net.Conn, error) {
 		conn, err := r.dial(ctx, network, address)
@@ -97,13 +97,13 @@ func (r *hostProvider) dial(ctx context.Context, network, address string) (net.C
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.current = l
-	if r.closed.Load() { // cut came before
-		_ = l.Close() // it has carried nothing
+	if r.closed.Load() { // closeConn ran before
+		_ = l.Close() // it has carried no data
 	}
 	return l, nil
 }
 
-// backOff waits before an attempt, if all servers have been tried since one greeted.
+// backOff waits before an attempt if all servers have been tried since the last connect response.
 func (r *hostProvider) backOff(ctx context.Context) error {
 	r.mu.Lock()
 	rounds := r.attempts / len(r.servers)
@@ -122,7 +122,7 @@ func (r *hostProvider) backOff(ctx context.Context) error {
 	}
 }
 
-// jitter returns something between half of d and d.
+// jitter returns a random duration from d/2 to d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
 func (r *hostProvider) secure(ctx context.Context, plain net.Conn, address string) (net.Conn, error) {
@@ -137,17 +137,17 @@ func (r *hostProvider) secure(ctx context.Context, plain net.Conn, address strin
 	}
 	conn := tls.Client(plain, settings)
 	if err := conn.HandshakeContext(ctx); err != nil {
-		_ = plain.Close() // it has carried nothing
+		_ = plain.Close() // it has carried no data
 		return nil, fmt.Errorf("TLS with %s: %w", address, err)
 	}
 	return conn, nil
 }
 
-// closeConn ends the connection at once.
+// closeConn closes the current connection.
 func (r *hostProvider) closeConn() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.current != nil {
-		_ = r.current.Close() // whoever reads it hears of it
+		_ = r.current.Close() // its reader gets the error
 	}
 }

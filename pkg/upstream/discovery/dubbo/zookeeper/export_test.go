@@ -2,8 +2,7 @@ package zookeeper
 
 import "github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 
-// Sweep has a registry compare all that is wanted with what is there, without waiting for
-// the time to do so.
+// Sweep makes a registry compare the desired state with the server immediately.
 func Sweep(r registry.Registry) {
 	own, ok := r.(*Registry)
 	if !ok {
@@ -12,8 +11,7 @@ func Sweep(r registry.Registry) {
 	own.mailbox.post(own.resync)
 }
 
-// ForgetRevisions has a registry remove metadata that nobody needs, without waiting for the
-// time to do so.
+// ForgetRevisions makes a registry remove the metadata of retired revisions immediately.
 func ForgetRevisions(r registry.Registry) {
 	own, ok := r.(*Registry)
 	if !ok {

@@ -10,12 +10,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// metadataRead is a question that is asked once there is a session. The loop owns it.
+// metadataRead is a read of metadata that waits for a session. The loop owns it.
 type metadataRead struct {
 	path   string
 	asking bool
 	lost   int
-	answer chan reply // of capacity 1
+	answer chan reply // capacity 1
 }
 
 type reply struct {
@@ -23,8 +23,8 @@ type reply struct {
 	err  error
 }
 
-// Metadata returns what an application published of a revision: see registry.Registry.
-// While the registry is away it waits, as long as ctx allows.
+// Metadata returns the metadata of a revision: see registry.Registry. While the registry is
+// unavailable, it waits until ctx ends.
 func (r *Registry) Metadata(ctx context.Context, application, revision string) ([]byte, error) {
 	for _, name := range []string{application, revision} {
 		if err := checkElement(name); err != nil {
@@ -55,7 +55,7 @@ func (r *Registry) Metadata(ctx context.Context, application, revision string) (
 	return got.text, nil
 }
 
-// ask asks a question, again if the connection is lost over it.
+// ask performs a read, and retries it after a lost connection.
 func (r *Registry) ask(q *metadataRead) {
 	if _, there := r.inquiries[q]; !there || q.asking || !r.session.ready {
 		return

@@ -7,20 +7,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// curatorInstance is what Curator's service discovery writes of an instance, with the
-// payload of Dubbo 3, or of Spring Cloud, which is the same.
+// curatorInstance is an instance in the format of Curator's service discovery, with the payload of
+// Dubbo 3 or Spring Cloud, which is the same.
 type curatorInstance struct {
 	Name    string `json:"name"`
 	ID      string `json:"id"`
 	Address string `json:"address"`
 	Port    *int64 `json:"port"`
-	Enabled *bool  `json:"enabled"` // Curator 4 and later
+	Enabled *bool  `json:"enabled"` // only Curator 4 and later
 	Payload struct {
 		Metadata map[string]string `json:"metadata"`
 	} `json:"payload"`
 }
 
-// parseInstance reads data as an instance. Data that are none are skipped.
+// parseInstance parses data as an instance. It skips invalid data.
 func (c *content) parseInstance() {
 	instance, err := readInstance(c.data)
 	if err != nil {
@@ -43,7 +43,7 @@ func readInstance(text string) (*registry.Instance, error) {
 		ID:          raw.ID,
 		Host:        raw.Address,
 		Weight:      1,
-		Healthy:     true, // its node lives as long as its session
+		Healthy:     true, // its znode lives as long as its session
 		Enabled:     raw.Enabled == nil || *raw.Enabled,
 		Metadata:    raw.Payload.Metadata,
 	}
@@ -56,8 +56,8 @@ func readInstance(text string) (*registry.Instance, error) {
 	return &instance, nil
 }
 
-// readMapping reads which applications provide an interface. What cannot be the name of a
-// node is none.
+// readMapping parses the applications that provide an interface. It skips names that cannot be
+// znodes.
 func readMapping(text string) []string {
 	return registry.FirstApplications(text, func(name string) bool { return checkElement(name) == nil })
 }

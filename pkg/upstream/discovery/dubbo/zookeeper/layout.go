@@ -14,12 +14,12 @@ const (
 	defaultRoot     = "/dubbo"
 	defaultPort     = "2181"
 	defaultServices = "/services"
-	// configGroup is the group of Dubbo's configuration centre that rules are in.
+	// configGroup is the group of Dubbo's configuration center that contains rules.
 	configGroup = "dubbo"
 )
 
-// parseAddress reads "host:port,host:port/chroot". A port that is left out is 2181; the
-// chroot is "" or begins with a slash and does not end with one.
+// parseAddress parses "host:port,host:port/chroot". The default port is 2181. chroot is "", or
+// begins but does not end with a slash.
 func parseAddress(text string) (servers []string, chroot string, err error) {
 	list, rest, rooted := strings.Cut(text, "/")
 	if servers, err = registry.ParseServers(list, defaultPort); err != nil {
@@ -33,7 +33,7 @@ func parseAddress(text string) (servers []string, chroot string, err error) {
 	return servers, chroot, nil
 }
 
-// folderOf returns a folder as "/a/b", however it was written; "" for that of all.
+// folderOf returns a path in the form "/a/b"; "" for the root.
 func folderOf(text string) (string, error) {
 	text = strings.Trim(text, "/")
 	if text == "" {
@@ -47,7 +47,7 @@ func folderOf(text string) (string, error) {
 	return "/" + text, nil
 }
 
-// checkElement says what is wrong with a name between slashes.
+// checkElement returns why a name cannot be a path element, or nil.
 func checkElement(name string) error {
 	switch {
 	case name == "":
@@ -60,14 +60,14 @@ func checkElement(name string) error {
 	return nil
 }
 
-// layout says where in the tree things are. Its paths begin with the chroot.
+// layout contains the paths in ZooKeeper's tree, including the chroot.
 type layout struct {
-	root     string // of interfaces, rules, mapping and metadata
+	root     string // of interfaces, rules, mappings and metadata
 	services string // of instances
 }
 
-// newLayout returns the layout below a chroot. Dubbo 3 puts instances into /services, or
-// into the root if that has been changed.
+// newLayout returns the layout below a chroot. Dubbo 3 stores instances in /services, or in the
+// root if the root is not the default.
 func newLayout(chroot, root string) (layout, error) {
 	if root == "" {
 		root = defaultRoot
@@ -83,17 +83,17 @@ func newLayout(chroot, root string) (layout, error) {
 	return l, nil
 }
 
-// escape writes a name as java.net.URLEncoder does.
+// escape encodes a name like java.net.URLEncoder.
 func escape(name string) string {
 	return strings.NewReplacer("%2A", "*", "~", "%7E").Replace(url.QueryEscape(name))
 }
 
-// category returns the folder of what is said of an interface.
+// category returns the parent znode of the URLs of an interface in one category.
 func (l layout) category(name, category string) string {
 	return l.root + "/" + escape(name) + "/" + escape(category)
 }
 
-// node returns the node that makes a URL known.
+// node returns the znode of a URL.
 func (l layout) node(u registry.URL) (string, error) {
 	name, category := u.Service().Interface, u.Category()
 	if err := checkElement(escape(name)); err != nil {
@@ -109,24 +109,24 @@ func (l layout) node(u registry.URL) (string, error) {
 	return l.category(name, category) + "/" + u.Encoded(), nil
 }
 
-// mapping returns the node that says which applications provide an interface.
+// mapping returns the znode with the applications that provide an interface.
 func (l layout) mapping(name string) string { return l.root + "/mapping/" + name }
 
-// rules returns the folder of Dubbo's configuration centre.
+// rules returns the parent znode of Dubbo's rules.
 func (l layout) rules() string { return l.root + "/config/" + configGroup }
 
-// application returns the folder of an application's instances.
+// application returns the parent znode of an application's instances.
 func (l layout) application(name string) string { return l.services + "/" + name }
 
-// instance returns the node of an instance.
+// instance returns the znode of an instance.
 func (l layout) instance(i *registry.Instance) string {
 	return l.application(i.Application) + "/" + i.Name()
 }
 
-// metadata returns the node of what an application published of a revision.
+// metadata returns the znode of the metadata of a revision.
 func (l layout) metadata(application, revision string) string {
 	return l.root + "/metadata/" + application + "/" + revision
 }
 
-// parent returns the folder of a node.
+// parent returns the parent of a znode.
 func parent(node string) string { return path.Dir(node) }

@@ -12,15 +12,15 @@ import (
 )
 
 const (
-	// maxConnectResponse bounds a server's first message. What is longer is not ZooKeeper's.
+	// maxConnectResponse bounds a server's first message. A longer one is not from ZooKeeper.
 	maxConnectResponse = 4 << 10
-	// watchRestoreTimeout is how long what is asked for is held back for the library to set
-	// its watches again, which it does at once, or not at all if it has none.
+	// watchRestoreTimeout bounds how long requests are held back until the library has restored its
+	// watches. The library restores them immediately, or has none.
 	watchRestoreTimeout = 250 * time.Millisecond
 )
 
-// Of ZooKeeper's protocol: where a message has the session, or what it asks for, behind
-// its length, and two of the things it may ask for.
+// ZooKeeper's protocol: the offsets of the session ID and of the opcode in a message, including its
+// length prefix, and opcodes.
 const (
 	sessionAt = 20
 	sessionTo = 28
@@ -28,33 +28,34 @@ const (
 	askedTo   = 12
 
 	setWatches = 101
-	// Less than nothing is asked to close; 11 is a ping, 100 says who asks.
+	// Negative opcodes close the session; 11 is a ping, and 100 sends credentials.
 	ping     = 11
 	identify = 100
 )
 
-// handshakeConn is the connection below the library. It does two things that the library should.
+// handshakeConn is the connection below the library. It works around two problems.
 //
-// It does not wait for ever for a greeting: the library waits ten times as long as for
-// anything else, during which a session ends though other servers would have kept it.
+// It bounds the wait for the connect response. The library waits ten times as long as for other
+// responses, which lets the session expire although other servers would have kept it.
 //
-// In a session that is resumed it lets the library set its watches first. The library
-// tells the server with them which change it has seen last, and takes that from the
-// answers that come meanwhile: a watch would not tell of a change between.
+// In a resumed session it lets the library restore its watches before other requests. When the
+// library restores them, it sends the last transaction ID that it has seen in any response. A
+// response before that would advance the ID, and the watches would miss the changes in between.
 type handshakeConn struct {
 	net.Conn
 	address   string
 	patience  time.Duration
 	failed    func(error)
 	connected bool        // owned by the reader
-	open      atomic.Bool // nothing is held back, or ever will be
+	open      atomic.Bool // requests are no longer held back
 
-	mu     sync.Mutex // orders writes until open
-	opened bool       // guarded by mu; the first message has left
+	mu     sync.Mutex // serializes writes until open
+	opened bool       // guarded by mu; the connect request was written
 	held   []byte     // guarded by mu
 }
 
-// SetReadDeadline is the connection's, but not past patience before the greeting.
+// SetReadDeadline sets the deadline of the connection, at most patience ahead until the connect
+// response.
 func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	if !l.connected && !t.IsZero() {
 		if most := time.Now().Add(l.patience); t.After(most) {
@@ -64,7 +65,7 @@ func (l *handshakeConn) SetReadDeadline(t time.Time) error {
 	return l.Conn.SetReadDeadline(t)
 }
 
-// Read is the connection's; the first one reads the length of the greeting.
+// Read reads from the connection. The first call reads the length of the connect response.
 func (l *handshakeConn) Read(b []byte) (int, error) {
 	if l.connected || len(b) != 4 {
 		return l.Conn.Read(b)
@@ -86,13 +87,13 @@ func (l *handshakeConn) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Write is the connection's. What is asked for before the watches are set in a session
-// that is resumed is held back, for watchRestoreTimeout after the greeting at most.
+// Write writes to the connection. In a resumed session it holds back requests until the watches are
+// restored, at most watchRestoreTimeout after the connect response.
 func (l *handshakeConn) Write(b []byte) (int, error) {
 	if l.open.Load() {
 		return l.Conn.Write(b)
 	}
-	l.mu.Lock() // over the write: it is short, has a deadline, and happens once or twice
+	l.mu.Lock() // held during the write, which is short, has a deadline, and happens once or twice
 	defer l.mu.Unlock()
 	switch {
 	case l.open.Load():
@@ -121,7 +122,7 @@ func (l *handshakeConn) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// release writes what was held back: there are no watches.
+// release writes the held requests: the library has no watches.
 func (l *handshakeConn) release() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -133,7 +134,7 @@ func (l *handshakeConn) release() {
 		return
 	}
 	if _, err := l.Conn.Write(l.held); err != nil {
-		_ = l.Conn.Close() // the reader hears of it
+		_ = l.Conn.Close() // the reader gets the error
 	}
 	l.held = nil
 }

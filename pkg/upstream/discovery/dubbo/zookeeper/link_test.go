@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// hello is the first message of a client.
+// hello returns the first message of a client.
 func hello(session uint64) []byte {
 	b := make([]byte, 48)
 	binary.BigEndian.PutUint64(b[sessionAt:], session)
 	return b
 }
 
-// asking is a message that asks for something.
+// asking returns a request with an opcode.
 func asking(what int32) []byte {
 	b := make([]byte, 16)
 	binary.BigEndian.PutUint32(b[askedAt:], uint32(what))
@@ -30,7 +30,7 @@ func TestWatchesAreSetBeforeAnythingElseInASessionThatIsResumed(t *testing.T) {
 		name    string
 		session uint64
 		asked   []int32
-		at      []int32 // what the server gets at once
+		at      []int32 // what the server receives immediately
 		late    []int32 // and after watchRestoreTimeout
 	}{
 		{"a new session", 0, []int32{get, ping, get}, []int32{get, ping, get}, nil},
@@ -86,7 +86,7 @@ func TestWatchesAreSetBeforeAnythingElseInASessionThatIsResumed(t *testing.T) {
 				if got := arrived(); !slices.Equal(got, tt.late) {
 					t.Errorf("later the server got %d, want %d", got, tt.late)
 				}
-				_ = client.Close() // the server ends
+				_ = client.Close() // ends the server
 				<-done
 			})
 		})

@@ -12,17 +12,17 @@ import (
 )
 
 const (
-	// brief is how long the sessions last that a test has end.
+	// brief is the timeout of sessions that expire in a test.
 	brief = 2 * time.Second
-	// steady is how long they last that a test wants to live through a loss, on a machine
-	// that stands still for seconds.
+	// steady is the timeout of sessions that survive a loss, even on a machine that stalls for
+	// seconds.
 	steady = 15 * time.Second
 )
 
 func brisk() server.Options { return server.Options{Tick: 200 * time.Millisecond} }
 
-// couple is two sessions with providers of one service: a is beside the server, and b may
-// be cut off. Both follow the service.
+// couple contains two sessions with providers of one service. a connects directly to the server; a
+// test may cut off b. Both subscribe to the service.
 type couple struct {
 	a, b             *peer
 	seenByA, seenByB *registrytest.Subscriber
@@ -48,7 +48,7 @@ func pair(t *testing.T, session time.Duration, toA, toB string) *couple {
 	return c
 }
 
-// away is a condition: there is no connection.
+// away is the condition that there is no connection.
 func away(s registry.State) bool { return !s.Connected }
 
 func TestASessionThatExpiresIsReplaced(t *testing.T) {
@@ -170,7 +170,8 @@ func TestAServerThatStandsStillLongerThanTheSession(t *testing.T) {
 	c.seenByB.Await("all, and what came since", registrytest.At(ofA, ofB, added))
 }
 
-// TestWhatIsOfASessionThatWasGivenUpIsTakenBack: the server may keep it for much longer.
+// TestWhatIsOfASessionThatWasGivenUpIsTakenBack verifies that znodes of an abandoned session are
+// removed, because the server may keep that session much longer.
 func TestWhatIsOfASessionThatWasGivenUpIsTakenBack(t *testing.T) {
 	t.Parallel()
 	w := tap(t, server.Start(t, server.Options{Tick: time.Minute}).Address()) // it keeps sessions for two minutes
@@ -217,7 +218,7 @@ func TestAFrozenServerIsLeftForAnother(t *testing.T) {
 			break
 		}
 	}
-	// Servers are tried in an order of chance: it may be the first one.
+	// The library shuffles the servers: this may be the first one.
 	begin := time.Now()
 	c := pair(t, brief, e.Address(), e.Address())
 	t.Logf("two sessions after %v", time.Since(begin))
@@ -225,7 +226,8 @@ func TestAFrozenServerIsLeftForAnother(t *testing.T) {
 	c.seenByB.Await("the other", registrytest.At(ofB))
 }
 
-// TestARequestThatTheServerRefusesToRead: it closes the connection, and would again.
+// TestARequestThatTheServerRefusesToRead covers a request for which the server closes the
+// connection every time.
 func TestARequestThatTheServerRefusesToRead(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
@@ -246,7 +248,7 @@ func TestDataLargerThanUsual(t *testing.T) {
 	t.Parallel()
 	s := server.Start(t, server.Options{MaxBuffer: 8 << 20})
 	p := open(t, registry.Options{Address: s.Address()})
-	const size = 1 << 20 // with its head it is more than Java's clients read
+	const size = 1 << 20 // with its head it exceeds the limit of Java's clients
 	judge := watch(t, s.Address())
 	judge.put("/dubbo/metadata/shop/abc", strings.Repeat("x", size))
 	got, err := p.Metadata(t.Context(), "shop", "abc")
@@ -269,12 +271,12 @@ func TestWhatIsNoZooKeeperIsToldSo(t *testing.T) {
 			if err != nil {
 				return
 			}
-			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) // it may have left
+			_, _ = conn.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) // the client may have disconnected
 			_ = conn.Close()
 		}
 	}()
 	p := open(t, registry.Options{Address: l.Addr().String()})
 	p.Await("told", func(s registry.State) bool { return strings.Contains(s.LastError, "not ZooKeeper") })
-	_ = l.Close() // accepting ends
+	_ = l.Close() // ends accepting
 	<-ended
 }

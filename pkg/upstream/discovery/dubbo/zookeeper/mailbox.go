@@ -2,10 +2,10 @@ package zookeeper
 
 import "sync"
 
-// callbackQueue holds what the loop is to do next. Posting never waits, so that the library's
-// goroutines, timers and callers may.
+// callbackQueue contains callbacks for the loop. post never blocks, so the library's goroutines,
+// timers and callers may call it.
 type callbackQueue struct {
-	wake chan struct{} // has one when there are letters; capacity 1
+	wake chan struct{} // signaled when there are callbacks; capacity 1
 
 	mu        sync.Mutex
 	callbacks []func() // guarded by mu
@@ -13,7 +13,7 @@ type callbackQueue struct {
 
 func newMailbox() *callbackQueue { return &callbackQueue{wake: make(chan struct{}, 1)} }
 
-// post appends a letter: a function that the loop will call.
+// post appends a callback, which the loop will run.
 func (m *callbackQueue) post(letter func()) {
 	m.mu.Lock()
 	m.callbacks = append(m.callbacks, letter)
@@ -24,7 +24,7 @@ func (m *callbackQueue) post(letter func()) {
 	}
 }
 
-// take returns the letters, in order, and keeps none.
+// take removes and returns the callbacks, in order.
 func (m *callbackQueue) take() []func() {
 	m.mu.Lock()
 	defer m.mu.Unlock()

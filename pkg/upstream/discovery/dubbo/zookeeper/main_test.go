@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// journal is the log of a test.
+// journal records the log of a test.
 type journal struct {
 	mu    sync.Mutex
 	lines []string // guarded by mu
@@ -32,7 +32,7 @@ func (j *journal) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// count returns how many lines have a text.
+// count returns the number of lines that contain a text.
 func (j *journal) count(text string) int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -45,13 +45,13 @@ func (j *journal) count(text string) int {
 	return n
 }
 
-// peer is a session, and what it logs.
+// peer is a session with its log.
 type peer struct {
 	*registrytest.Session
 	journal *journal
 }
 
-// open opens a session until the end of the test; 0 is one of 5 s.
+// open opens a session until the end of the test. The default SessionTimeout is 5 s.
 func open(t testing.TB, options registry.Options) *peer {
 	t.Helper()
 	options.SessionTimeout = cmp.Or(options.SessionTimeout, 5*time.Second)
@@ -66,7 +66,7 @@ func open(t testing.TB, options registry.Options) *peer {
 	return p
 }
 
-// witness is a plain client, which sees what others write.
+// witness is a plain client that observes what others write.
 type witness struct {
 	t testing.TB
 	*zk.Conn
@@ -96,7 +96,7 @@ func watch(t testing.TB, address string) witness {
 	return witness{t, conn}
 }
 
-// put writes a node, and its parents, as a client without a password does.
+// put writes a znode and its parents, like a client without a password.
 func (w witness) put(path, text string) {
 	w.t.Helper()
 	for i := 1; i < len(path); i++ {
@@ -111,7 +111,7 @@ func (w witness) put(path, text string) {
 	}
 }
 
-// create reports whether the node was not there.
+// create creates a znode, and reports whether it did not exist.
 func (w witness) create(path, text string) bool {
 	w.t.Helper()
 	_, err := w.Create(path, []byte(text), 0, zk.WorldACL(zk.PermAll))
@@ -121,7 +121,7 @@ func (w witness) create(path, text string) bool {
 	return err == nil
 }
 
-// children waits until the children of a folder are so many, and returns them.
+// children waits until a znode has n children, and returns them.
 func (w witness) children(path string, n int) []string {
 	w.t.Helper()
 	limit := time.After(registrytest.Timeout)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registrytest"
 )
 
-// wire is a way to a server that listens in: it knows the sessions that were begun on
-// it, and can end them, or its connections.
+// wire is a proxy in front of a server. It records the last session begun through it, and can end
+// it or close its connections.
 type wire struct {
 	t        testing.TB
 	server   string
@@ -23,12 +23,12 @@ type wire struct {
 
 	mu       sync.Mutex
 	conns    []net.Conn  // guarded by mu
-	closed   bool        // guarded by mu; nobody gets through
+	closed   bool        // guarded by mu; rejects connections
 	tls      *tls.Config // guarded by mu; nil: plaintext
-	greeting []byte      // guarded by mu; the last: protocol, timeout, session, password
+	greeting []byte      // guarded by mu; the last connect response: protocol, timeout, session, password
 }
 
-// tap listens in on a server until the end of the test.
+// tap proxies a server until the end of the test.
 func tap(t testing.TB, server string) *wire {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -38,21 +38,21 @@ func tap(t testing.TB, server string) *wire {
 	w := &wire{t: t, server: server, listener: l}
 	w.all.Go(w.serve)
 	t.Cleanup(func() {
-		_ = l.Close() // serve ends
+		_ = l.Close() // ends serve
 		w.closeConn()
 		w.all.Wait()
 	})
 	return w
 }
 
-// secure has clients speak TLS with it from now on.
+// secure makes w require TLS for new connections.
 func (w *wire) secure(settings *tls.Config) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.tls = settings
 }
 
-// front returns a client's connection as it is to be read.
+// front returns the connection to read a client's data from.
 func (w *wire) front(client net.Conn) net.Conn {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -77,7 +77,7 @@ func (w *wire) serve() {
 			continue
 		}
 		w.all.Go(func() {
-			_, _ = io.Copy(server, client) // how it ends is no matter
+			_, _ = io.Copy(server, client) // errors are irrelevant
 			_ = server.Close()
 		})
 		w.all.Go(func() {
@@ -87,19 +87,19 @@ func (w *wire) serve() {
 	}
 }
 
-// admit reports whether two connections may be one.
+// admit registers the two connections, unless w is closed.
 func (w *wire) admit(client, server net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.closed {
-		_ = server.Close() // nothing was said
+		_ = server.Close() // nothing was sent
 		return false
 	}
 	w.conns = append(w.conns, client, server)
 	return true
 }
 
-// shut ends all connections, and those that come, until they are let through again.
+// shut closes all connections and rejects new ones, or accepts them again.
 func (w *wire) shut(closed bool) {
 	w.mu.Lock()
 	w.closed = closed
@@ -109,7 +109,7 @@ func (w *wire) shut(closed bool) {
 	}
 }
 
-// listen passes on what the server says, and keeps the greeting.
+// listen forwards data of the server, and records the connect response.
 func (w *wire) listen(client io.Writer, server io.Reader) {
 	head := make([]byte, 4)
 	if _, err := io.ReadFull(server, head); err != nil {
@@ -128,47 +128,46 @@ func (w *wire) listen(client io.Writer, server io.Reader) {
 	_, _ = io.Copy(client, server)
 }
 
-// closeConn ends all connections.
+// closeConn closes all connections.
 func (w *wire) closeConn() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, conn := range w.conns {
-		_ = conn.Close() // it may have ended
+		_ = conn.Close() // it may have ended already
 	}
 	w.conns = nil
 }
 
-// expire ends the session that was begun last, as a second client that has its number
-// and its password.
+// expire ends the last session, through a second client with its ID and password.
 func (w *wire) expire() {
 	w.t.Helper()
-	w.shut(true) // or the session's owner would take it back
+	w.shut(true) // or the owner of the session would resume it
 	defer w.shut(false)
 	w.mu.Lock()
 	greeting := w.greeting
 	w.mu.Unlock()
-	// protocol, the last change seen, timeout, session, password
+	// protocol, last transaction ID, timeout, session, password
 	hello := slices.Concat(greeting[:4], make([]byte, 8), greeting[4:36])
 	farewell := []byte{0, 0, 0, 1, 0xff, 0xff, 0xff, 0xf5} // request 1: close
 	var err error
 	for end := time.Now().Add(registrytest.Timeout); time.Now().Before(end); {
 		var answers [][]byte
 		if answers, err = w.call(hello); err == nil && binary.BigEndian.Uint64(answers[0][8:16]) == 0 {
-			return // there is no such session
+			return // the session does not exist
 		}
-		// What its owner asked for last may come between.
+		// The last requests of the owner may arrive in between.
 		_, err = w.call(hello, farewell)
 	}
 	w.t.Fatalf("the session does not end: %v", err)
 }
 
-// call sends messages to the server and returns its answers.
+// call sends messages to the server, and returns its responses.
 func (w *wire) call(messages ...[]byte) (answers [][]byte, err error) {
 	conn, err := net.Dial("tcp", w.server)
 	if err != nil {
 		return nil, err
 	}
-	defer func() { _ = conn.Close() }() // all was said
+	defer func() { _ = conn.Close() }() // everything was sent
 	for _, message := range messages {
 		if _, err := conn.Write(slices.Concat(binary.BigEndian.AppendUint32(nil, uint32(len(message))), message)); err != nil {
 			return nil, err

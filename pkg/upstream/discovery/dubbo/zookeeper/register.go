@@ -12,38 +12,36 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// patienceLost is how many connections may be lost over a request before its caller is
-// told: the server may be closing them because of it.
+// patienceLost is the number of lost connections during one request after which its caller gets an
+// error: the request may be the reason why the server closes them.
 const patienceLost = 3
 
-// errSuperseded is returned to who asked for the opposite of what was asked for later.
+// errSuperseded is returned for a request that a later, opposite one replaced.
 var errSuperseded = errors.New("superseded: it was asked for the opposite since")
 
-// registration is a wish about a node of ours: that it is there, or that it is not. The loop
-// owns it.
+// registration is the desired state of one znode of this process: it exists, or it does not. The
+// loop owns it.
 type registration struct {
 	path    string
 	url     registry.URL
-	said    *announced // of an instance; nil: the node is of the URL
+	said    *announced // of an instance; nil: the znode of a URL
 	wanted  bool
-	settled bool // the server has it so, in this session
+	settled bool // confirmed in this session
 	working bool
-	waiting bool // for a timer, to be tried again
-	// failures in a row, and whether the last was told.
+	waiting bool // for a timer, to retry
+	// failures is the number of consecutive failures; told means that a failure was logged.
 	failures int
 	told     bool
-	waiters  []chan error // of capacity 1
+	waiters  []chan error // capacity 1
 }
 
-// Register makes a URL known: see registry.Registry. A URL that cannot be a node is
-// refused, and no wish.
+// Register registers a URL: see registry.Registry. It rejects a URL that cannot be a znode.
 func (r *Registry) Register(ctx context.Context, u registry.URL) error {
 	return r.setDesired(ctx, u, true)
 }
 
-// Unregister takes back what Register said: see registry.Registry. While the registry is
-// away the wish to have it removed is kept, so that it does not last as long as the
-// session.
+// Unregister reverts Register: see registry.Registry. While the registry is unavailable, the
+// removal stays pending, so that the znode does not live as long as the session.
 func (r *Registry) Unregister(ctx context.Context, u registry.URL) error {
 	return r.setDesired(ctx, u, false)
 }
@@ -56,7 +54,7 @@ func (r *Registry) setDesired(ctx context.Context, u registry.URL, wanted bool) 
 	return r.await(ctx, u.Service().String(), func(answer chan error) { r.noteDesired(path, u, wanted, answer) })
 }
 
-// await has the loop note a wish, and returns what became of it.
+// await makes the loop run note, and waits for the result.
 func (r *Registry) await(ctx context.Context, what string, note func(answer chan error)) (err error) {
 	answer := make(chan error, 1)
 	r.mailbox.post(func() { note(answer) })
@@ -76,7 +74,7 @@ func (r *Registry) await(ctx context.Context, what string, note func(answer chan
 	return nil
 }
 
-// noteDesired notes a wish and begins with it.
+// noteDesired records a desired state and starts to reconcile it.
 func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer chan error) {
 	e := r.entries[path]
 	switch {
@@ -92,13 +90,13 @@ func (r *Registry) noteDesired(path string, u registry.URL, wanted bool, answer 
 	r.reconcile(e, answer)
 }
 
-// turn makes another wish of an entry.
+// turn changes the desired state.
 func (e *registration) turn(wanted bool) {
 	e.answer(errSuperseded)
 	e.wanted, e.settled, e.waiting, e.failures = wanted, false, false, 0
 }
 
-// reconcile has a wish made true if it is not, and answers when it is.
+// reconcile reconciles e unless it is settled, and sends the result to answer.
 func (r *Registry) reconcile(e *registration, answer chan error) {
 	if e.settled {
 		answer <- nil
@@ -108,7 +106,7 @@ func (r *Registry) reconcile(e *registration, answer chan error) {
 	r.startReconcile(e)
 }
 
-// doubt has an entry compared with what is there.
+// doubt schedules a comparison of e with the server.
 func (e *registration) doubt() {
 	e.settled = false
 	if e.said != nil {
@@ -116,7 +114,7 @@ func (e *registration) doubt() {
 	}
 }
 
-// target is what an entry is to be.
+// target is the desired state of a registration.
 type target struct {
 	wanted       bool
 	announcement *registry.InstanceRegistration // of an instance
@@ -130,7 +128,7 @@ func (e *registration) target() target {
 	return t
 }
 
-// add remembers a wish. The rules of a consumer's application count from now on.
+// add stores a registration. The rules of a consumer's application apply from now on.
 func (r *Registry) add(e *registration) {
 	r.entries[e.path] = e
 	if e.url.Category() != registry.Consumers {
@@ -144,7 +142,7 @@ func (r *Registry) add(e *registration) {
 	r.markStale(name)
 }
 
-// drop forgets a wish.
+// drop removes a registration.
 func (r *Registry) drop(e *registration) {
 	delete(r.entries, e.path)
 	if e.url.Category() != registry.Consumers {
@@ -158,7 +156,7 @@ func (r *Registry) drop(e *registration) {
 	r.markStale(name)
 }
 
-// answer tells all who wait.
+// answer completes all waiters.
 func (e *registration) answer(err error) {
 	for _, waiter := range e.waiters {
 		waiter <- err
@@ -166,7 +164,7 @@ func (e *registration) answer(err error) {
 	e.waiters = nil
 }
 
-// startReconcile has a wish made true if it is not.
+// startReconcile starts a worker for e unless it is settled or in progress.
 func (r *Registry) startReconcile(e *registration) {
 	if e.settled || e.working || e.waiting || !r.session.ready || r.entries[e.path] != e {
 		return
@@ -191,7 +189,7 @@ func (r *Registry) startReconcile(e *registration) {
 	})
 }
 
-// finishReconcile takes what became of a wish in an epoch.
+// finishReconcile processes the result of a worker that began in epoch.
 func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err error) {
 	e.working = false
 	switch {
@@ -210,7 +208,7 @@ func (r *Registry) finishReconcile(e *registration, epoch int, aim target, err e
 	r.startReconcile(e)
 }
 
-// fail notes that a wish did not come true, and tries again later.
+// fail records a failure, and schedules a retry.
 func (r *Registry) fail(e *registration, err error) {
 	e.failures++
 	switch lost := isLost(err); {
@@ -218,7 +216,7 @@ func (r *Registry) fail(e *registration, err error) {
 	case lost:
 		e.answer(fmt.Errorf("the connection was lost %d times over it: %w", e.failures, err))
 		if !e.wanted {
-			r.drop(e) // the session takes it along, if it is there
+			r.drop(e) // if it exists, it ends with the session
 			return
 		}
 	default:
@@ -236,19 +234,19 @@ func (r *Registry) fail(e *registration, err error) {
 	})
 }
 
-// ephemeralNode is a node that is to be of our session. Its methods run on a worker.
+// ephemeralNode is a znode that this session owns or will own. Its methods run on a worker.
 type ephemeralNode struct {
 	conn    *zk.Conn
 	session int64
-	earlier []int64 // sessions of ours; not changed
+	earlier []int64 // earlier sessions of this process; immutable
 	path    string
 	acl     []zk.ACL
-	data    []byte // nil: of no interest
+	data    []byte // nil: ignore the data
 }
 
-// ensure sees to it that the node is there, and ours. One that is of another session,
-// most likely of an earlier one of ours that the server has not ended yet, would vanish
-// with it: it is replaced in one transaction, so that no consumer sees it gone.
+// ensure makes sure that the znode exists and belongs to this session. A znode of another session,
+// usually an earlier one of this process that the server has not ended yet, would disappear with
+// that session. ensure replaces it in one transaction, so that no consumer sees it missing.
 func (o ephemeralNode) ensure() error {
 	const most = 5
 	for range most {
@@ -265,7 +263,7 @@ func (o ephemeralNode) ensure() error {
 		default:
 			err = o.create()
 		}
-		// Somebody else was faster, or our own request before the connection was lost.
+		// A concurrent change, or an own request before the connection was lost.
 		if !errors.Is(err, zk.ErrNodeExists) && !errors.Is(err, zk.ErrNoNode) && !errors.Is(err, zk.ErrBadVersion) {
 			return err
 		}
@@ -285,7 +283,7 @@ func (o ephemeralNode) create() error {
 	return err
 }
 
-// write gives a node that is there its data, if it has others.
+// write updates the data of an existing znode if it differs.
 func (o ephemeralNode) write() error {
 	text, stat, err := o.conn.Get(o.path)
 	if err != nil || bytes.Equal(text, o.data) {
@@ -295,8 +293,8 @@ func (o ephemeralNode) write() error {
 	return err
 }
 
-// createParents creates a persistent node and what is missing above it: from below, for who may
-// create in a folder may not in those above it.
+// createParents creates a persistent znode and its missing parents. It tries the lowest first,
+// because permission to create below a znode does not imply permission above it.
 func (o ephemeralNode) createParents(path string) error {
 	_, err := o.conn.Create(path, nil, 0, o.acl)
 	if errors.Is(err, zk.ErrNoNode) && parent(path) != "/" {
@@ -318,8 +316,8 @@ func (o ephemeralNode) replace(version int32) error {
 	return err
 }
 
-// remove sees to it that the node is not there, unless it is somebody else's. It may be of
-// a session that was given up, and that the server has not ended yet.
+// remove deletes the znode unless another process owns it. Its owner may be an abandoned session
+// that the server has not ended yet.
 func (o ephemeralNode) remove() error {
 	exists, stat, err := o.conn.Exists(o.path)
 	if err != nil || !exists || stat.EphemeralOwner != o.session && !slices.Contains(o.earlier, stat.EphemeralOwner) {

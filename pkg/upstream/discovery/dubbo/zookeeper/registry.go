@@ -1,18 +1,17 @@
-// Package zookeeper speaks with ZooKeeper as Dubbo does: it registers URLs as ephemeral
-// nodes, and follows what is said of services. README.md lists what is written where, and
-// what happens on each kind of loss.
+// Package zookeeper implements a registry on ZooKeeper as Dubbo uses it. It registers URLs as
+// ephemeral znodes, and watches services. README.md lists what is written where, and what happens
+// on each kind of loss.
 //
-// One goroutine, the loop, owns what is wanted and what is known. It reads letters from a
-// mailbox, in which callers, the library's events, timers and workers put functions:
+// One goroutine, the loop, owns the desired state and what is known. It runs callbacks from a
+// queue, to which callers, the library's events, timers and workers post:
 //
-//	Register, Subscribe …   a wish                         register.go, subscribe.go
-//	an event of a watch     the node is to be read again   tree.go
-//	the session             all is to be done again        session.go
-//	a worker's result       what the server answered
+//	Register, Subscribe …   a change of the desired state      register.go, subscribe.go
+//	a watch event           the znode must be read again       tree.go
+//	a session event         everything must be repeated        session.go
+//	a worker's result       the response of the server
 //
-// Workers, at most mostWorkers at a time, wait for the server's answers; the library
-// writes what they ask for one after the other on one connection, so that many requests
-// are under way at once.
+// Workers, at most mostWorkers at a time, wait for responses of the server. The library pipelines
+// their requests on one connection.
 package zookeeper
 
 import (
@@ -32,26 +31,25 @@ import (
 )
 
 const (
-	// mostWorkers bounds the requests under way.
+	// mostWorkers bounds the requests in flight.
 	mostWorkers = 64
-	// defaultSession is shorter than Java's minute: a process that died is called by
-	// nobody after it.
+	// defaultSession is shorter than Java's minute, so that consumers stop calling a dead process
+	// sooner.
 	defaultSession = 30 * time.Second
 	leastSession   = time.Second
 	mostSession    = time.Hour
-	// sweepEvery is how long until all that is wanted is compared with what is there. It is
-	// for what no watch tells, as a node of ours that somebody removed, and costs the server
-	// a request for each node: of 10,000 processes with 20 services each about 5,000 a second.
+	// sweepEvery is the interval of full comparisons with the server. They find what no watch
+	// reports, such as a deleted znode of this process. They cost one request per znode: about
+	// 5,000 per second for 10,000 processes with 20 services each.
 	sweepEvery = 5 * time.Minute
-	// sweepAfter is how long until that is done after a session was resumed.
+	// sweepAfter is the delay of a full comparison after a session was resumed.
 	sweepAfter = time.Second
 )
 
-// ErrClosed is returned once the Registry is closed.
+// ErrClosed is returned after Close.
 var ErrClosed = errors.New("the registry is closed")
 
-// Registry is a session with a ZooKeeper, alone or an ensemble. It is a
-// registry.Registry.
+// Registry is a session with a ZooKeeper server or ensemble. It is a registry.Registry.
 type Registry struct {
 	// immutable
 	options  registry.Options
@@ -59,12 +57,12 @@ type Registry struct {
 	servers  []string
 	log      *slog.Logger
 	standing *registry.StateTracker
-	acl      []zk.ACL // of nodes that it creates
+	acl      []zk.ACL // of znodes that the Registry creates
 	mailbox  *callbackQueue
-	closing  chan struct{} // closed: the loop is to end
-	abort    chan struct{} // closed: it is to end without a farewell
-	ended    chan struct{} // closed: it has ended
-	close    func()        // closes closing, once
+	closing  chan struct{} // closed to end the loop
+	abort    chan struct{} // closed to end it without waiting for the server
+	ended    chan struct{} // closed when the loop has ended
+	close    func()        // closes closing once
 
 	mu            sync.Mutex
 	subscriptions map[*subscription]struct{} // guarded by mu
@@ -73,23 +71,22 @@ type Registry struct {
 
 	// owned by the loop
 	session   session
-	entries   map[string]*registration              // by path: what is registered, or to be removed
-	consumers map[string]map[*registration]struct{} // by interface: those of entries that are
-	nodes     map[string]*node                      // by path: what is read and watched
+	entries   map[string]*registration              // by path: registered, or to be removed
+	consumers map[string]map[*registration]struct{} // by interface: the consumers in entries
+	nodes     map[string]*node                      // by path: read and watched
 	services  map[string]*service
-	stale     map[*service]struct{} // whose views may be others now
+	stale     map[*service]struct{} // snapshots may have changed
 	inquiries map[*metadataRead]struct{}
-	past      []*revision // that nobody may be of any more
+	past      []*revision // retired revisions of this process
 	queue     []job
 	workers   int
-	sweeping  []func() // what is to be compared when there is nothing else to do
+	sweeping  []func() // comparisons to run when the loop is idle
 	nextSweep time.Time
 }
 
-// New opens a session. It is a registry.OpenFunc: the address is
-// "host:port,host:port/chroot", Root is "/dubbo" unless given, SessionTimeout 30 s.
-// With a username, nodes are created so that only who knows the password can read or
-// change them, as Dubbo does.
+// New opens a session. It is a registry.OpenFunc: the address is "host:port,host:port/chroot", Root
+// defaults to "/dubbo", and SessionTimeout to 30 s. With a username, New creates znodes that only
+// clients with the password can read or change, as Dubbo does.
 func New(options registry.Options) (registry.Registry, error) {
 	servers, chroot, err := parseAddress(options.Address)
 	if err != nil {
@@ -139,8 +136,8 @@ func New(options registry.Options) (registry.Registry, error) {
 	return r, nil
 }
 
-// Close ends the session and so what was registered: see registry.Registry. The server
-// is given a second for it.
+// Close ends the session and with it all registrations: see registry.Registry. It gives the server
+// closeTimeout to respond.
 func (r *Registry) Close(ctx context.Context) {
 	r.close()
 	select {
@@ -156,7 +153,7 @@ func (r *Registry) Close(ctx context.Context) {
 	}
 }
 
-// keep remembers whom Close has to wait for.
+// keep records a subscription, so that Close waits for it.
 func (r *Registry) keep(s *subscription) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -169,7 +166,7 @@ func (r *Registry) forget(s *subscription) {
 	delete(r.subscriptions, s)
 }
 
-// abandon lets the session end by itself.
+// abandon stops waiting for the server; the session then expires.
 func (r *Registry) abandon() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -180,10 +177,10 @@ func (r *Registry) abandon() {
 	}
 }
 
-// State says how it stands with the session.
+// State returns the state of the session.
 func (r *Registry) State() registry.State { return r.standing.State() }
 
-// loop does what letters say until the Registry is closed.
+// loop runs callbacks until Close.
 func (r *Registry) loop() {
 	defer close(r.ended)
 	r.open()
@@ -205,9 +202,9 @@ func (r *Registry) loop() {
 	}
 }
 
-// step does what follows from letters.
+// step does the work that follows from callbacks.
 func (r *Registry) step() {
-	for len(r.stale) > 0 { // range may pass over a service that refresh marks again
+	for len(r.stale) > 0 { // range may miss a service that refresh marks again
 		for s := range r.stale {
 			delete(r.stale, s)
 			r.refresh(s)
@@ -227,14 +224,14 @@ func (r *Registry) step() {
 	r.startWorkers()
 }
 
-// job is asked for work when its turn comes, on the loop. Work runs on a worker, and
-// returns what the loop is to do with the result.
+// The loop calls a job when a worker is available. The job returns the work for the worker, whose
+// result runs on the loop.
 type (
 	job  func() work
 	work func(*zk.Conn) (result func())
 )
 
-// enqueue gives a job to the next worker that is free while there is a session.
+// enqueue queues a job for the next available worker during a session.
 func (r *Registry) enqueue(j job) { r.queue = append(r.queue, j) }
 
 func (r *Registry) startWorkers() {
@@ -267,10 +264,10 @@ func (r *Registry) startWorkers() {
 	}
 }
 
-// finish ends the session, workers and deliveries.
+// finish ends the session and the workers.
 func (r *Registry) finish() {
 	client := r.session.client
-	r.session.ready, r.session.client = false, nil // letters that are left find none
+	r.session.ready, r.session.client = false, nil // remaining callbacks find no client
 	client.end(r.abort)
 	r.closingClients.Wait()
 	for r.workers > 0 {
@@ -282,7 +279,7 @@ func (r *Registry) finish() {
 	r.standing.End()
 }
 
-// afterFunc calls a letter on the loop after a while.
+// afterFunc runs a callback on the loop after d.
 func (r *Registry) afterFunc(d time.Duration, letter func()) {
 	time.AfterFunc(d, func() { r.mailbox.post(letter) })
 }

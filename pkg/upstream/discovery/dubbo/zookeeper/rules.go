@@ -7,15 +7,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// Rules of Dubbo's configuration centre (2.7 and later) are documents in YAML, each in a
-// node that is named by what it is about: an interface in a version and a group, or an
-// application. Views have them as URLs: override:// those of the kind configurators,
-// condition:// and tag:// the others. The host is 0.0.0.0, and their parameters are
+// Rules of Dubbo's configuration center (2.7 and later) are YAML documents. Each is the data of a
+// znode whose name contains its subject: an interface with version and group, or an application.
+// Snapshots contain rules as URLs with the host 0.0.0.0: override:// for configurators,
+// condition:// and tag:// for the others. Their parameters are
 //
 //	category   configurators or routers
-//	config     the name of the node, as "com.example.User:1.0.0:.configurators"
+//	config     the name of the znode, such as "com.example.User:1.0.0:.configurators"
 //	scope      service or application
-//	yaml       the document as it is
+//	yaml       the document
 const (
 	ParameterConfig = "config"
 	ParameterScope  = "scope"
@@ -25,7 +25,7 @@ const (
 	ScopeApplication = "application"
 )
 
-// suffix is what the name of a rule's node ends with, and what it is a rule of.
+// suffix is the suffix of a rule's name, with the protocol and category that it implies.
 type suffix struct {
 	text, protocol, category string
 }
@@ -38,7 +38,7 @@ func suffixes() [3]suffix {
 	}
 }
 
-// rule is a rule that is there and counts for a service.
+// rule is an existing rule that applies to a service.
 type rule struct {
 	suffix
 	path, name string
@@ -46,8 +46,8 @@ type rule struct {
 	scope      string
 }
 
-// rulesOf returns the rules that are there for a service: of those groups and versions
-// that are subscribed to, and of the applications that provide it or call it from here.
+// rulesOf returns the existing rules for a service: for the subscribed groups and versions, and for
+// the applications that provide it or consume it in this process.
 func (r *Registry) rulesOf(s *service) []rule {
 	if len(s.rules.known.names) == 0 {
 		return nil
@@ -87,16 +87,15 @@ func (r *Registry) rulesOf(s *service) []rule {
 	return found
 }
 
-// ruleKey is how the configuration centre names a service: interface:version:group.
+// ruleKey returns the name of a service in the configuration center: interface:version:group.
 func ruleKey(s registry.Service) string { return s.Interface + ":" + s.Version + ":" + s.Group }
 
-// concerns reports whether a rule that counts for an interface counts for one of its
-// services.
+// concerns reports whether a rule for an interface applies to one of its services.
 func (r rule) concerns(s registry.Service) bool {
 	return r.scope == ScopeApplication || r.key == ruleKey(s)
 }
 
-// url returns the rule as views have it.
+// url returns the rule as snapshots contain it.
 func (r rule) url(document string) registry.URL {
 	return registry.URL{Protocol: r.protocol, Host: "0.0.0.0", Path: r.key, Parameters: registry.ParametersOf(map[string]string{
 		registry.ParameterCategory: r.category,

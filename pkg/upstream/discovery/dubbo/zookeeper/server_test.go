@@ -19,29 +19,29 @@ import (
 
 const user = "com.example.User"
 
-// scene is a part of one server's tree for one play.
+// scene is a part of one server's tree for one subtest.
 type scene struct {
 	*testing.T
 	server, chroot string
 	judge          witness
 }
 
-// options returns those of a session in the scene.
+// options returns the options of a session in the scene.
 func (s scene) options() registry.Options { return registry.Options{Address: s.server + s.chroot} }
 
 func (s scene) open() *peer { return open(s, s.options()) }
 
-// put writes a node of the scene.
+// put writes a znode of the scene.
 func (s scene) put(path, text string) { s.judge.put(s.chroot+path, text) }
 
-// providers returns the folder of a service's providers.
+// providers returns the parent znode of a service's providers.
 func (s scene) providers(name string) string { return s.chroot + "/dubbo/" + name + "/providers" }
 
-// TestWithAServer plays with one server, in a chroot for each play.
+// TestWithAServer runs subtests on one server, each in its own chroot.
 func TestWithAServer(t *testing.T) {
 	address := server.Start(t, server.Options{Tick: time.Second}).Address()
 	judge := watch(t, address)
-	judge.put("/test", "") // what is below it, the plays make
+	judge.put("/test", "") // the subtests create what is below
 	for i, tt := range []struct {
 		name string
 		play func(scene)
@@ -115,8 +115,8 @@ func nodesOfDubbo(s scene) {
 	}
 }
 
-// What providers of Dubbo 2.7.23 and 3.3.5 wrote into a ZooKeeper, as it was read there:
-// the same service of a class within another, and the address of the machine as data.
+// Data that providers of Dubbo 2.7.23 and 3.3.5 wrote to ZooKeeper: the same service of a nested
+// class, with the address of the machine as data.
 const (
 	java27 = "dubbo%3A%2F%2F192.168.10.11%3A20880%2FP%24DemoService%3Fanyhost%3Dtrue%26application%3Ddemo-provider%26deprecated%3Dfalse%26" +
 		"dubbo%3D2.0.2%26dynamic%3Dtrue%26generic%3Dfalse%26group%3Dblue%26interface%3DP%24DemoService%26metadata-type%3Dremote%26" +
@@ -125,7 +125,7 @@ const (
 	java33 = "dubbo%3A%2F%2F192.168.10.12%3A20880%2FP%24DemoService%3Fapplication%3Ddemo-provider%26deprecated%3Dfalse%26dubbo%3D2.0.2%26" +
 		"dynamic%3Dtrue%26generic%3Dfalse%26group%3Dblue%26interface%3DP%24DemoService%26methods%3DsayHello%26release%3D3.3.5%26" +
 		"revision%3D1.0.0%26service-name-mapping%3Dtrue%26side%3Dprovider%26timestamp%3D1795302722146%26version%3D1.0.0%26weight%3D200"
-	// instance33 is the instance that the provider of 3.3.5 wrote beside.
+	// instance33 is the instance that the provider of 3.3.5 wrote as well.
 	instance33 = `{"name":"demo-provider","id":"192.168.10.12:20880","address":"192.168.10.12","port":20880,"sslPort":null,` +
 		`"payload":{"@class":"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"192.168.10.12:20880","name":"demo-provider",` +
 		`"metadata":{"dubbo.endpoints":"[{\"port\":20880,\"protocol\":\"dubbo\"}]","dubbo.metadata-service.url-params":` +
@@ -258,7 +258,7 @@ func newRules(s scene) {
 	f.Await("the rule of the consumer's application", has("front.configurators", zookeeper.ScopeApplication, "d: 1"))
 }
 
-// instance is what Curator 5 writes for Dubbo 3.
+// instance returns an instance in the format that Curator 5 writes for Dubbo 3.
 func instance(address string, port int, revision string) string {
 	return fmt.Sprintf(`{"name":"shop","id":"%[1]s:%[2]d","address":"%[1]s","port":%[2]d,"sslPort":null,"payload":{"@class":`+
 		`"org.apache.dubbo.registry.zookeeper.ZookeeperInstance","id":"%[1]s:%[2]d","name":"shop","metadata":{`+
@@ -361,7 +361,7 @@ func takenOver(s scene) {
 	if err != nil || !exists || fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)) != p.State().Session {
 		s.Errorf("after the end of the former session: %v, %+v, %v", exists, stat, err)
 	}
-	// What somebody else has taken over is his.
+	// A znode that another process has taken over belongs to it.
 	third := open(s, s.options())
 	third.MustRegister(u)
 	p.MustUnregister(u)
@@ -427,7 +427,7 @@ func stopped(s scene) {
 	g.Await("the provider", registrytest.At("10.0.0.1:1"))
 	f.Never("after it has stopped", registrytest.Any)
 	g.Stop()
-	// It begins again with a watch that is still there.
+	// The new subscription finds an existing watch.
 	h := p.NewSubscriber(registry.Service{Interface: user})
 	h.Await("the provider", registrytest.At("10.0.0.1:1"))
 	p.MustRegister(registrytest.Provider(s, user, "10.0.0.2:1"))

@@ -14,52 +14,53 @@ import (
 )
 
 const (
-	// Of the library's buffers: what is sent (a URL, encoded, three times its length),
-	// and the greatest answer that is read (80,000 children of 800 bytes).
+	// Sizes of the library's buffers: for a request (an encoded URL has up to three times its
+	// length), and for the largest response (80,000 children of 800 bytes).
 	mostSent = 512 << 10
 	mostRead = 64 << 20
 
-	// closeTimeout is how long a server may take to end a session.
+	// closeTimeout bounds the wait for a server to end a session.
 	closeTimeout = time.Second
 
-	// A connection, and its greeting, may take a third of the session.
+	// Bounds of the timeout for a connection, and for the connect response: a third of the session
+	// timeout.
 	patienceLeast = time.Second
 	patienceMost  = 10 * time.Second
 )
 
-// session is how it stands with the server. The loop owns it.
+// session is the state of the session. The loop owns it.
 type session struct {
 	client *client
 	id     int64 // 0: none
-	// earlier are the sessions before that the server may not have ended yet, the latest
-	// last. It is replaced, never changed.
+	// earlier contains previous sessions that the server may not have ended yet, the latest last.
+	// It is replaced, never modified.
 	earlier []int64
-	fresh   bool // it has begun, and nothing has been done in it
-	ready   bool // requests may be made
-	// epoch counts the sessions: what was found out in an earlier one holds no more.
+	fresh   bool // begin has not run for this session
+	ready   bool // requests may be sent
+	// epoch counts the sessions: results of an earlier one are obsolete.
 	epoch      int
-	complained bool // that there is no server, since there was one
+	complained bool // a failure to connect was logged since the last connection
 }
 
-// client is a client of the library with what it needs. It goes through sessions; one
-// that had none for as long as a session lasts is replaced: the library insists that the
-// server remembers the last change it saw, which one that was restored does not.
+// client is a client of the library. It may have several sessions in sequence. The Registry
+// replaces a client that has been disconnected for a session timeout: the library insists that the
+// server knows the last transaction it saw, which a restored server does not.
 type client struct {
 	conn  *zk.Conn
 	route *hostProvider
-	stop  context.CancelFunc // of dialling
-	gone  chan struct{}      // closed: the library's goroutines have ended
-	known bool               // the server was told who asks; owned by the loop
+	stop  context.CancelFunc // cancels dials
+	gone  chan struct{}      // closed when the library's goroutines have ended
+	known bool               // the credentials were sent; owned by the loop
 }
 
-// printer gives the library's messages to the log, for who looks closely.
+// printer passes the library's messages to the log, at the level debug.
 type printer struct{ log *slog.Logger }
 
 func (p printer) Printf(format string, values ...any) {
 	p.log.Debug("ZooKeeper's library", "message", fmt.Sprintf(format, values...))
 }
 
-// open makes a client, which connects.
+// open creates a client, which connects in the background.
 func (r *Registry) open() {
 	ctx, stop := context.WithCancel(context.Background())
 	c := &client{stop: stop, gone: make(chan struct{})}
@@ -79,15 +80,15 @@ func (r *Registry) open() {
 	c.conn = conn
 	go func() {
 		defer close(c.gone)
-		for range events { // the callback has them all
+		for range events { // the callback receives all events
 			continue
 		}
 	}()
 	r.session.client = c
 }
 
-// end ends the session, if there is one, and returns when the client has ended. It does
-// not wait for the server once hurry is closed.
+// end ends the session, if there is one, and returns when the client has ended. It does not wait
+// for the server once hurry is closed.
 func (c *client) end(hurry <-chan struct{}) {
 	c.route.closed.Store(true)
 	c.stop()
@@ -108,8 +109,8 @@ func (c *client) end(hurry <-chan struct{}) {
 	<-c.gone
 }
 
-// replace begins with a new client. Nodes of the session before stay until the server
-// ends it, or are taken over.
+// replace replaces the client. Znodes of the previous session stay until the server ends it, or
+// this process takes them over.
 func (r *Registry) replace() {
 	old := r.session.client
 	r.session.end()
@@ -117,7 +118,7 @@ func (r *Registry) replace() {
 	r.closingClients.Go(func() { old.end(r.closing) })
 }
 
-// complain notes why there is no connection.
+// complain records why there is no connection.
 func (r *Registry) complain(err error) {
 	r.standing.Update(func(s *registry.State) { s.LastError = err.Error() })
 	level := slog.LevelDebug
@@ -128,7 +129,7 @@ func (r *Registry) complain(err error) {
 	r.log.Log(context.Background(), level, "a ZooKeeper server cannot be reached", "error", err)
 }
 
-// event takes an event of the library's.
+// event handles an event of the library.
 func (r *Registry) event(c *client, e zk.Event) {
 	switch {
 	case c != r.session.client:
@@ -145,8 +146,8 @@ func (r *Registry) event(c *client, e zk.Event) {
 	}
 }
 
-// onConnected takes a session, a new one or the one it was. The first thing said is who asks;
-// the library says it again by itself when it connects again.
+// onConnected handles a new or resumed session. It sends credentials first; after a reconnect the
+// library sends them itself.
 func (r *Registry) onConnected() {
 	c := r.session.client
 	if id := c.conn.SessionID(); id != 0 && id != r.session.id {
@@ -171,14 +172,14 @@ func (r *Registry) onConnected() {
 				}
 			case !isLost(err):
 				r.complain(fmt.Errorf("the username: %w", err))
-				c.route.closeConn() // and again
+				c.route.closeConn() // and retry
 			}
 		})
 	})
 }
 
-// begin starts requests: all of them in a session that is new, and what is not done in
-// one that was resumed.
+// begin starts requests. It reads all nodes. In a new session it repeats all registrations, in a
+// resumed one those that are not settled.
 func (r *Registry) begin() {
 	s := &r.session
 	fresh := s.fresh
@@ -194,8 +195,8 @@ func (r *Registry) begin() {
 	if fresh {
 		r.disarm()
 	} else {
-		// The library sets its watches again (link). All is read as well, and compared a
-		// moment later: then nothing depends on that.
+		// The library restores its watches (see link.go). The Registry also reads everything now,
+		// and compares it shortly after, so that it does not depend on them.
 		r.afterFunc(jitter(sweepAfter), r.resync)
 	}
 	for _, n := range r.nodes {
@@ -213,10 +214,10 @@ func (r *Registry) begin() {
 	}
 }
 
-// mostEarlier bounds the sessions that are remembered: the server ends them soon.
+// mostEarlier bounds the remembered sessions: the server ends them soon.
 const mostEarlier = 8
 
-// end remembers the session as one that was.
+// end moves the session to earlier.
 func (s *session) end() {
 	if s.id == 0 {
 		return
@@ -225,7 +226,7 @@ func (s *session) end() {
 	s.id = 0
 }
 
-// onDisconnected stops requests until there is a connection again.
+// onDisconnected stops requests until the next connection.
 func (r *Registry) onDisconnected(server string) {
 	s := &r.session
 	if !s.ready {
@@ -245,20 +246,19 @@ func (r *Registry) onDisconnected(server string) {
 	})
 }
 
-// isLost reports whether an error says that nothing is known of a request: it may have
-// been done.
+// isLost reports whether an error leaves the outcome of a request unknown.
 func isLost(err error) bool {
 	for _, lost := range []error{zk.ErrConnectionClosed, zk.ErrSessionExpired, zk.ErrClosing, zk.ErrNoServer, zk.ErrSessionMoved} {
 		if errors.Is(err, lost) {
 			return true
 		}
 	}
-	// The library returns what writing returned.
+	// The library returns errors of writes unwrapped.
 	var network interface{ Timeout() bool }
 	return errors.As(err, &network)
 }
 
-// backoff is how long to wait after so many failures in a row, one at least.
+// backoff returns the wait time after consecutive failures, at least one, with jitter.
 func backoff(failures int) time.Duration {
 	const first, most = 100 * time.Millisecond, 2 * time.Minute
 	return jitter(min(first<<min(2*(failures-1), 20), most))

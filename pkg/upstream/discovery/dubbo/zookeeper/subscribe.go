@@ -6,19 +6,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// service is an interface that is subscribed to, in whatever groups and versions: they
-// share its folders. The loop owns it.
+// service is a subscribed interface, with all groups and versions, which share its znodes. The loop
+// owns it.
 type service struct {
 	name          string
 	subscriptions map[*subscription]struct{}
 
 	providers, configurators, routers *node
-	mapping                           *node            // nil: no node could have that name
-	rules                             *node            // the folder of all rules
-	more                              map[string]*node // by path: applications, instances, rules of this one
+	mapping                           *node            // nil: the name cannot be a znode
+	rules                             *node            // the parent of all rules
+	more                              map[string]*node // by path: applications, instances, rules
 }
 
-// Subscribe follows a service: see registry.Registry. stop must not be called by notify.
+// Subscribe subscribes to a service: see registry.Registry. notify must not call stop.
 func (r *Registry) Subscribe(s registry.Service, notify func(registry.Snapshot)) (stop func()) {
 	sub := &subscription{Notifier: registry.NewDelivery(notify), service: s}
 	r.keep(sub)
@@ -59,7 +59,7 @@ func (r *Registry) unfollow(sub *subscription) {
 	}
 	delete(s.subscriptions, sub)
 	if len(s.subscriptions) > 0 {
-		r.stale[s] = struct{}{} // fewer rules may count
+		r.stale[s] = struct{}{} // fewer rules may apply
 		return
 	}
 	delete(r.services, s.name)
@@ -81,15 +81,15 @@ func (s *service) own() []*node {
 	return nodes
 }
 
-// markStale has the views of an interface made again.
+// markStale schedules a refresh of an interface's snapshots.
 func (r *Registry) markStale(name string) {
 	if s := r.services[name]; s != nil {
 		r.stale[s] = struct{}{}
 	}
 }
 
-// refresh finds out which further nodes count for a service, and tells its subscribers
-// once all that counts is known.
+// refresh computes the additional nodes that a service needs, and notifies its subscriptions once
+// all nodes are known.
 func (r *Registry) refresh(s *service) {
 	for _, n := range s.own() {
 		if n.known == nil && !(n == s.mapping && n.denied != nil) {
@@ -121,7 +121,7 @@ func (r *Registry) refresh(s *service) {
 		}
 	}
 	for _, n := range s.more {
-		// Whoever may not read instances can do without; rules have to be known.
+		// Unreadable instances are skipped; rules must be known.
 		if n.known == nil && (n.denied == nil || n.kind == data) {
 			return
 		}
@@ -132,7 +132,7 @@ func (r *Registry) refresh(s *service) {
 		}
 		for _, id := range folder.known.names {
 			if s.more[folder.path+"/"+id] == nil {
-				r.stale[s] = struct{}{} // the folder was known to another service before
+				r.stale[s] = struct{}{} // another service had read the parent before
 				return
 			}
 		}
@@ -145,7 +145,7 @@ func (r *Registry) refresh(s *service) {
 	}
 }
 
-// applications returns who provides the service as Dubbo 3 says it.
+// applications returns the applications that the mapping names as providers (Dubbo 3).
 func (s *service) applications() []string {
 	if s.mapping == nil || s.mapping.known == nil {
 		return nil
@@ -153,9 +153,9 @@ func (s *service) applications() []string {
 	return readMapping(s.mapping.known.data)
 }
 
-// view returns all that is known of a service, and marks that differ when it does.
+// view returns the snapshot of a service, and marks that change with it.
 func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot, marks []string) {
-	marks = []string{} // not nil: there was a view
+	marks = []string{} // not nil: there is a snapshot
 	accept := func(n *node) (accepted []registry.URL) {
 		for i, u := range n.known.urls {
 			if accepts(asked, u) {
@@ -163,7 +163,7 @@ func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot
 			}
 		}
 		marks = append(marks, "")
-		return slices.Clone(accepted) // it is kept for long, and has no more room than it needs
+		return slices.Clone(accepted) // retained for long, so without spare capacity
 	}
 	v.Providers = accept(s.providers)
 	v.Configurators = accept(s.configurators)
@@ -198,7 +198,7 @@ func (r *Registry) view(s *service, asked registry.Service) (v registry.Snapshot
 	return v, marks
 }
 
-// accepts is asked.Accepts for what may be said of every interface as well.
+// accepts extends asked.Accepts to rules for every interface.
 func accepts(asked registry.Service, u registry.URL) bool {
 	if u.Category() != registry.Providers && u.Service().Interface == "*" {
 		asked.Interface = "*"
@@ -206,10 +206,10 @@ func accepts(asked registry.Service, u registry.URL) bool {
 	return asked.Accepts(u)
 }
 
-// subscription is one who is told of a service.
+// subscription is a subscription to a service.
 type subscription struct {
 	*registry.Notifier
 
 	service registry.Service
-	marks   []string // of the last view; nil: none; owned by the loop
+	marks   []string // of the last snapshot; nil: none; owned by the loop
 }

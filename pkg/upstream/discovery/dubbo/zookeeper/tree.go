@@ -11,59 +11,58 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/registry"
 )
 
-// A node that changes is read again at once, and then not for a while: for each of its
-// children a little, so that 10,000 that come one by one are not read 10,000 times.
+// A changed node is read immediately, and then not again for a pause that grows with its children,
+// so that 10,000 children that arrive one by one do not cause 10,000 reads.
 const (
 	readPause      = 20 * time.Millisecond
 	readPauseChild = 20 * time.Microsecond
 )
 
-// kind is what of a node counts.
+// kind selects what is read of a node.
 type kind int
 
 const (
-	children  kind = iota // the names below it
-	urls                  // URLs below it, as Dubbo writes them
+	children  kind = iota // the names of its children
+	urls                  // its children as URLs in Dubbo's encoding
 	data                  // its data
-	instances             // its data, an instance as Curator writes them
+	instances             // its data as an instance in Curator's format
 )
 
-// content is what is known of a node. It is not changed.
+// content is the content of a node. It is immutable.
 type content struct {
 	exists   bool
-	names    []string // sorted; of kind urls the marks of those that are URLs
+	names    []string // sorted; for the kind urls the marks of the valid names
 	urls     []registry.URL
-	skipped  int    // children that are no URLs, or data that are no instance
+	skipped  int    // number of invalid children, or invalid data
 	first    string // why the first was skipped
 	data     string
 	instance *registry.Instance
 }
 
-// equal reports whether there is nothing new in d.
+// equal reports whether c and d have the same content.
 func (c *content) equal(d *content) bool {
 	return c != nil && c.exists == d.exists && c.data == d.data && c.skipped == d.skipped && slices.Equal(c.names, d.names)
 }
 
-// node is a path that is read and watched for services. The loop owns it.
+// node is a path that the Registry reads and watches for services. The loop owns it.
 //
-// A watch tells of one change. It is set again by the read that follows, and the node is
-// dirty from the event on until a read that began after it has ended: no change is
-// between.
+// A watch reports one change, and the next read sets it again. The node is dirty from the event
+// until a read that began after it has ended, so that no change is missed.
 type node struct {
 	path  string
 	kind  kind
-	users map[*service]struct{} // none: it is kept for its watch
+	users map[*service]struct{} // none: the node remains because of its watch
 
-	known  *content // nil: it was not read yet; else of this session or one before
-	denied error    // why the server does not let it be read
+	known  *content // nil: not read yet; may be from an earlier session
+	denied error    // why the server rejects reads
 	readAt time.Time
 
-	armed    bool // the server watches it for this session
-	dirty    bool // it may be another now
+	armed    bool // the server watches it in this session
+	dirty    bool // it may have changed
 	reading  bool
-	waiting  bool // for a timer, to be read
-	sweeping bool // it is read to be compared
-	failures int  // in a row
+	waiting  bool // for a timer, before the next read
+	sweeping bool // the current read is a comparison
+	failures int  // consecutive
 }
 
 // use returns the node of a path for a service.
@@ -78,8 +77,8 @@ func (r *Registry) use(path string, k kind, s *service) *node {
 	return n
 }
 
-// release ends a service's use of a node. What was known of one that nobody uses is
-// forgotten, but not that it is watched: a watch cannot be taken back.
+// release ends a service's use of a node. An unused node loses its content, but stays while it is
+// watched, because a watch cannot be removed.
 func (r *Registry) release(n *node, s *service) {
 	delete(n.users, s)
 	if len(n.users) > 0 {
@@ -91,7 +90,7 @@ func (r *Registry) release(n *node, s *service) {
 	}
 }
 
-// touch takes the event of a watch, which it was the last one of.
+// touch handles a watch event, which ends the watch.
 func (r *Registry) touch(path string) {
 	n := r.nodes[path]
 	if n == nil {
@@ -105,7 +104,7 @@ func (r *Registry) touch(path string) {
 	r.attendNode(n)
 }
 
-// disarm forgets all watches: they were of another session.
+// disarm clears all watches: they were of another session.
 func (r *Registry) disarm() {
 	for path, n := range r.nodes {
 		n.armed = false
@@ -115,7 +114,7 @@ func (r *Registry) disarm() {
 	}
 }
 
-// attendNode has a node read if it is to be.
+// attendNode reads a node if it is dirty.
 func (r *Registry) attendNode(n *node) {
 	if !n.dirty || n.reading || n.waiting || !r.session.ready || len(n.users) == 0 {
 		return
@@ -142,7 +141,7 @@ func (r *Registry) attendNode(n *node) {
 	})
 }
 
-// attendNodeAfter has it read after a while.
+// attendNodeAfter reads the node after a pause.
 func (r *Registry) attendNodeAfter(n *node, d time.Duration) {
 	n.waiting = true
 	r.afterFunc(d, func() {
@@ -151,8 +150,8 @@ func (r *Registry) attendNodeAfter(n *node, d time.Duration) {
 	})
 }
 
-// finishRead takes what a read that began in an epoch has found. Nil and nil: nothing was
-// read.
+// finishRead processes the result of a read that began in epoch. If found and err are nil, nothing
+// was read.
 func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
 	n.reading = false
 	swept := n.sweeping
@@ -170,7 +169,7 @@ func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
 	default:
 		n.failures, n.readAt = 0, time.Now()
 		changed := n.denied != nil || !n.known.equal(found)
-		// Dirty: there was an event since, and the watch that this read has set is gone.
+		// Dirty means that an event arrived since, which ended the watch of this read.
 		n.armed = !n.dirty
 		if swept && changed && n.known != nil && n.armed {
 			r.log.Warn("a watch of ZooKeeper has not told of a change", "node", n.path)
@@ -181,7 +180,7 @@ func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
 	r.attendNode(n)
 }
 
-// learn takes new content of a node.
+// learn stores the new content of a node.
 func (r *Registry) learn(n *node, found *content, changed bool) {
 	before := n.known
 	n.known, n.denied = found, nil
@@ -195,7 +194,7 @@ func (r *Registry) learn(n *node, found *content, changed bool) {
 	}
 }
 
-// failRead notes that a node could not be read. What is known of it stays.
+// failRead records a failed read. The known content stays.
 func (r *Registry) failRead(n *node, err error) {
 	n.dirty = true
 	n.failures++
@@ -212,10 +211,10 @@ func (r *Registry) failRead(n *node, err error) {
 	r.attendNodeAfter(n, backoff(n.failures))
 }
 
-// resync compares all that is wanted with what is there, when there is time.
+// resync compares everything with the server, when the loop is idle.
 func (r *Registry) resync() {
 	if len(r.sweeping) > 0 {
-		return // it is at it
+		return // still running
 	}
 	for _, n := range r.nodes {
 		r.sweeping = append(r.sweeping, func() {
@@ -233,12 +232,12 @@ func (r *Registry) resync() {
 	}
 }
 
-// query is how a node is read.
+// query is one read of a node.
 type query struct {
 	path   string
 	kind   kind
-	armed  bool     // the server watches it: another watch would be one too many
-	before *content // nil: none; what it has is not read twice
+	armed  bool     // the server watches it already; do not set a second watch
+	before *content // nil: none; its URLs are reused
 }
 
 // read reads the node, and sets a watch unless there is one. It runs on a worker.
@@ -259,12 +258,12 @@ func (q query) read(conn *zk.Conn) (*content, error) {
 		if !exists {
 			return &content{}, nil
 		}
-		// It was created between the two.
+		// It was created in between.
 	}
 	return nil, errors.New("it comes and goes")
 }
 
-// get reads what is there.
+// get reads the current content.
 func (q query) get(conn *zk.Conn) (*content, error) {
 	found := &content{exists: true}
 	switch q.kind {
@@ -301,9 +300,9 @@ func (q query) get(conn *zk.Conn) (*content, error) {
 	return found, nil
 }
 
-// parse reads names as URLs, and leaves out those that are none. What was read before is
-// taken from there: most of a long list is. Of the names their marks are kept: a name is as
-// long as the URL, and is only to tell whether it is another.
+// parse decodes names as URLs, and skips invalid ones. It reuses URLs of before, which usually has
+// most of them. It keeps marks instead of the names, which are as long as the URLs and serve only
+// for comparison.
 func (c *content) parse(before *content) {
 	all := c.names
 	c.names, c.urls = make([]string, 0, len(all)), make([]registry.URL, 0, len(all))
@@ -328,7 +327,7 @@ func (c *content) parse(before *content) {
 	}
 }
 
-// mark returns what stands for a name: no two names have the same.
+// mark returns a hash that stands for a name.
 func mark(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return string(sum[:16])
