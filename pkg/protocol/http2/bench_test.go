@@ -13,13 +13,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// call is a unary gRPC call as it comes again and again: all but what identifies it,
-// which is another one each time.
+// call is a unary gRPC call that is repeated: only traceparent differs between calls.
 type call struct {
 	req     protocol.Request
 	resp    protocol.Response
 	trailer protocol.Header
-	id      []byte // what traceparent is a view of
+	id      []byte // the bytes of traceparent
 	n       int
 }
 
@@ -38,7 +37,7 @@ func newCall() *call {
 	return c
 }
 
-// next makes it the next call.
+// next changes traceparent for the next call.
 func (c *call) next() {
 	c.n++
 	for i, n := 4, c.n; i < 20; i, n = i+1, n>>4 {
@@ -46,7 +45,7 @@ func (c *call) next() {
 	}
 }
 
-// fields returns the call's request as a list.
+// fields returns the header section of the call's request.
 func (c *call) fields() []hpack.HeaderField {
 	list := []hpack.HeaderField{
 		{Name: ":method", Value: c.req.Method},
@@ -60,7 +59,7 @@ func (c *call) fields() []hpack.HeaderField {
 	return append(list, hpack.HeaderField{Name: "te", Value: "trailers"})
 }
 
-// unary is both sides of a connection, and what both engines would reuse.
+// unary is both sides of a connection, with the storage that the engines of both sides would reuse.
 type unary struct {
 	tb             testing.TB
 	client, server *Session
@@ -87,7 +86,8 @@ func newUnary(tb testing.TB) *unary {
 	return u
 }
 
-// deliver lets s read all of in, and take what came.
+// deliver passes all frames of in to s, takes their messages, and returns the stream of the last
+// event.
 func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 	var last *Stream
 	rest := *in
@@ -129,7 +129,8 @@ func (u *unary) deliver(s *Session, in, out *[]byte) *Stream {
 	return last
 }
 
-// do makes one call: head and message, head, message and trailer.
+// do makes one call: the request's head and message, then the response's head, message and
+// trailers.
 func (u *unary) do(c *call) {
 	c.next()
 	var mine *Stream
@@ -155,8 +156,8 @@ func (u *unary) do(c *call) {
 	u.wire = u.client.Release(u.wire, mine, Cancel)
 }
 
-// TestUnaryAllocs: a call costs both sides of a connection no allocation once they
-// have seen a few, though its trace is another one each time.
+// TestUnaryAllocs verifies that a call allocates nothing on either side once a few calls have
+// passed, although each has another traceparent.
 func TestUnaryAllocs(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector allocates")
@@ -184,8 +185,7 @@ func BenchmarkUnary(b *testing.B) {
 	}
 }
 
-// BenchmarkFrames cuts a read of the frames of a call: HEADERS, DATA, WINDOW_UPDATE
-// and PING.
+// BenchmarkFrames parses the frames of one read of a call: HEADERS, DATA, WINDOW_UPDATE and PING.
 func BenchmarkFrames(b *testing.B) {
 	read := AppendHeaders(nil, 1, make([]byte, 40), false, MinFrameSize)
 	read = AppendData(read, 1, make([]byte, 128), true)
@@ -223,8 +223,8 @@ func BenchmarkFrames(b *testing.B) {
 	})
 }
 
-// BenchmarkDecodeRequest reads a request whose fields are in the table, as x/net's
-// encoder put them there, but for the trace: that is a literal.
+// BenchmarkDecodeRequest decodes a request whose fields are in the table, where x/net's encoder
+// added them, except for traceparent, which is a literal.
 func BenchmarkDecodeRequest(b *testing.B) {
 	c := newCall()
 	var wire bytes.Buffer
@@ -271,9 +271,10 @@ func BenchmarkDecodeRequest(b *testing.B) {
 	})
 }
 
-// BenchmarkEncodeRequest writes requests whose trace is another one each time. x/net's
-// encoder keeps what it is given: what is a view has to be copied for it, at the least
-// the trace ("copied once"); a proxy does not know which are new to it, and copies all.
+// BenchmarkEncodeRequest encodes requests that each have another traceparent. x/net's encoder
+// retains the strings of fields, so that views have to be copied for it: at least traceparent
+// ("copied once"), or, in a proxy that does not know which fields are new to the encoder, all of
+// them.
 func BenchmarkEncodeRequest(b *testing.B) {
 	b.Run("weft", func(b *testing.B) {
 		c := newCall()
@@ -313,7 +314,7 @@ func BenchmarkEncodeRequest(b *testing.B) {
 	}
 }
 
-// BenchmarkUnaryBlocks writes and reads the three header blocks of a call.
+// BenchmarkUnaryBlocks encodes and decodes the three header blocks of a call.
 func BenchmarkUnaryBlocks(b *testing.B) {
 	answers := [][]hpack.HeaderField{
 		{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}},
@@ -384,7 +385,7 @@ func BenchmarkUnaryBlocks(b *testing.B) {
 	})
 }
 
-// BenchmarkEncodeResponse writes the head and the trailer of an answer.
+// BenchmarkEncodeResponse encodes the head and the trailers of a response.
 func BenchmarkEncodeResponse(b *testing.B) {
 	u, c := newUnary(b), newCall()
 	var dst []byte

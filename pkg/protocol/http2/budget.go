@@ -5,22 +5,22 @@ import (
 	"time"
 )
 
-// Flood names a pattern of frames that costs more than it asks for.
+// Flood names a pattern of frames that costs the receiver more than the sender.
 type Flood uint8
 
 // The floods.
 const (
 	NoFlood           Flood = iota
-	FloodRapidReset         // streams opened and reset by the peer immediately (CVE-2023-44487)
+	FloodRapidReset         // streams that the peer opens and resets immediately (CVE-2023-44487)
 	FloodMadeYouReset       // streams that the peer makes us reset (CVE-2025-8671)
-	FloodContinuation       // a header block of many or large CONTINUATION frames
-	FloodSettings           // SETTINGS, each to be acknowledged
+	FloodContinuation       // a header block that is too large or has too many CONTINUATION frames
+	FloodSettings           // SETTINGS frames and their acknowledgements
 	FloodPing               // PING frames, and acknowledgements of PING frames that were not sent
-	FloodEmptyData          // DATA without content that ends nothing
-	FloodWindowUpdate       // WINDOW_UPDATE that let hardly anything through
+	FloodEmptyData          // DATA frames with neither data nor END_STREAM
+	FloodWindowUpdate       // WINDOW_UPDATE frames with small increments
 	FloodPriority           // PRIORITY, PRIORITY_UPDATE, GOAWAY and frames of unknown types
-	FloodSource             // what all connections of one source address cost together (Session.TakeCharges)
-	FloodListener           // what all connections of one listener cost together
+	FloodSource             // charges of all connections of one address (Session.TakeCharges)
+	FloodListener           // charges of all connections of one listener
 
 	floodCount
 )
@@ -40,43 +40,44 @@ var floodNames = [floodCount]string{
 	FloodListener:     "listener",
 }
 
-// String returns the flood's name as it is in metrics.
+// String returns the flood's name in metrics.
 func (f Flood) String() string { return floodNames[f] }
 
-// RateLimit bounds how often something may happen on a connection: in bursts of Burst, and
-// PerSecond times a second in the long run. The zero value means the default; a negative Burst
-// means no bound.
+// RateLimit bounds how often an event may occur on a connection: in bursts of up to Burst, and
+// PerSecond times a second in the long run. The zero value means the default. A negative Burst
+// means no limit.
 type RateLimit struct {
 	Burst     int
 	PerSecond int
 }
 
-// FloodLimits bound what a peer may cost. Frames that are common in regular traffic are refunded by
-// requests and content, as the fields say.
+// FloodLimits bound the cost that a peer may cause. Requests and DATA frames refund tokens for
+// frames that are common in regular traffic, as the fields describe.
 type FloodLimits struct {
 	// Reset: RST_STREAM frames of the peer within 50 ms of the head of the stream, or on a closed
-	// stream. Later ones and those of streams that the session opened cost nothing. Each stream
-	// that got its complete response refunds one. Default 500, 50 a second.
+	// stream. Resets of older streams and of open streams that the session opened cost nothing.
+	// Each stream that both sides ended refunds one. Default 500, 50 a second.
 	Reset RateLimit
-	// MadeYouReset: StreamErrors passed to Fail, with the same exception. Each stream that got its
-	// complete response refunds one. Default 200, 20 a second.
+	// MadeYouReset: StreamErrors passed to Fail, except those of open streams that the session
+	// opened. Each stream that both sides ended refunds one. Default 200, 20 a second.
 	MadeYouReset RateLimit
-	// Settings: SETTINGS frames. Default 32, 2 a second.
+	// Settings: SETTINGS frames, acknowledgements included. Default 32, 2 a second.
 	Settings RateLimit
 	// Ping: PING frames, except acknowledgements of PING frames that the session sent. Each header
-	// block received, and each DATA frame with content sent or received, refunds one. Default 100,
-	// 10 a second.
+	// block received, and each nonempty DATA frame sent or received, refunds one. Default 100, 10 a
+	// second.
 	Ping RateLimit
-	// EmptyData: DATA frames without content or END_STREAM. Each DATA frame with content refunds
-	// one. Default 100, 10 a second.
+	// EmptyData: DATA frames with neither data nor END_STREAM. Each nonempty DATA frame received
+	// refunds one. Default 100, 10 a second.
 	EmptyData RateLimit
-	// WindowUpdate: WINDOW_UPDATE frames by less than 256 bytes. Each DATA frame sent that the
-	// windows did not make tiny refunds two; each header block two. Default 1000, 100 a second.
+	// WindowUpdate: WINDOW_UPDATE frames with an increment below 256 bytes. Each DATA frame sent
+	// refunds two, unless the windows cut it to less than 256 bytes. Each header block received
+	// refunds two. Default 1000, 100 a second.
 	WindowUpdate RateLimit
-	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block refunds
-	// two. Default 500, 50 a second.
+	// Priority: PRIORITY, PRIORITY_UPDATE, GOAWAY and unknown frames. Each header block received
+	// refunds two. Default 500, 50 a second.
 	Priority RateLimit
-	// ContinuationFrames bounds the frames of one header block. Default 64.
+	// ContinuationFrames bounds the CONTINUATION frames of one header block. Default 64.
 	ContinuationFrames int
 	// BlockBytes bounds the encoded size of a header block. A block above MaxHeaderListSize but
 	// below this can still get a 431 response. Default four times MaxHeaderListSize, at least 64
@@ -85,9 +86,9 @@ type FloodLimits struct {
 }
 
 // rapidResetWindow is how long a stream has to be open for its reset to be free.
-// MaxConcurrentStreams bounds the streams that stay open for so long, to fewer than a peer may have
-// served. Clients whose deadlines pass while a host hangs reset all their streams, on a connection
-// that carries requests to other hosts.
+// MaxConcurrentStreams bounds the rate of such streams. They are free because clients reset all
+// their streams when a host hangs until their deadlines pass, on a connection that also carries
+// requests to other hosts.
 const rapidResetWindow = 50 * time.Millisecond
 
 func (b *FloodLimits) setDefaults(maxHeaderList uint32) {
@@ -137,14 +138,14 @@ func (b *FloodLimits) of(f Flood) RateLimit {
 	}
 }
 
-// floodBuckets are the token buckets of the floods. paid is the time since start at which
-// everything spent is refunded: a token bucket in one word.
+// floodBuckets are the token buckets of the floods. paid is the time since start at which the
+// bucket is full again: it represents a token bucket in one word.
 type floodBuckets struct {
 	start time.Time
 	paid  [floodCount]time.Duration
 }
 
-// spend takes one token of f's bucket; it returns false if there is none.
+// spend takes one token of f's bucket. It returns false if the bucket is empty.
 func (m *floodBuckets) spend(f Flood, b RateLimit, now time.Time) bool {
 	if b.Burst < 0 {
 		return true
@@ -167,19 +168,20 @@ func (m *floodBuckets) earn(f Flood, b RateLimit, n int) {
 	m.paid[f] = max(0, m.paid[f]-time.Duration(n)*interval(b))
 }
 
-// resetSlots counts the streams that the peer reset before they got a complete response, as a token
-// bucket like those of floodBuckets: until is the time at which no slot is held.
+// resetSlots counts the streams that the peer reset before they got a complete response. It is a
+// token bucket like those of floodBuckets: until is the time since start at which no slot is held.
 type resetSlots struct {
 	start time.Time
 	until time.Duration
 }
 
-// resetSlotHold is how long a reset stream holds a slot, of as many as the peer may have open: the
-// upstream may not have noticed the reset, and nothing reports when it has. Clients whose deadlines
-// pass have at most that many streams open, so those that wait for longer are never refused.
+// resetSlotHold is how long a reset stream holds one of MaxConcurrentStreams slots. The upstream
+// may not have noticed the reset yet, and nothing reports when it has. A client with deadlines
+// longer than this, which has at most that many streams open, takes slots more slowly on average
+// than they are released.
 const resetSlotHold = 100 * time.Millisecond
 
-// add holds one of most slots.
+// add takes one of most slots.
 func (c *resetSlots) add(most uint32, now time.Time) {
 	if c.start.IsZero() {
 		c.start = now

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// stranger is a peer of a server, which resets what it must, and releases what is
-// closed, as the engine does.
+// stranger is a client of a server session. It resets and releases the session's streams as the
+// engine does.
 type stranger struct {
 	t   *testing.T
 	s   *Session
@@ -25,7 +25,7 @@ func newStranger(t *testing.T) *stranger {
 	return p
 }
 
-// send hands frames to the session; the error is nil or a *ConnectionError.
+// send passes frames to the session. The error is nil or a *ConnectionError.
 func (p *stranger) send(frames ...[]byte) error {
 	p.t.Helper()
 	for _, b := range frames {
@@ -52,7 +52,7 @@ func (p *stranger) send(frames ...[]byte) error {
 	return nil
 }
 
-// open opens the next stream.
+// open returns the HEADERS frame of a request on the next stream.
 func (p *stranger) open(end bool) []byte {
 	if p.id++; p.id%2 == 0 {
 		p.id++
@@ -60,7 +60,7 @@ func (p *stranger) open(end bool) []byte {
 	return AppendHeaders(nil, p.id, []byte{0x83, 0x86, 0x84, 0x01, 1, 'a'}, end, MinFrameSize)
 }
 
-// answer answers the last stream in full, with content of n bytes.
+// answer sends the complete response on the last stream, with a body of n bytes.
 func (p *stranger) answer(n int) {
 	p.t.Helper()
 	st := p.s.Stream(p.id)
@@ -73,8 +73,8 @@ func (p *stranger) answer(n int) {
 	p.s.Release(nil, st, Cancel)
 }
 
-// attacks lists every way of attack. The first frames of the budget's Burst pass; less
-// is what the peer had to spend of it to get so far.
+// attacks lists every flood. The first Burst-less calls of once pass, because the session's start
+// has spent less tokens.
 func attacks() []struct {
 	name  string
 	flood Flood
@@ -148,8 +148,8 @@ func attacks() []struct {
 	}
 }
 
-// TestFloods: each attack ends the connection when its budget is used up, and no frame
-// later; at the pace that the budget allows it never does.
+// TestFloods verifies that each attack ends the connection with the frame that exceeds its rate
+// limit, and that it never does at the rate that the limit allows.
 func TestFloods(t *testing.T) {
 	for _, c := range attacks() {
 		t.Run(c.name, func(t *testing.T) {
@@ -196,8 +196,8 @@ func checkFlood(t *testing.T, err error, want Flood) {
 	}
 }
 
-// TestContinuationFlood: a header block is bounded in frames and in bytes, whether it
-// comes in one frame or in many.
+// TestContinuationFlood verifies that the CONTINUATION frames and the bytes of a header block are
+// bounded, whether it arrives in one frame or in many.
 func TestContinuationFlood(t *testing.T) {
 	start := func(p *stranger, n int) error {
 		return p.send(append(AppendFrameHeader(nil, n, FrameHeaders, FlagEndStream, 1), make([]byte, n)...))
@@ -234,8 +234,8 @@ func TestContinuationFlood(t *testing.T) {
 	})
 }
 
-// TestHonestPeers: what is common in honest traffic is no flood, however long it goes
-// on and however fast it is.
+// TestHonestPeers verifies that patterns of regular traffic are no flood, however long and fast
+// they are.
 func TestHonestPeers(t *testing.T) {
 	cases := []struct {
 		name string
@@ -245,7 +245,7 @@ func TestHonestPeers(t *testing.T) {
 			if err := p.send(AppendWindowUpdate(nil, 0, 1<<20)); err != nil {
 				return err
 			}
-			for range 1000 { // waves of 100, each 2 ms
+			for range 1000 { // waves of 100 requests, one every 2 ms
 				first := p.id
 				for range 100 {
 					if err := p.send(p.open(true)); err != nil {
@@ -372,8 +372,8 @@ func TestHonestPeers(t *testing.T) {
 	}
 }
 
-// TestHostsMayReset: what a host does to streams that we have opened is no flood,
-// however often.
+// TestHostsMayReset verifies that a host which resets or breaks streams that the session opened
+// causes no flood, however often.
 func TestHostsMayReset(t *testing.T) {
 	s := NewSession(Config{Role: Client})
 	s.AppendStart(nil)
@@ -410,7 +410,7 @@ func TestHostsMayReset(t *testing.T) {
 	}
 	var c *ConnectionError
 	err := error(nil)
-	for range 501 { // but those that are long gone are
+	for range 501 { // but resets of a stream that closed long ago count
 		err = handle(AppendRSTStream(nil, 1, RefusedStream))
 	}
 	if !errors.As(err, &c) || c.Flood != FloodRapidReset {
@@ -418,7 +418,7 @@ func TestHostsMayReset(t *testing.T) {
 	}
 }
 
-// TestBudgetsOff: a negative Burst is no bound.
+// TestBudgetsOff verifies that a negative Burst means no limit.
 func TestBudgetsOff(t *testing.T) {
 	s := NewSession(Config{Role: Server, Budgets: FloodLimits{Ping: RateLimit{Burst: -1}}})
 	s.AppendStart(nil)
@@ -429,14 +429,15 @@ func TestBudgetsOff(t *testing.T) {
 	}
 }
 
-// What a caller resets may go on at the host: it is as many at a time as the caller
-// may have open, beside those.
+// TestStreamsThatAreResetKeepTheirPlacesForAMoment verifies that streams which the client resets
+// hold slots for resetSlotHold: there are MaxConcurrentStreams of them, in addition to the open
+// streams.
 func TestStreamsThatAreResetKeepTheirPlacesForAMoment(t *testing.T) {
 	const most = 16
 	type step struct {
-		wait     time.Duration // before it
-		open     int           // streams, each reset again later than at once
-		answered int           // of them: in full
+		wait     time.Duration // before the step
+		open     int           // number of streams, which are reset after rapidResetWindow
+		answered int           // number of these that get a complete response instead
 		refused  int
 	}
 	for name, steps := range map[string][]step{

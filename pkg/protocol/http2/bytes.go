@@ -4,10 +4,10 @@ import "unsafe"
 
 // The classes of bytes.
 const (
-	nameByte   = 1 << iota // tchar without capital letters (RFC 9110 5.6.2; RFC 9113 8.2.1)
+	nameByte   = 1 << iota // tchar except capital letters (RFC 9110 5.6.2; RFC 9113 8.2.1)
 	tokenByte              // tchar
 	valueByte              // VCHAR, obs-text, SP, HTAB (RFC 9110 5.5)
-	targetByte             // visible ASCII but "#" (RFC 3986 3.3, 3.4)
+	targetByte             // visible ASCII except "#" (RFC 3986 3.3, 3.4)
 )
 
 //nolint:gochecknoglobals // a constant table
@@ -73,8 +73,8 @@ func isText(s string) bool {
 	return all(s, valueByte)
 }
 
-// isValue reports whether s can be a field's value: no controls except HTAB, and no blank at either
-// end (RFC 9113 8.2.1).
+// isValue reports whether s can be a field's value: it has no control characters except HTAB, and
+// neither begins nor ends with SP or HTAB (RFC 9113 8.2.1).
 func isValue(s string) bool {
 	return s == "" || !isBlank(s[0]) && !isBlank(s[len(s)-1]) && isText(s)
 }
@@ -98,8 +98,8 @@ func trim(s string) string {
 // neither changed nor reused. This is the package's only unsafe code.
 func view(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
-// cloneBoth copies two strings into one allocation. It does not use a+b, which is a itself if b is
-// empty.
+// cloneBoth copies two strings into one allocation. It does not use a+b, because that is a itself,
+// without a copy, if b is empty.
 func cloneBoth(a, b string) (string, string) {
 	both := view(append(append(make([]byte, 0, len(a)+len(b)), a...), b...))
 	return both[:len(a)], both[len(a):]

@@ -9,17 +9,17 @@
 //
 //	engine                               Session
 //	reads bytes, ParseFrame           →  Handle: what does the frame mean?
-//	makes exchanges of events         ←  Event, *StreamError or *ConnectionError
-//	passes on content and reports
-//	what was consumed                 →  Consumed: windows open again
-//	wants to send                     →  AppendRequest, AppendData, …: whether and how much
-//	writes what was appended          ←  bytes
+//	turns events into exchanges       ←  Event, *StreamError or *ConnectionError
+//	forwards bodies and reports
+//	the bytes consumed                →  Consumed: windows open again
+//	wants to send                     →  AppendRequest, AppendData, …: what may be sent
+//	writes the appended bytes         ←  bytes
 //
-// The engine must write everything that a Session appends in that order: header compression has
+// The engine must write everything that a Session appends, in that order: header compression has
 // state on both sides. Nothing here is safe for concurrent use.
 //
-// The files, in the order that a frame passes them: frame.go (framing), receive.go (which frame may
-// arrive when), stream.go (states), flow.go (windows), hpack_*.go (header compression), fields.go,
-// request.go, response.go (header sections), budget.go (flood limits); send.go is the opposite
-// direction.
+// The files, in the order in which a frame passes them: frame.go (framing), receive*.go (which
+// frame may arrive when), stream.go and resets.go (states), flow.go (windows), hpack_*.go (header
+// compression), fields.go, head.go, request.go, response.go (header sections), budget.go (flood
+// limits). send.go is the opposite direction.
 package http2

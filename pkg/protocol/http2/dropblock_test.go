@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// unreadable returns a text that panics when it is read: its bytes are at address 0.
+// unreadable returns a string that panics when it is read: its bytes are at address 0.
 func unreadable() string {
 	fake := struct {
 		at  uintptr
@@ -18,12 +18,12 @@ func unreadable() string {
 	return *(*string)(unsafe.Pointer(&fake))
 }
 
-// TestASessionGoesOnAfterAnEncoderPanic has each method that writes a header block
-// panic in its middle, after fields were added to the compression table. Later blocks
-// must mean the same to a peer that never saw the one that was dropped.
+// TestASessionGoesOnAfterAnEncoderPanic makes each method that appends a header block panic in the
+// middle of it, after fields were added to the compression table. It verifies that a peer which
+// never received the dropped block decodes later blocks correctly.
 func TestASessionGoesOnAfterAnEncoderPanic(t *testing.T) {
 	fill := func(h *protocol.Header) {
-		for range 3 { // fields that were seen before are added to the table
+		for range 3 { // fields that were encoded before are added to the table
 			h.Add("x-a", "first")
 			h.Add("x-b", "second")
 		}

@@ -6,7 +6,7 @@ import (
 )
 
 // Code is the reason why a stream or a connection ends (RFC 9113 7). A peer may send codes that
-// this package does not name; they mean no more than InternalError.
+// this package does not name; they have no special meaning.
 type Code uint32
 
 // The error codes.
@@ -53,8 +53,9 @@ var codeNames = [...]string{
 	HTTP11Required:     "HTTP_1_1_REQUIRED",
 }
 
-// ConnectionError ends the connection: the engine sends GOAWAY with its code (Session.AppendGoAway)
-// and closes (RFC 9113 5.4.1). Its text names the violated rule, never the peer's bytes.
+// ConnectionError ends the connection: the engine sends GOAWAY with Code (Session.AppendGoAway) and
+// closes the connection (RFC 9113 5.4.1). Its text names the violated rule and never contains bytes
+// of the peer.
 type ConnectionError struct {
 	Code   Code
 	Reason string
@@ -66,8 +67,8 @@ func (e *ConnectionError) Error() string {
 	return fmt.Sprintf("connection error %v: %s", e.Code, e.Reason)
 }
 
-// StreamError ends one stream: the engine passes it to Session.Fail, and ends the exchange (RFC
-// 9113 5.4.2). Its text names the violated rule.
+// StreamError ends one stream: the engine passes it to Session.Fail and ends the exchange (RFC 9113
+// 5.4.2). Its text names the violated rule.
 type StreamError struct {
 	ID     uint32
 	Code   Code

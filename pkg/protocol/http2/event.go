@@ -13,22 +13,22 @@ const (
 	// TrailersArrived: the trailer section; End is set. The engine calls TakeTrailer before the
 	// next frame.
 	TrailersArrived
-	// DataArrived: content, in Data; it may be empty with End. The engine calls Consumed when it is
-	// done with the bytes.
+	// DataArrived: bytes of the body, in Data, which may be empty if End is set. The engine calls
+	// Consumed when it is done with the bytes.
 	DataArrived
 	// StreamReset: the peer reset the stream, with Code.
 	StreamReset
-	// WindowGrew: more may be sent on Stream, or on all if it is nil.
+	// WindowGrew: more may be sent on Stream, or on all streams if it is nil.
 	WindowGrew
 	// SettingsArrived: the peer's settings are applied and acknowledged; every stream's window may
 	// have changed.
 	SettingsArrived
-	// SettingsAcked: the peer acknowledged ours.
+	// SettingsAcked: the peer acknowledged our settings.
 	SettingsAcked
 	// PingAcked: the peer acknowledged the PING with the data Ping.
 	PingAcked
-	// GoAwayArrived: the peer accepts none of our streams above Last (Unprocessed). Code and Data,
-	// which is for people, say why.
+	// GoAwayArrived: the peer does not process our streams above Last (Session.Unprocessed). Code
+	// is the reason; Data is debug data for people.
 	GoAwayArrived
 )
 
@@ -46,7 +46,7 @@ type Event struct {
 	Stream *Stream
 	// End: the peer's message is complete, which may close the stream.
 	End bool
-	// Data is a view of the frame.
+	// Data is a view of the frame's payload.
 	Data []byte
 	Code Code
 	Last uint32

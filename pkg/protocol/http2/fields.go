@@ -4,7 +4,7 @@ package http2
 type fieldKind uint8
 
 const (
-	ordinary fieldKind = iota // end to end: kept as it is
+	ordinary fieldKind = iota // end-to-end: kept unchanged
 	badName                   // not a lowercase token (RFC 9113 8.2.1)
 	pseudoMethod
 	pseudoScheme
@@ -18,10 +18,10 @@ const (
 	contentLengthField
 	cookieField
 	expectField
-	// forbiddenField is connection-specific in HTTP/1.1 (RFC 9113 8.2.2).
+	// forbiddenField is a connection-specific field of HTTP/1.1 (RFC 9113 8.2.2).
 	forbiddenField
-	// droppedField has no meaning here: HTTP2-Settings, and Sec-WebSocket-Key and
-	// Sec-WebSocket-Accept of HTTP/1.1 (RFC 8441 5).
+	// droppedField has a meaning only in HTTP/1.1: HTTP2-Settings, Sec-WebSocket-Key and
+	// Sec-WebSocket-Accept (RFC 8441 5).
 	droppedField
 	serverField
 	dateField
@@ -31,8 +31,8 @@ const (
 
 func (k fieldKind) pseudo() bool { return k >= pseudoMethod && k <= pseudoUnknown }
 
-// kept reports whether a received field is added to the message's Header, and a field of a Header
-// is sent.
+// kept reports whether a received field is added to the message's Header, and whether a field of a
+// Header is sent.
 func (k fieldKind) kept() bool {
 	switch k {
 	case ordinary, cookieField, serverField, dateField, secretField:
@@ -88,8 +88,8 @@ const (
 	badValue             // value holds forbidden bytes (RFC 9113 8.2.1)
 )
 
-// field is one field of a header block. It is classified once; table entries are not classified
-// again.
+// field is one field of a header block. The decoder classifies a name once: table entries keep
+// their kind.
 type field struct {
 	name, value string
 	kind        fieldKind
@@ -105,7 +105,7 @@ func newField(name, value string, marks uint8) field {
 	return f
 }
 
-// classify is kindOf for a name that a peer sent.
+// classify is kindOf for a name that was not validated.
 func classify(name string) fieldKind {
 	if k := kindOf(name); k != ordinary {
 		return k
@@ -121,7 +121,7 @@ func classify(name string) fieldKind {
 	return ordinary
 }
 
-// size returns what the field counts in tables and limits (RFC 7541 4.1).
+// size returns the size of the field in tables and limits, in bytes (RFC 7541 4.1).
 func (f *field) size() uint32 { return fieldSize(f.name, f.value) }
 
 func fieldSize(name, value string) uint32 { return uint32(len(name) + len(value) + 32) }

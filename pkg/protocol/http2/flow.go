@@ -1,7 +1,7 @@
 package http2
 
-// streamWindow returns how many bytes a new stream's peer may send: until it has acknowledged the
-// SETTINGS it may know only the default.
+// streamWindow returns how many bytes the peer may send on a new stream. Until the peer has
+// acknowledged our SETTINGS, it may know only the default.
 func (s *Session) streamWindow() int64 {
 	if s.acked {
 		return int64(s.cfg.StreamWindow)
@@ -9,10 +9,10 @@ func (s *Session) streamWindow() int64 {
 	return max(DefaultWindow, int64(s.cfg.StreamWindow))
 }
 
-// Consumed records that the engine has consumed or dropped n bytes of a stream's content. This
-// opens windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE when
-// half of a window was consumed and ReserveData did not report it before. The sum of n never
-// exceeds the bytes of the events.
+// Consumed records that the engine has consumed or dropped n bytes of a stream's body. This opens
+// windows again, so that a slow reader slows its sender down. It appends a WINDOW_UPDATE once half
+// of a window was consumed that ReserveData has not reported. It panics if the engine consumes more
+// bytes than events delivered.
 func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	st.held -= int64(n)
 	if st.held < 0 {
@@ -20,7 +20,7 @@ func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	}
 	dst = s.discard(dst, int64(n))
 	if st.state != Open && st.state != HalfClosedLocal {
-		return dst // the peer sends nothing more
+		return dst // the peer sends no more DATA
 	}
 	st.pendingCredit += int64(n)
 	if st.pendingCredit < int64(s.cfg.StreamWindow+1)/2 {
@@ -37,7 +37,8 @@ func (st *Stream) reopen(dst []byte) []byte {
 	return AppendWindowUpdate(dst, st.ID, uint32(freed))
 }
 
-// discard opens the connection's window by n bytes.
+// discard records n consumed bytes for the connection's window. It appends a WINDOW_UPDATE once
+// half of the window was consumed.
 func (s *Session) discard(dst []byte, n int64) []byte {
 	s.freed += n
 	if s.freed < int64(s.cfg.ConnectionWindow)/2 {
@@ -52,12 +53,12 @@ func (s *Session) discard(dst []byte, n int64) []byte {
 // SendWindow returns how many bytes the peer accepts on all streams together.
 func (s *Session) SendWindow() int64 { return s.sendWindow }
 
-// minWindowUpdate is the smallest WINDOW_UPDATE, in bytes, that costs nothing: peers that read
-// large content in small pieces open the window by these. A DATA frame of less, with more to send,
-// is small because of the windows.
+// minWindowUpdate is the smallest increment of a WINDOW_UPDATE, in bytes, that costs nothing: peers
+// that read large bodies in small pieces send such increments. A smaller DATA frame with more bytes
+// to follow is small because of the windows.
 const minWindowUpdate = 1 << 8
 
-// Writable returns how many bytes of content may be sent on st now.
+// Writable returns how many bytes of the body may be sent on st now.
 func (s *Session) Writable(st *Stream) int {
 	if !st.CanSend() {
 		return 0
@@ -65,14 +66,15 @@ func (s *Session) Writable(st *Stream) int {
 	return int(max(0, min(s.sendWindow, st.sendWindow)))
 }
 
-// ReserveData appends the header of a DATA frame for at most want bytes of content, and returns how
-// many the windows and the frame size let through: the engine appends, or writes next, exactly
-// these. If it returns 0 with want above 0, nothing was appended; a WindowGrew event tells when to
-// try again. end marks the end of the message if all of want fits; without it, a want of 0 appends
-// nothing. ErrNotOpen: the stream was reset or is ended.
+// ReserveData appends the header of a DATA frame for at most want bytes, and returns how many the
+// windows and the frame size allow: the engine appends, or writes next, exactly that many. If it
+// returns 0 with want above 0, nothing was appended; the engine tries again after a WindowGrew or
+// SettingsArrived event. end marks the end of the message if all of want fits; without it, a want
+// of 0 appends nothing. ErrNotOpen: the stream was reset, our side has ended it, or its head was
+// not sent.
 //
-// A WINDOW_UPDATE of the same stream may precede it: when content flows both ways, the credit is
-// sent with frames that are written anyway.
+// A WINDOW_UPDATE of the same stream may precede the header: when data flows in both directions,
+// the credit is sent with frames that are written anyway.
 func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byte, int, error) {
 	if !st.CanSend() {
 		return dst, 0, ErrNotOpen
@@ -85,11 +87,12 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 		s.earn(FloodWindowUpdate, 2)
 	}
 	if n > 0 {
-		s.earn(FloodPing, 1) // gRPC estimates its bandwidth with PING
+		s.earn(FloodPing, 1) // gRPC estimates the bandwidth with PING
 	}
 	s.sendWindow -= int64(n)
 	st.sendWindow -= int64(n)
-	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 { // less is not worth a frame
+	// Less credit is not worth a frame.
+	if st.state == Open && st.pendingCredit > int64(s.cfg.StreamWindow)/5 {
 		dst = st.reopen(dst)
 	}
 	end = end && n == want
@@ -100,8 +103,8 @@ func (s *Session) ReserveData(dst []byte, st *Stream, want int, end bool) ([]byt
 	return dst, n, nil
 }
 
-// AppendData appends as much of data as the windows let through, in as many frames as needed, and
-// returns that number of bytes. Otherwise it is like ReserveData.
+// AppendData appends as much of data as the windows allow, in as many frames as needed, and returns
+// that number of bytes. end and the errors are as in ReserveData.
 func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]byte, int, error) {
 	sent := 0
 	for {
@@ -118,7 +121,7 @@ func (s *Session) AppendData(dst []byte, st *Stream, data []byte, end bool) ([]b
 	}
 }
 
-// finish closes a stream that both sides have ended.
+// finish closes a stream that both sides have ended, and refunds tokens and charges for it.
 func (s *Session) finish(st *Stream) {
 	s.close(st)
 	s.cancelled.earn(s.cfg.MaxConcurrentStreams)
@@ -128,7 +131,7 @@ func (s *Session) finish(st *Stream) {
 	s.answered = true
 }
 
-// earn refunds n of f's budget. Most peers never spend any.
+// earn refunds n tokens of f's bucket. Most peers never spend any.
 func (s *Session) earn(f Flood, n int) {
 	if s.meters.paid[f] > 0 {
 		s.meters.earn(f, s.cfg.Budgets.of(f), n)

@@ -2,7 +2,7 @@ package http2
 
 import "encoding/binary"
 
-// Preface is what a client sends first (RFC 9113 3.4).
+// Preface is the first sequence of bytes that a client sends (RFC 9113 3.4).
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
 // The sizes of frames in bytes (RFC 9113 4.1, 4.2).
@@ -13,10 +13,10 @@ const (
 	DefaultWindow    = 1<<16 - 1 // the window of a connection, and of streams before SETTINGS
 	MaxWindow        = 1<<31 - 1
 	MaxStreamID      = 1<<31 - 1
-	DefaultTableSize = 4096 // of header compression
+	DefaultTableSize = 4096 // of the dynamic table of header compression
 )
 
-// FrameType is the type of a frame (RFC 9113 6). Types that are not listed are ignored.
+// FrameType is the type of a frame (RFC 9113 6). Frames of unknown types are ignored.
 type FrameType uint8
 
 // The frame types.
@@ -82,13 +82,13 @@ func (f Flags) Has(flags Flags) bool { return f&flags == flags }
 type Frame struct {
 	Type    FrameType
 	Flags   Flags
-	Stream  uint32 // without the reserved bit; 0 is the connection
+	Stream  uint32 // without the reserved bit; 0: the connection
 	Payload []byte // a view of ParseFrame's input, padding included
 }
 
-// ParseFrame parses the frame that b starts with. n is its length in bytes, 0 if it is incomplete.
-// limit is the SETTINGS_MAX_FRAME_SIZE that the peer was sent: a longer frame is a *ConnectionError
-// as soon as its header has arrived (RFC 9113 4.2).
+// ParseFrame parses the frame that b starts with. n is its length in bytes, or 0 if it is
+// incomplete. limit is our SETTINGS_MAX_FRAME_SIZE: a longer payload is a *ConnectionError as soon
+// as the frame's header has arrived (RFC 9113 4.2).
 func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 	if len(b) < FrameHeaderLen {
 		return Frame{}, 0, nil
@@ -110,9 +110,10 @@ func ParseFrame(b []byte, limit uint32) (f Frame, n int, err error) {
 }
 
 // ParsePartialData returns the received part of an incomplete DATA frame that b starts with, as a
-// frame of its own: frame boundaries mean nothing to content. rest is the header of a frame for the
-// remainder. f has no payload if it would have less than least bytes, or if b starts with another
-// or a padded frame. ParseFrame has found no error in b before.
+// separate frame: frame boundaries have no meaning for a body. rest is the header of a frame for
+// the remainder. f has no payload if it would have less than least bytes, or if b starts with
+// another or a padded frame. The caller has checked with ParseFrame that b starts with a valid,
+// incomplete frame.
 func ParsePartialData(b []byte, least int) (f Frame, rest [FrameHeaderLen]byte) {
 	if len(b) < FrameHeaderLen+max(least, 1) || FrameType(b[3]) != FrameData || Flags(b[4]).Has(FlagPadded) {
 		return Frame{}, rest
@@ -135,8 +136,7 @@ func AppendFrameHeader(dst []byte, length int, t FrameType, flags Flags, stream 
 		byte(stream>>24), byte(stream>>16), byte(stream>>8), byte(stream))
 }
 
-// AppendData appends a DATA frame. Sessions send content with Session.AppendData, which observes
-// the windows.
+// AppendData appends a DATA frame. Session.AppendData also observes the windows.
 func AppendData(dst []byte, stream uint32, data []byte, end bool) []byte {
 	dst = AppendFrameHeader(dst, len(data), FrameData, endFlag(end), stream)
 	return append(dst, data...)
@@ -163,8 +163,7 @@ func AppendHeaders(dst []byte, stream uint32, block []byte, end bool, limit uint
 	return append(dst, block...)
 }
 
-// AppendRSTStream appends a RST_STREAM frame. Sessions reset their streams with Session.Reset,
-// which tracks the states.
+// AppendRSTStream appends a RST_STREAM frame. Session.Reset also tracks the stream's state.
 func AppendRSTStream(dst []byte, stream uint32, code Code) []byte {
 	dst = AppendFrameHeader(dst, 4, FrameRSTStream, 0, stream)
 	return binary.BigEndian.AppendUint32(dst, uint32(code))

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// writer makes frames of text, as a peer would send them. Header blocks are written
-// without a table, so that frames do not depend on one another.
+// makeFrame returns the frame that text describes, as a peer would send it. Header blocks do not
+// use the dynamic table, so that frames do not depend on each other.
 //
 //	DATA 1 end pad=3 5                 five bytes
 //	HEADERS 1 end more | name: value   "more": END_HEADERS is not set
@@ -137,7 +137,7 @@ func payload(t FrameType, words, fields []string) []byte {
 	return b
 }
 
-// unquote lets a value hold what a line cannot.
+// unquote returns the value of a Go string literal. It returns any other s unchanged.
 func unquote(s string) string {
 	if !strings.HasPrefix(s, `"`) {
 		return s
@@ -174,7 +174,7 @@ func code(name string) Code {
 	return Code(i)
 }
 
-// settingNames are those that scripts use.
+// settingNames are the names of settings in scripts.
 var settingNames = map[SettingID]string{
 	SettingHeaderTableSize:       "HEADER_TABLE_SIZE",
 	SettingEnablePush:            "ENABLE_PUSH",
@@ -195,13 +195,13 @@ func setting(name string) SettingID {
 	return SettingID(number(name))
 }
 
-// reader says what frames that a session sends hold. It has the memory of header
-// compression, in x/net's words.
+// reader describes the frames that a session sends. It holds the state of header compression in a
+// decoder of x/net.
 type reader struct{ judge *hpack.Decoder }
 
 func newReader() *reader { return &reader{hpack.NewDecoder(DefaultTableSize, nil)} }
 
-// describe returns a line for each frame of b.
+// describe returns one line for each frame of b.
 func (r *reader) describe(b []byte) []string {
 	var lines []string
 	if rest, ok := bytes.CutPrefix(b, []byte(Preface)); ok {

@@ -2,8 +2,8 @@ package http2
 
 import "github.com/weft-proxy/weft/pkg/protocol"
 
-// head holds the pseudo-header fields of a message and those that this package acts on. Its strings
-// are views of the decoder's text, or of its table's.
+// head holds the pseudo-header fields of a message and the other fields that this package acts on.
+// Its strings are views of the decoder's text, or belong to a table.
 type head struct {
 	method, scheme, authority, path, protocol field
 	host                                      *field
@@ -40,8 +40,8 @@ const (
 	ruleLength    = "content-length is no number, or repeated (RFC 9110 8.6)"
 )
 
-// take reads the fields that requests and responses have in common. It returns "" or the violated
-// rule.
+// take checks f by the rules that requests and responses have in common, and records it. It returns
+// "" or the violated rule.
 func (h *head) take(f *field) string {
 	if f.marks&badValue != 0 {
 		return ruleValue
@@ -72,7 +72,8 @@ func (h *head) take(f *field) string {
 	return ""
 }
 
-// once records a pseudo-header field, which may occur once and before all other fields.
+// once records a pseudo-header field. It reports whether the field is the first of its kind and
+// precedes all regular fields.
 func (h *head) once(which seen) bool {
 	fits := h.seen&(which|sawOrdinary) == 0
 	h.seen |= which
@@ -96,9 +97,9 @@ func parseLength(s string) (int64, bool) {
 	return n, true
 }
 
-// takeHeader adds the kept fields to h. Cookies become one field, as in every other version of HTTP
-// (RFC 9113 8.2.3). It appends copies of strings that are views of the decoder's text to text, and
-// returns text.
+// takeHeader adds the kept fields to h. cookies is the number of Cookie fields; more than one
+// become one field (RFC 9113 8.2.3). takeHeader appends copies of strings that are views of the
+// decoder's text to text, and returns text.
 func (s *Session) takeHeader(text []byte, h *protocol.Header, cookies int) []byte {
 	for i := range s.dec.fields {
 		f := &s.dec.fields[i]
@@ -136,8 +137,8 @@ func (s *Session) joinCookies(text []byte, h *protocol.Header) []byte {
 	return text
 }
 
-// take returns a string that the exchange may keep: the string itself if it is owned, else a view
-// of a copy that it appends to text.
+// take returns a string that the exchange may keep: s itself if owned is set, else a view of a copy
+// that it appends to text.
 func take(text []byte, s string, owned bool) ([]byte, string) {
 	if owned {
 		return text, s
@@ -151,10 +152,10 @@ func takeValue(text []byte, f *field) ([]byte, string) {
 	return take(text, f.value, f.marks&ownValue != 0)
 }
 
-// TakeTrailer adds the fields of the trailer section that arrived to h. Otherwise it is like
+// TakeTrailer adds the fields of the last TrailersArrived event to h. text is used as in
 // TakeRequest.
 func (s *Session) TakeTrailer(h *protocol.Header, text []byte) []byte {
-	return s.takeHeader(text, h, 1) // a cookie here is an ordinary field
+	return s.takeHeader(text, h, 1) // cookies are not joined here
 }
 
 // readTrailer checks a trailer section (RFC 9113 8.1). It returns "" or the violated rule.

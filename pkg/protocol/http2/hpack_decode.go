@@ -7,25 +7,25 @@ import (
 )
 
 // decoder decodes header blocks (RFC 7541). It also decodes fields beyond its limits, because all
-// later blocks share the table, but does not keep them. Only the Huffman code is x/net's, because
-// strings have to be views without an allocation each: docs/decisions/0009.
+// later blocks share the table, but does not keep them. It uses only the Huffman decoder of x/net,
+// whose hpack.Decoder allocates each string: docs/decisions/0009.
 type decoder struct {
 	table   decoderTable
 	allowed uint32 // the maximum that the peer may set table.max to
-	// shrink: the peer agreed to a smaller table; the next block must start with
-	// its size (RFC 7541 4.2).
+	// shrink: the peer acknowledged a smaller table; the next block must start with a size update
+	// (RFC 7541 4.2).
 	shrink bool
 
-	limit     uint32 // bytes of a header section
+	limit     uint32 // maximum size of a header section, in bytes
 	maxFields int
 
 	fields   []field // of the last block, in order
 	size     uint32  // of the last block, all fields counted
-	tooLarge bool    // the last block passed a limit; fields are those before
+	tooLarge bool    // the last block exceeded a limit; fields holds the fields before that
 	text     appender
 }
 
-// appender is the buffer that literals are decoded to. The Huffman decoder calls Write.
+// appender is the buffer into which literals are decoded. The Huffman decoder calls Write.
 type appender struct{ b []byte }
 
 func (a *appender) Write(p []byte) (int, error) {
@@ -33,14 +33,14 @@ func (a *appender) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// keptText is how much of the decoder's storage outlives a block, so that one unusually large block
-// does not make a connection expensive forever.
+// keptText is the maximum size, in bytes, of text storage that is kept for the next block, so that
+// one unusually large block does not make a connection expensive forever.
 const keptText = 4 << 10
 
-// keptFields is the same for fields.
+// keptFields is the maximum capacity of fields that is kept for the next block.
 const keptFields = 64
 
-// The errors of decoding; all are COMPRESSION_ERROR.
+// The errors of decoding. They end the connection with CompressionError.
 var (
 	errTruncated = errors.New("header block ends within a field (RFC 7541 3.2)")
 	errIndex     = errors.New("header block refers to an entry that is not there (RFC 7541 2.3.3)")
@@ -49,7 +49,7 @@ var (
 	errUpdate    = errors.New("header block changes the table's size where, or to what, it must not (RFC 7541 4.2)")
 )
 
-// decode reads one block into d.fields, which are valid until the next one.
+// decode reads one block into d.fields, which are valid until the next call.
 func (d *decoder) decode(block []byte) error {
 	d.fields = d.fields[:0]
 	d.text.b = d.text.b[:0]
@@ -122,7 +122,8 @@ func (d *decoder) indexed(block []byte) (field, []byte, error) {
 	return *f, block, nil
 }
 
-// at returns entry i of the static and the dynamic table, or nil if there is none.
+// at returns the entry with index i of the static and the dynamic table (RFC 7541 2.3.3), or nil if
+// there is none.
 func (d *decoder) at(i uint32) *field {
 	if i-1 < staticLen { // 0 wraps
 		return &static[i]
@@ -133,7 +134,7 @@ func (d *decoder) at(i uint32) *field {
 	return nil
 }
 
-// literal decodes a field; the index of its name has prefix bits.
+// literal decodes a literal field. The first byte holds prefix bits of the index of its name.
 func (d *decoder) literal(block []byte, prefix uint8) (f field, rest []byte, err error) {
 	i, block, err := readInteger(block, prefix)
 	if err != nil {
@@ -182,8 +183,8 @@ func (d *decoder) str(block []byte) (string, []byte, error) {
 	return view(d.text.b[start:]), block[n:], nil
 }
 
-// insert adds f to the table, which then owns its strings. It also copies a name that a table
-// already has: sharing it would keep the memory of an evicted entry.
+// insert adds f to the table, which then owns its strings. It copies the name even if a table
+// already has it: sharing the name would retain the memory of an evicted entry.
 func (d *decoder) insert(f *field) {
 	if f.size() > d.table.max {
 		d.table.evict(0) // RFC 7541 4.4: no error
@@ -209,14 +210,14 @@ func (d *decoder) update(block []byte, first bool) ([]byte, error) {
 	return block, nil
 }
 
-// allow sets the maximum table size, which the peer has acknowledged.
+// allow sets the maximum table size that the peer may use, after the peer has acknowledged it.
 func (d *decoder) allow(size uint32) {
 	d.allowed = size
 	d.shrink = d.table.max > size
 }
 
-// readInteger decodes an integer whose first byte has prefix bits of it (RFC 7541 5.1). Integers
-// above 2^31 are rejected: no valid one is that large.
+// readInteger decodes an integer with a prefix of prefix bits in the first byte, and returns the
+// bytes after it (RFC 7541 5.1). It rejects integers above 2^31: no valid one is that large.
 func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	if len(b) == 0 {
 		return 0, nil, errTruncated
@@ -242,10 +243,10 @@ func readInteger(b []byte, prefix uint8) (uint32, []byte, error) {
 	return 0, nil, errTruncated
 }
 
-// decoderTable is a dynamic table that is read by index (RFC 7541 2.3.2).
+// decoderTable is the dynamic table of a decoder (RFC 7541 2.3.2).
 type decoderTable struct {
 	ring []field // its length is a power of two, or 0
-	next int     // where the next entry goes
+	next int     // index of the next entry in ring
 	n    int
 	size uint32
 	max  uint32
@@ -256,7 +257,7 @@ func (t *decoderTable) at(i int) *field {
 	return &t.ring[(t.next-1-i)&(len(t.ring)-1)]
 }
 
-// add adds f, which is not larger than max, and evicts the oldest entries for it.
+// add adds f, which is not larger than max, and evicts the oldest entries to make space for it.
 func (t *decoderTable) add(f *field) {
 	t.evict(t.max - f.size())
 	if t.n == len(t.ring) {

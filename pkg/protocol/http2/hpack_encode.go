@@ -3,32 +3,32 @@ package http2
 import "math/bits"
 
 // encoder encodes header blocks (RFC 7541). The strings of fields are views that do not outlive the
-// exchange, so it copies what it adds to the table. It adds only fields that it saw twice lately:
-// identifiers and dates that never recur cost neither memory nor table space. It does not use the
-// Huffman code, which costs more time on both sides than its bytes cost on the links of a sidecar:
-// docs/decisions/0009.
+// exchange, so it copies those that it adds to the table. It adds a field only if it has encoded it
+// recently: identifiers and dates that never recur cost neither memory nor table space. It does not
+// use the Huffman code, which costs both sides more time than the saved bytes are worth on the
+// links of a sidecar: docs/decisions/0009.
 type encoder struct {
 	ring []encoderEntry // its length is a power of two, or 0
 	n    int            // entries
-	// added counts the entries ever added; the newest has number added-1, and that index of the
-	// ring modulo its length.
+	// added counts the entries ever added. The newest has number added-1; its index in ring is that
+	// number modulo the length.
 	added uint32
 	size  uint32
 	max   uint32
 
-	// lowest is the minimum of max since the last block, which has to be sent first (RFC 7541 4.2).
-	// changed: max has to be sent.
+	// lowest is the minimum of max since the last block; see appendStart. changed: the next block
+	// has to start with max (RFC 7541 4.2).
 	lowest  uint32
 	changed bool
 
-	seen *[64]uint32 // hashes of fields that were written lately; nil: none
+	seen *[64]uint32 // hashes of recently encoded fields; nil: none
 }
 
 type encoderEntry struct {
 	name, value string
 	nameHash    uint32
 	hash        uint32 // of both
-	valid       bool   // it came from a Header and passed validation
+	valid       bool   // the field came from a Header and passed validation
 }
 
 func (e *encoderEntry) size() uint32 { return fieldSize(e.name, e.value) }
@@ -48,9 +48,9 @@ func (e *encoder) setLimit(size uint32) {
 	e.evict(size)
 }
 
-// appendStart appends what a block has to start with: table size updates. A table whose maximum
-// fell and rose again is emptied in between: x/net's decoder, which gRPC uses, rejects a second
-// update while there are entries (TestEncodedIsRead).
+// appendStart appends the table size updates that a block has to start with. If the maximum fell
+// and rose again, it sends 0 in between and empties the table: x/net's decoder, which gRPC uses,
+// rejects a second update while its table has entries (TestEncodedIsRead).
 func (e *encoder) appendStart(dst []byte) []byte {
 	if !e.changed {
 		return dst
@@ -63,8 +63,8 @@ func (e *encoder) appendStart(dst []byte) []byte {
 	return appendInteger(dst, 0x20, 5, e.max)
 }
 
-// restart empties the table, and the peer's with the next block: a block that is never sent may
-// have added entries.
+// restart empties the table, and makes the next block empty the peer's: a block that was never sent
+// may have added entries.
 func (e *encoder) restart() {
 	e.evict(0)
 	e.seen = nil
@@ -74,7 +74,7 @@ func (e *encoder) restart() {
 // appendIndex appends an indexed field.
 func appendIndex(dst []byte, i uint32) []byte { return appendInteger(dst, 0x80, 7, i) }
 
-// appendLiteral appends a field without adding it to the table; name is the index of its name in
+// appendLiteral appends a field without adding it to the table. name is the index of its name in
 // the static table. never: intermediaries must not index it either (RFC 7541 6.2.3).
 func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	var form byte
@@ -85,7 +85,7 @@ func appendLiteral(dst []byte, name uint32, value string, never bool) []byte {
 	return appendText(dst, value)
 }
 
-// appendSecret appends a field that no hop may add to a table.
+// appendSecret appends a field that no hop may add to a table (RFC 7541 6.2.3).
 func appendSecret(dst []byte, name, value string) []byte {
 	i := uint32(staticName(name))
 	dst = appendInteger(dst, 0x10, 4, i)
@@ -99,14 +99,14 @@ func appendSecret(dst []byte, name, value string) []byte {
 type match struct {
 	nameHash uint32
 	hash     uint32 // of name and value
-	index    uint32 // of the field; 0: the table does not have it
+	index    uint32 // index of the field; 0: it is not in the table
 	valid    bool   // the field with index came from a Header and passed validation
 }
 
-// find looks up a field in the table. It finds no name with capital letters.
+// find looks up a field in the dynamic table, whose names are in lowercase.
 func (e *encoder) find(name, value string) (m match) {
 	m.nameHash = hashText(0, name)
-	m.hash = hashText(m.nameHash, value) | 1 // not 0, which is an empty slot in seen
+	m.hash = hashText(m.nameHash, value) | 1 // not 0, which marks an empty slot of seen
 	for i := range uint32(e.n) {
 		entry := e.entry(i)
 		if entry.hash == m.hash && entry.name == name && entry.value == value {
@@ -127,20 +127,20 @@ func (e *encoder) findName(nameHash uint32, name string) uint32 {
 	return 0
 }
 
-// entry returns the i-th newest entry.
+// entry returns entry i; 0 is the newest.
 func (e *encoder) entry(i uint32) *encoderEntry {
 	return &e.ring[(e.added-1-i)&uint32(len(e.ring)-1)]
 }
 
-// appendField appends a field, as an index if the table has it. inStatic is the index of its name
-// in the static table, or 0. name is in lowercase.
+// appendField appends a field, as an index if it is in the dynamic table. inStatic is the index of
+// its name in the static table, or 0. name is in lowercase.
 func (e *encoder) appendField(dst []byte, inStatic uint32, name, value string) []byte {
 	m := e.find(name, value)
 	return e.appendMatched(dst, inStatic, name, value, &m, false)
 }
 
-// appendMatched appends a field whose match is m. If it adds the field to the table, valid
-// is stored in the entry.
+// appendMatched appends a field for which find returned m. valid is stored in the entry if the
+// field is added to the table.
 func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string, m *match, valid bool) []byte {
 	if m.index > 0 {
 		return appendIndex(dst, m.index)
@@ -171,7 +171,7 @@ func (e *encoder) appendMatched(dst []byte, inStatic uint32, name, value string,
 	return dst
 }
 
-// add adds an entry and copies its strings.
+// add adds an entry, copies its strings, and evicts the oldest entries to make space for it.
 func (e *encoder) add(entry encoderEntry) {
 	entry.name, entry.value = cloneBoth(entry.name, entry.value)
 	e.evict(e.max - entry.size())
@@ -203,8 +203,8 @@ func (e *encoder) evict(size uint32) {
 	}
 }
 
-// hashText mixes s into seed, eight bytes at a time. It is not collision-resistant: a peer that
-// finds a collision only makes the encoder compare both fields.
+// hashText mixes s into seed, eight bytes at a time. It is not collision-resistant: a collision
+// only makes the encoder compare the strings.
 func hashText(seed uint32, s string) uint32 {
 	const odd = 0x9e3779b97f4a7c15
 	h := (uint64(seed)<<32 | uint64(len(s))) * odd
@@ -229,8 +229,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// appendInteger appends n with prefix bits of it in the first byte; form holds the other bits (RFC
-// 7541 5.1).
+// appendInteger appends n with a prefix of prefix bits in the first byte. form holds the other bits
+// of that byte (RFC 7541 5.1).
 func appendInteger(dst []byte, form byte, prefix uint8, n uint32) []byte {
 	most := uint32(1)<<prefix - 1
 	if n < most {

@@ -1,7 +1,7 @@
 package http2
 
-// staticLen is the number of entries of the static table (RFC 7541 appendix A). The indexes of
-// dynamic entries follow.
+// staticLen is the number of entries of the static table (RFC 7541 appendix A). Indexes above it
+// are those of the dynamic table.
 const staticLen = 61
 
 //nolint:gochecknoglobals // a constant table
@@ -45,9 +45,9 @@ const (
 	staticCookie    = 32
 )
 
-// staticName returns the first index in the static table of an ordinary name, or 0 if there is
-// none. The names are written as cases, which the compiler turns into a search: a map takes three
-// times as long.
+// staticName returns the index of a regular field name in the static table, or 0 if it has none. It
+// leaves out Host and Transfer-Encoding, which the encoder never appends. It uses a switch, which
+// the compiler turns into a search: a map takes three times as long.
 func staticName(name string) uint64 {
 	switch name {
 	case "accept-charset":

@@ -25,8 +25,8 @@ func blockText(d *decoder) string {
 	return s.String()
 }
 
-// TestStaticTable: x/net's decoder agrees about every entry, and the names that the
-// encoder knows are where it believes them to be.
+// TestStaticTable verifies every entry of the static table against x/net's decoder, and the index
+// that staticName returns for each name that the encoder sends.
 func TestStaticTable(t *testing.T) {
 	judge := hpack.NewDecoder(DefaultTableSize, nil)
 	for i := uint32(1); i <= staticLen; i++ {
@@ -46,13 +46,13 @@ func TestStaticTable(t *testing.T) {
 	}
 }
 
-// TestDecodeSequences runs the examples of RFC 7541 C.3 to C.6.
+// TestDecodeSequences verifies the examples of RFC 7541 C.3 to C.6.
 func TestDecodeSequences(t *testing.T) {
 	cases := []struct {
 		name   string
 		table  uint32
 		blocks []string
-		want   string // of the last
+		want   string // fields of the last block
 		size   uint32
 	}{
 		{"requests without Huffman codes", 4096, []string{
@@ -91,7 +91,7 @@ func TestDecodeSequences(t *testing.T) {
 	}
 }
 
-// TestDecodeRefuses: blocks that are wrong.
+// TestDecodeRefuses verifies that malformed blocks are rejected.
 func TestDecodeRefuses(t *testing.T) {
 	cases := []struct {
 		name, block string
@@ -126,7 +126,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// TestDecodeShrink: a smaller table that was agreed on has to be told first.
+// TestDecodeShrink verifies that the block after an acknowledged smaller table must start with a
+// size update.
 func TestDecodeShrink(t *testing.T) {
 	d := newDecoder()
 	d.allow(100)
@@ -143,7 +144,8 @@ func TestDecodeShrink(t *testing.T) {
 	}
 }
 
-// TestDecodeLimits: what is beyond a limit is decoded and not kept.
+// TestDecodeLimits verifies that fields beyond a limit are decoded and added to the table, but not
+// kept.
 func TestDecodeLimits(t *testing.T) {
 	block := []byte{0x40, 1, 'a', 1, '1', 0x40, 1, 'b', 1, '2', 0x40, 1, 'c', 1, '3'}
 	for _, c := range []struct {
@@ -172,8 +174,8 @@ func TestDecodeLimits(t *testing.T) {
 	}
 }
 
-// TestEncodeSecondSight: a field enters the table the second time it is written, and
-// is one byte from the third time on.
+// TestEncodeSecondSight verifies that a field is added to the table when it is encoded for the
+// second time, and takes one byte from the third time on.
 func TestEncodeSecondSight(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	var sizes []int
@@ -192,7 +194,7 @@ func TestEncodeSecondSight(t *testing.T) {
 	}
 }
 
-// TestEncodeCopies: the table keeps nothing of the texts that it was given.
+// TestEncodeCopies verifies that the table copies the strings of its entries.
 func TestEncodeCopies(t *testing.T) {
 	e := &encoder{max: DefaultTableSize}
 	text := []byte("value")
@@ -205,8 +207,8 @@ func TestEncodeCopies(t *testing.T) {
 	}
 }
 
-// TestEncodedIsRead: whatever is written, with whatever table, x/net's decoder and
-// ours read it the same.
+// TestEncodedIsRead verifies that x/net's decoder and ours decode random blocks correctly, whatever
+// the table sizes.
 func TestEncodedIsRead(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	e := &encoder{max: DefaultTableSize}
@@ -247,8 +249,8 @@ func judged(fields []hpack.HeaderField) string {
 	return s.String()
 }
 
-// FuzzDecode: our decoder and x/net's agree on every block, and on what later ones
-// refer to. Where they do not, ours is the stricter one and the RFC is cited.
+// FuzzDecode verifies that our decoder and x/net's agree on every block, and on a second block that
+// may refer to the first. Our decoder may only be stricter, as the RFC allows.
 func FuzzDecode(f *testing.F) {
 	for _, text := range []string{
 		"828684418cf1e3c2e5f23a6ba0ab90f4ff", "828684be5886a8eb10649cbf", "400a637573746f6d2d6b65790c637573746f6d2d76616c7565",
@@ -267,7 +269,9 @@ func FuzzDecode(f *testing.F) {
 				t.Fatalf("decode(%x) = %q, x/net: %v", block, blockText(ours), judgeErr)
 			}
 			if err == errInteger || err == errUpdate {
-				return // x/net takes larger integers (RFC 7541 5.1) and sizes behind a field of an empty table (4.2)
+				// x/net accepts larger integers (RFC 7541 5.1), and size updates after a field if
+				// its table is empty (4.2).
+				return
 			}
 			if (err == nil) != (judgeErr == nil) {
 				t.Fatalf("decode(%x) = %v, x/net: %v", block, err, judgeErr)
@@ -285,7 +289,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestDecodeOthers: what x/net's encoder writes, Huffman codes and all, is read.
+// TestDecodeOthers verifies that blocks of x/net's encoder are decoded, Huffman codes included.
 func TestDecodeOthers(t *testing.T) {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -308,9 +312,9 @@ func TestDecodeOthers(t *testing.T) {
 	}
 }
 
-// FuzzEncode: what either encoder writes, the other's decoder and ours read the same,
-// whatever the fields and however the table's size changes. A line of blocks is a
-// field, an empty one ends a block, and sizes are taken one before each.
+// FuzzEncode verifies that our decoder decodes the blocks of both encoders, and x/net's decoder
+// ours, whatever the fields and the table sizes. Each line of blocks is a field, and an empty line
+// ends a block. Each block takes one byte of sizes.
 func FuzzEncode(f *testing.F) {
 	f.Add("a: b\na: b\n\na: b\na: c", []byte{255, 0, 16})
 	f.Add(":path: /x\ncookie: long enough to be added to it\n\ncookie: long enough to be added to it\n\n: ", []byte{1, 0, 200, 9})

@@ -8,24 +8,23 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// model is what RFC 9113 says of a session, in as few words as it can be said, from the
-// frames that go in and out alone. It is written to be read, and knows of headers only
-// that they come.
+// model is a minimal model of the streams and windows of a session (RFC 9113). It sees only the
+// frames in both directions, and does not decode header blocks.
 type model struct {
 	t       *testing.T
 	s       *Session
-	streams map[uint32]*modelled // those that are open or half-closed
-	last    uint32               // the highest that was opened, by either role
-	mine    map[uint32]*Stream   // what the engine holds
+	streams map[uint32]*modelled // open and half-closed streams
+	last    uint32               // the highest stream that either side opened
+	mine    map[uint32]*Stream   // streams that the engine has not released
 
-	recv, send int64 // windows of the connection: what the peer may send, and we
-	initial    int64 // the peer's window of new streams
+	recv, send int64 // windows of the connection: what the peer and we may send
+	initial    int64 // window for new streams that the peer announced
 	acked      bool
-	looked     uint32 // the last of our streams that the peer looks at, by its GOAWAY
+	looked     uint32 // our last stream that the peer processes, by its GOAWAY
 }
 
 type modelled struct {
-	local, remote bool // its END_STREAM was
+	local, remote bool // this side sent END_STREAM
 	recv, send    int64
 }
 
@@ -50,8 +49,8 @@ func newModel(t *testing.T, role Role, streamWindow uint32) *model {
 	return m
 }
 
-// receive hands a frame to the session, and looks at what it makes of it. It reports
-// whether the connection goes on.
+// receive passes a frame to the session and verifies the result. It returns false if the connection
+// has ended.
 func (m *model) receive(f Frame) bool {
 	m.t.Helper()
 	var e Event
@@ -79,7 +78,7 @@ func (m *model) receive(f Frame) bool {
 	return true
 }
 
-// judge compares what was made of a frame with what had to be.
+// judge compares the error of a frame with the one that the model requires.
 func (m *model) judge(f Frame, err error) {
 	m.t.Helper()
 	size := int64(len(f.Payload))
@@ -117,7 +116,7 @@ func (m *model) judge(f Frame, err error) {
 	}
 }
 
-// received takes a frame into account.
+// received applies a received frame to the model.
 func (m *model) received(f Frame, e Event, taken bool) {
 	end := f.Flags.Has(FlagEndStream)
 	st := m.streams[f.Stream]
@@ -184,7 +183,7 @@ func (m *model) open(st *Stream) {
 	m.last = max(m.last, st.ID)
 }
 
-// end takes an END_STREAM into account, of ours or of the peer's.
+// end applies an END_STREAM of either side to the model.
 func (m *model) end(id uint32, local, end bool) {
 	st := m.streams[id]
 	if st == nil || !end {
@@ -200,7 +199,7 @@ func (m *model) end(id uint32, local, end bool) {
 	}
 }
 
-// sent takes what the session sends into account, and fails if it must not.
+// sent applies sent frames to the model, and fails if the session must not send them.
 func (m *model) sent(b []byte) {
 	m.t.Helper()
 	for len(b) > 0 {
@@ -241,7 +240,7 @@ func (m *model) sent(b []byte) {
 	}
 }
 
-// check compares the session with the model, and its accounts with each other.
+// check compares the session with the model, and verifies that its byte counts add up.
 func (m *model) check() {
 	m.t.Helper()
 	s := m.s
@@ -289,7 +288,8 @@ func (m *model) checkStream(id uint32, st *Stream) {
 	}
 }
 
-// engine does something that an engine may do; op says what and n how much.
+// engine calls a method of the session as an engine may. op selects the method, n its sizes and
+// flags.
 func (m *model) engine(op, n byte, id uint32) {
 	m.t.Helper()
 	var out []byte
@@ -330,16 +330,17 @@ func (m *model) engine(op, n byte, id uint32) {
 	m.check()
 }
 
-// gone: a stream that the peer never looked at is forgotten without a frame.
+// gone removes stream id if the peer's GOAWAY has excluded it: the session closes it without a
+// frame.
 func (m *model) gone(id uint32) {
 	if id > m.looked {
 		delete(m.streams, id)
 	}
 }
 
-// FuzzSession: whatever comes and whatever the engine does, a session says of streams
-// and windows what the model says, and its errors are of the closed set. Each step is
-// four bytes: what, flags, stream, how much.
+// FuzzSession verifies that a session has the stream states and windows of the model, and that its
+// errors are well-formed, whatever the peer and the engine do. Each step has four bytes: operation
+// or frame type, flags, stream, size.
 func FuzzSession(f *testing.F) {
 	f.Add(true, false, []byte{0x21, 5, 1, 0, 0x20, 0, 1, 9, 0x10, 0, 1, 1, 0x11, 0, 1, 9, 0x16, 0, 1, 9, 0x20, 1, 1, 5, 0x12, 0, 1, 3})
 	f.Add(true, true, []byte{0x24, 1, 0, 0, 0x21, 4, 1, 0, 0x20, 8, 1, 9, 0x23, 0, 1, 0, 0x20, 0, 1, 9, 0x15, 0, 1, 0})
@@ -367,13 +368,13 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// peerFrame makes a frame of a peer of role whose syntax is right, more often than not.
+// peerFrame returns a frame to a session of role. Its syntax is usually correct.
 func peerFrame(role Role, t FrameType, flags Flags, id uint32, n byte) Frame {
 	f := Frame{Type: t, Flags: flags, Stream: id}
 	switch t {
 	case FrameData:
 		f.Payload = make([]byte, 1+int(n)*64)
-		f.Payload[0] = n % 64 // padding, if it is padded
+		f.Payload[0] = n % 64 // length of the padding, if FlagPadded is set
 		if n == 0 {
 			f.Flags, f.Payload = flags&FlagEndStream, nil
 		}

@@ -10,10 +10,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// epoch is when the tests happen.
+// epoch is the time at which the tests start.
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// pair is two sessions that talk to each other by bytes.
+// pair is a client and a server session that exchange bytes.
 type pair struct {
 	t              *testing.T
 	client, server *Session
@@ -22,7 +22,7 @@ type pair struct {
 	prefaced       bool
 }
 
-// newPair returns sessions that have exchanged their settings.
+// newPair returns a pair whose sessions have exchanged their settings.
 func newPair(t *testing.T, client, server Config) *pair {
 	t.Helper()
 	client.Role, server.Role = Client, Server
@@ -33,7 +33,7 @@ func newPair(t *testing.T, client, server Config) *pair {
 	return p
 }
 
-// serve lets the server read what is there and returns its events.
+// serve passes the pending bytes to the server and returns its events.
 func (p *pair) serve() []Event {
 	p.t.Helper()
 	if !p.prefaced {
@@ -49,7 +49,7 @@ func (p *pair) serve() []Event {
 	return events
 }
 
-// receive lets the client read what is there and returns its events.
+// receive passes the pending bytes to the client and returns its events.
 func (p *pair) receive() []Event {
 	p.t.Helper()
 	var events []Event
@@ -57,7 +57,7 @@ func (p *pair) receive() []Event {
 	return events
 }
 
-// settle exchanges bytes until nothing is left, without regard to events.
+// settle exchanges bytes until none are pending, and ignores the events.
 func (p *pair) settle() {
 	p.t.Helper()
 	for len(p.toServer)+len(p.toClient) > 0 {
@@ -66,7 +66,7 @@ func (p *pair) settle() {
 	}
 }
 
-// drain hands all frames of in to s, which must find nothing wrong with them.
+// drain passes all complete frames of in to s, and fails if one is an error.
 func drain(t *testing.T, s *Session, in, out []byte) (rest, replies []byte, events []Event) {
 	t.Helper()
 	for {
@@ -88,7 +88,7 @@ func drain(t *testing.T, s *Session, in, out []byte) (rest, replies []byte, even
 	}
 }
 
-// one returns the only event of events, which must be of kind.
+// one returns the only event of events, and fails if it is not of kind.
 func one(t *testing.T, events []Event, kind EventKind) Event {
 	t.Helper()
 	if len(events) != 1 || events[0].Kind != kind {
@@ -135,7 +135,7 @@ func fieldsText(h *protocol.Header) string {
 	return text.String()
 }
 
-// TestExchange runs one request with contents and trailers both ways.
+// TestExchange verifies one request and its response, both with a body and trailers.
 func TestExchange(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	req := get("/a?b=c")
@@ -202,9 +202,8 @@ func TestExchange(t *testing.T) {
 	}
 }
 
-// TestSmallestTableIsTold: sizes that one SETTINGS frame gives one after the other each
-// count, because the peer's decoder has let go of what was above the smallest (RFC 7541
-// 4.2).
+// TestSmallestTableIsTold verifies that each table size of one SETTINGS frame is applied: the
+// peer's decoder has evicted the entries above the smallest size (RFC 7541 4.2).
 func TestSmallestTableIsTold(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	for range 3 { // example.org is in the table
@@ -225,13 +224,13 @@ func TestSmallestTableIsTold(t *testing.T) {
 	}
 }
 
-// TestNamesAreNotKept: an entry of the table keeps no memory of one that is gone,
-// whose name it has: else a peer that names its entries by large ones, one after the
-// other, has us keep many times the table's size.
+// TestNamesAreNotKept verifies that an entry of the table does not retain the memory of an evicted
+// entry with the same name. Otherwise a peer could make the decoder retain many times the table's
+// size.
 func TestNamesAreNotKept(t *testing.T) {
 	d := newDecoder()
 	large := appendText([]byte{0x40, 1, 'n'}, strings.Repeat("v", 2000))
-	small := []byte{0x7e, 1, 's'} // named as the newest
+	small := []byte{0x7e, 1, 's'} // its name is that of the newest entry
 	if err := d.decode(append(large, small...)); err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +247,7 @@ func TestASessionGoesOnAfterItsRest(t *testing.T) {
 	p := newPair(t, Config{}, Config{})
 	req := &protocol.Request{Method: "GET", Scheme: "http", Authority: "shop.test", Path: "/"}
 	req.ContentLength = -1
-	req.Header.Add("x-user", "ada") // in the tables of both sides from the second time on
+	req.Header.Add("x-user", "ada") // added to the tables of both sides when it is sent again
 	for range 4 {
 		client, server := p.open(req, true)
 		var err error
@@ -258,7 +257,7 @@ func TestASessionGoesOnAfterItsRest(t *testing.T) {
 		if p.toClient, err = p.server.AppendResponse(p.toClient, server, resp, ResponseOptions{End: true}); err != nil {
 			t.Fatal(err)
 		}
-		p.server.Shrink() // too early: the stream is the engine's
+		p.server.Shrink() // no effect: the stream is not released
 		var back protocol.Response
 		one(t, p.receive(), HeadersArrived)
 		p.client.TakeResponse(client, &back, nil)

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestPingAcksThatNobodyAskedForAreAFlood sends acknowledgements of PING frames that
-// the session never sent: the same budget as that of PING bounds them, on both sides.
+// TestPingAcksThatNobodyAskedForAreAFlood verifies, on both sides, that acknowledgements of PING
+// frames which the session never sent are limited like PING frames.
 func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 	now := time.Unix(0, 0)
 	for _, role := range []Role{Server, Client} {
@@ -34,7 +34,8 @@ func TestPingAcksThatNobodyAskedForAreAFlood(t *testing.T) {
 	}
 }
 
-// TestPingAcksThatWereAskedForAreFree has each PING of the session acknowledged once.
+// TestPingAcksThatWereAskedForAreFree verifies that acknowledgements of the session's PING frames
+// are not limited.
 func TestPingAcksThatWereAskedForAreFree(t *testing.T) {
 	now := time.Unix(0, 0)
 	s := NewSession(Config{Role: Server})

@@ -7,19 +7,19 @@ import (
 
 // block is a header block that is arriving.
 type block struct {
-	stream  uint32 // 0: there is none
+	stream  uint32 // 0: no block is arriving
 	end     bool   // the HEADERS frame had END_STREAM
-	selfDep bool   // its priority depends on itself
+	selfDep bool   // its priority makes the stream depend on itself
 	frames  int    // CONTINUATION frames so far
 	b       []byte // the fragments so far
 }
 
-// Handle processes the next frame of the peer. It appends the frames that the protocol requires
-// immediately (acknowledgements, window updates) to dst. now is any clock that does not run
-// backwards.
+// Handle processes the next frame of the peer. It appends the frames that the protocol requires in
+// return to dst: acknowledgements, window updates, and resets of refused streams. now comes from
+// any clock that does not run backwards.
 //
-// Handle stores what the frame means to the engine in e, whose views are valid as long as f's
-// payload is. The error is nil, a *StreamError or a *ConnectionError, and then e is empty.
+// Handle stores the meaning of the frame in e, whose views are valid as long as f's payload is. The
+// error is nil, a *StreamError or a *ConnectionError. With an error, e is empty.
 func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	*e = Event{}
 	if !s.settingsReceived && (f.Type != FrameSettings || f.Flags.Has(FlagAck)) {
@@ -54,7 +54,7 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, 
 	}
 }
 
-// spend takes one of f's budget; the error is nil or a *ConnectionError.
+// spend takes one token of f's bucket. The error is nil or a *ConnectionError.
 func (s *Session) spend(f Flood, now time.Time, reason string) error {
 	if f == FloodRapidReset || f == FloodMadeYouReset {
 		s.charges++
@@ -65,7 +65,8 @@ func (s *Session) spend(f Flood, now time.Time, reason string) error {
 	return nil
 }
 
-// idle reports whether stream id was never opened (RFC 9113 5.1.1).
+// idle reports whether stream id is idle: the side that may open it has neither opened nor skipped
+// it, or no side may (RFC 9113 5.1.1).
 func (s *Session) idle(id uint32) bool {
 	odd := id%2 == 1
 	if s.cfg.Role == Server {
@@ -178,7 +179,8 @@ func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]b
 		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
-	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow { // the session decides how many streams it opens
+	// Resets of streams that the session opened are free: it decides how many it opens.
+	if st == nil || !st.local && now.Sub(st.opened) < rapidResetWindow {
 		if err := s.spend(FloodRapidReset, now, "too many streams reset"); err != nil {
 			return dst, err
 		}
@@ -230,7 +232,7 @@ func (s *Session) takeSettings(payload []byte) error {
 			return err
 		}
 		switch id {
-		case SettingHeaderTableSize: // each value counts, not only the last: RFC 7541 4.2
+		case SettingHeaderTableSize: // apply each value, not only the last (RFC 7541 4.2)
 			s.enc.setLimit(value)
 		case SettingInitialWindowSize:
 			if err := s.resizeWindows(int64(value) - was); err != nil {
@@ -242,8 +244,8 @@ func (s *Session) takeSettings(payload []byte) error {
 	return nil
 }
 
-// resizeWindows adds delta to the window of every stream, which may become negative (RFC 9113
-// 6.9.2); the error is nil or a *ConnectionError.
+// resizeWindows adds delta to the send window of every stream, which may become negative (RFC 9113
+// 6.9.2). The error is nil or a *ConnectionError.
 func (s *Session) resizeWindows(delta int64) error {
 	if delta == 0 {
 		return nil
@@ -256,8 +258,8 @@ func (s *Session) resizeWindows(delta int64) error {
 	return nil
 }
 
-// takeAck applies those of our settings that reduce a limit; the error is nil or a
-// *ConnectionError.
+// takeAck applies our settings that are below the defaults, which the peer observes from now on.
+// The error is nil or a *ConnectionError.
 func (s *Session) takeAck(f Frame) error {
 	if len(f.Payload) != 0 {
 		return connectionError(FrameSizeError, "acknowledgement of SETTINGS with a payload (RFC 9113 6.5)")
@@ -344,7 +346,7 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	}
 	st := s.streams[f.Stream]
 	if st == nil {
-		return dst, nil // RFC 9113 5.1: it may cross the end of the stream
+		return dst, nil // the frame may cross the end of the stream (RFC 9113 5.1)
 	}
 	if more == 0 {
 		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
@@ -356,8 +358,8 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 	return dst, nil
 }
 
-// checkPriority checks a PRIORITY frame, which is otherwise ignored. On a stream that cannot be
-// reset, an error ends the connection.
+// checkPriority checks a PRIORITY frame, which is otherwise ignored. If the stream is not open, it
+// cannot be reset, so an error ends the connection.
 func (s *Session) checkPriority(f Frame, now time.Time) error {
 	if f.Stream == 0 {
 		return connectionError(ProtocolError, "PRIORITY on stream 0 (RFC 9113 6.3)")
@@ -386,9 +388,10 @@ const priorityLen = 5
 // dependsOn returns the stream that a priority depends on.
 func dependsOn(priority []byte) uint32 { return binary.BigEndian.Uint32(priority) & MaxStreamID }
 
-// Fail resets the stream of a StreamError, and spends the budget of resets that the peer may make
-// us send, unless we opened the stream; the error is nil or a *ConnectionError of that budget. The
-// engine releases the stream, if there was one (it calls Session.Stream before).
+// Fail resets the stream of a StreamError. It takes a token of FloodMadeYouReset, except for an
+// open stream that the session opened. The error is nil or a *ConnectionError because the bucket is
+// empty. The engine gets the stream, if there is one, with Session.Stream before it calls Fail, and
+// releases it afterwards.
 func (s *Session) Fail(dst []byte, e *StreamError, now time.Time) ([]byte, error) {
 	st := s.streams[e.ID]
 	if st == nil || !st.local {

@@ -51,7 +51,7 @@ func (s *Session) handleContinuation(dst []byte, f Frame, now time.Time, e *Even
 	return dst, err
 }
 
-// appendFragment stores a part of a block; the error is nil or a *ConnectionError.
+// appendFragment stores a fragment of a block. The error is nil or a *ConnectionError.
 func (s *Session) appendFragment(fragment []byte) error {
 	if err := s.checkBlock(len(s.block.b) + len(fragment)); err != nil {
 		return err
@@ -60,7 +60,7 @@ func (s *Session) appendFragment(fragment []byte) error {
 	return nil
 }
 
-// checkBlock checks a block's size in bytes; the error is nil or a *ConnectionError.
+// checkBlock checks the encoded size of a block in bytes. The error is nil or a *ConnectionError.
 func (s *Session) checkBlock(size int) error {
 	if size > s.cfg.Budgets.BlockBytes {
 		return flooded(FloodContinuation, "header block too large")
@@ -68,8 +68,8 @@ func (s *Session) checkBlock(size int) error {
 	return nil
 }
 
-// handleBlock processes a complete header block. It always decodes it, because all streams share
-// the compression state.
+// handleBlock processes a complete header block. It decodes even blocks of streams that it ignores
+// or refuses, because all streams share the compression state.
 func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]byte, error) {
 	bl := s.block
 	s.block.stream = 0
@@ -103,12 +103,12 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]
 	return s.handleResponse(dst, st, bl.end, e)
 }
 
-// handleNew opens a stream for a request.
+// handleNew opens a stream for a request, unless the request is ignored, refused or malformed.
 func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]byte, error) {
 	s.skips.add(s.lastPeer, bl.stream)
 	s.lastPeer = bl.stream
 	if bl.stream > s.goAwaySentID {
-		return dst, nil // RFC 9113 6.8
+		return dst, nil // ignored (RFC 9113 6.8)
 	}
 	if bl.selfDep {
 		return dst, streamError(bl.stream, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")

@@ -5,7 +5,8 @@ import (
 )
 
 // readRequest checks a request's header section (RFC 9113 8.3.1; RFC 8441 4). It returns "" or the
-// violated rule. Of a section that is too large it checks the kept fields.
+// violated rule. connect: the server allows extended CONNECT. If the section is too large,
+// readRequest checks only the fields that the decoder kept.
 func (h *head) readRequest(d *decoder, connect bool) string {
 	*h = head{length: -1}
 	for i := range d.fields {
@@ -62,7 +63,8 @@ func (h *head) takeRequest(f *field) string {
 	return ""
 }
 
-// checkTarget checks that method, scheme, authority and path are consistent.
+// checkTarget checks that method, scheme, authority and path are consistent, and sets h.kind. It
+// returns "" or the violated rule.
 func (h *head) checkTarget(connect bool) string {
 	method := h.method.value
 	if !isToken(method) {
@@ -81,7 +83,7 @@ func (h *head) checkTarget(connect bool) string {
 		return ":protocol where it must not be (RFC 8441 4)"
 	}
 	if h.kind >= connectExchange {
-		h.length = -1 // what follows is not content (RFC 9110 9.3.6)
+		h.length = -1 // bytes of a tunnel follow, not a body (RFC 9110 9.3.6)
 	}
 	if h.kind == connectExchange {
 		if h.seen&(sawScheme|sawPath) != 0 || !protocol.IsTunnelTarget(h.authority.value) {
@@ -98,7 +100,8 @@ func (h *head) checkTarget(connect bool) string {
 	return h.checkHost()
 }
 
-// checkHost checks that :authority and Host are equal.
+// checkHost checks that :authority and Host are equal if the request has both, and valid. Host
+// replaces a missing :authority. It returns "" or the violated rule.
 func (h *head) checkHost() string {
 	if h.seen&sawAuthority == 0 {
 		if h.host == nil {
@@ -117,14 +120,15 @@ func (h *head) checkHost() string {
 // isPath reports whether s is an absolute path with an optional query and no fragment.
 func isPath(s string) bool { return s != "" && s[0] == '/' && all(s, targetByte) }
 
-// TakeRequest fills req with the request of the last HeadersArrived event: all except Body, which
-// is nil. Strings are views of storage that it appends to text, or are immutable. It returns text,
+// TakeRequest fills req with the request of the last HeadersArrived event, except for Body and
+// Trailer. Strings are immutable or views of storage that it appends to text. It returns text,
 // which the caller keeps as long as the exchange (docs/ownership.md).
 //
-// Extended CONNECT becomes the GET with Upgrade of HTTP/1.1; CONNECT has no Path and no Scheme;
-// cookies are joined; te: trailers is the last field, once (RFC 9113 8.2.2). The session has
-// already checked everything else: an error is a Fault that gets a response on the stream,
-// HeaderTooLarge, ExpectationFailed or NotImplemented, and req is as complete as possible.
+// Extended CONNECT becomes GET with Upgrade, as in HTTP/1.1. CONNECT has no Path and no Scheme.
+// Cookies are joined. If the request has te: trailers, it is the last field and occurs once (RFC
+// 9113 8.2.2). The session has already checked everything else. The error is nil or a Fault that
+// the engine responds to on the stream: HeaderTooLarge, ExpectationFailed or NotImplemented. With
+// an error, req is as complete as possible.
 func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error) {
 	h := s.head
 	text, req.Method = takeValue(text, &h.method)
@@ -154,5 +158,5 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 }
 
 // WantsTrailers reports whether the request of the last HeadersArrived event had TE: trailers (RFC
-// 9110 10.1.4), as gRPC's has.
+// 9110 10.1.4), which gRPC requires.
 func (s *Session) WantsTrailers() bool { return s.head.seen&sawTrailers != 0 }

@@ -1,13 +1,13 @@
 package http2
 
-// skips remembers identifiers that the peer skipped. They are closed (RFC 9113 5.1.1), although
-// nothing ended them.
+// skips remembers the last ranges of identifiers that the peer skipped. These streams are closed
+// (RFC 9113 5.1.1), although no frame ended them.
 type skips struct {
 	ring [4]struct{ above, below uint32 }
 	next int
 }
 
-// add records that the peer opened stream id, and stream last before it.
+// add records that the peer opened stream id after stream last.
 func (k *skips) add(last, id uint32) {
 	if id-last <= 2 {
 		return
@@ -16,7 +16,7 @@ func (k *skips) add(last, id uint32) {
 	k.next = (k.next + 1) % len(k.ring)
 }
 
-// has reports whether the peer skipped stream id lately.
+// has reports whether stream id is in one of the remembered ranges.
 func (k *skips) has(id uint32) bool {
 	for _, s := range k.ring {
 		if s.above < id && id < s.below {
@@ -30,14 +30,15 @@ func (k *skips) has(id uint32) bool {
 type closedBy uint8
 
 const (
-	byEnd  closedBy = iota // both sides ended it; any further frame is an error
-	byUs                   // we reset it; frames that the peer sent before it knew are ignored
+	byEnd  closedBy = iota // both sides ended it; DATA and HEADERS on it are errors
+	byUs                   // we reset it; frames on it are ignored, as the peer may not know yet
 	byPeer                 // the peer reset it
 )
 
-// resets remembers the streams that were reset lately. Streams that ended normally cost nothing.
+// resets remembers the streams that were reset recently. Streams that both sides ended need no
+// entry.
 type resets struct {
-	ring []reset // nil: none was reset; else of length resetsKept
+	ring []reset // nil: no stream was reset; else its length is resetsKept
 	next int
 	// forgotten is the highest stream that we reset and that is no longer in ring: frames of closed
 	// streams up to it are ignored.
@@ -52,8 +53,8 @@ type reset struct {
 	by closedBy
 }
 
-// add records that stream id was closed by a reset. The latest reset counts: if the peer continues
-// a stream that it has reset, we reset it once.
+// add records that by reset stream id. The latest reset counts: if the peer continues a stream that
+// it has reset, we reset that stream once.
 func (r *resets) add(id uint32, by closedBy) {
 	for i := range r.ring {
 		if r.ring[i].id == id {
@@ -72,7 +73,7 @@ func (r *resets) add(id uint32, by closedBy) {
 	r.next = (r.next + 1) % len(r.ring)
 }
 
-// of returns how stream id was closed, which is neither idle nor open.
+// of returns how stream id was closed. The stream is neither idle nor open.
 func (r *resets) of(id uint32) closedBy {
 	for i := range r.ring {
 		if r.ring[i].id == id {

@@ -30,7 +30,7 @@ func (h *head) readResponse(d *decoder) string {
 	return ""
 }
 
-// parseStatus parses three digits, the first not 0; it returns 0 for anything else.
+// parseStatus parses a status of three digits, the first not 0. It returns 0 for anything else.
 func parseStatus(s string) int {
 	if len(s) != 3 || s[0] == '0' || !isDigit(s[0]) || !isDigit(s[1]) || !isDigit(s[2]) {
 		return 0
@@ -38,9 +38,9 @@ func parseStatus(s string) int {
 	return int(s[0]-'0')*100 + int(s[1]-'0')*10 + int(s[2]-'0')
 }
 
-// TakeResponse fills resp with the response of the last HeadersArrived event, which was on st:
-// Status, Header and ContentLength. A Status below 200 is interim, except 101, which stands for the
-// 2xx of an extended CONNECT. Strings are as in TakeRequest.
+// TakeResponse fills Status, Header and ContentLength of resp from the last HeadersArrived event,
+// which was on st. A Status below 200 is interim, except 101, which replaces a 2xx response to an
+// extended CONNECT. text is used as in TakeRequest.
 func (s *Session) TakeResponse(st *Stream, resp *protocol.Response, text []byte) []byte {
 	resp.Status = s.head.status
 	if st.kind == extendedExchange && resp.Status/100 == 2 {

@@ -13,9 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestScripts runs testdata/*.script: a line is something that happens to a session,
-// and the indented lines below it are what comes of that. "=" is an event, "!" an
-// error, "<" a frame that is sent.
+// TestScripts runs testdata/*.script. A line is an input of a session; the indented lines below it
+// are the expected results: "=" an event, "!" an error, "<" a sent frame.
 func TestScripts(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.script")
 	if err != nil || len(paths) == 0 {
@@ -32,7 +31,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// runScript returns the script with what came of its lines.
+// runScript returns the script with the actual results of its lines.
 func runScript(text string) string {
 	var out strings.Builder
 	var r *rig
@@ -60,8 +59,8 @@ func runScript(text string) string {
 	return out.String()
 }
 
-// begin sends what a session starts with, and, if the line ends in "ready", lets the
-// peer's first SETTINGS come. A line that ends in "shown" tells what is sent.
+// begin starts the session. If the line ends in "ready", the session also receives the peer's first
+// SETTINGS.
 func (r *rig) begin(line string) {
 	r.do("start")
 	if strings.HasSuffix(line, " ready") {
@@ -69,7 +68,7 @@ func (r *rig) begin(line string) {
 	}
 }
 
-// configOf reads "server max-streams=2 ready".
+// configOf parses a line such as "server max-streams=2 ready".
 func configOf(line string) Config {
 	words := strings.Fields(line)
 	cfg := Config{Role: Client}
@@ -104,7 +103,7 @@ func configOf(line string) Config {
 	return cfg
 }
 
-// rig is a session, what its peer understands, and the streams that it had.
+// rig is a session, a reader of the frames that it sends, and the streams that it had.
 type rig struct {
 	s       *Session
 	peer    *reader
@@ -117,7 +116,7 @@ func newRig(cfg Config) *rig {
 	return &rig{s: NewSession(cfg), peer: newReader(), streams: make(map[uint32]*Stream), now: epoch}
 }
 
-// state returns the state of a stream that the session had, Idle if it had not.
+// state returns the state of stream id, or Idle if the session had no such stream.
 func (r *rig) state(id uint32) State {
 	if st := r.streams[id]; st != nil {
 		return st.State()
@@ -125,7 +124,7 @@ func (r *rig) state(id uint32) State {
 	return Idle
 }
 
-// do runs one line and returns what came of it.
+// do runs one line and returns its results.
 func (r *rig) do(line string) []string {
 	if frame, ok := strings.CutPrefix(line, "> "); ok {
 		return r.receive(frame, 1)
@@ -173,8 +172,8 @@ func headerOf(fields string) *protocol.Header {
 	return h
 }
 
-// receive hands a frame to the session n times, or until it is an error; only the
-// last outcome is told.
+// receive passes a frame to the session n times, or until it is an error, and returns the last
+// result.
 func (r *rig) receive(text string, n int) []string {
 	f, err := makeFrame(text)
 	if err != nil {
@@ -211,7 +210,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// eventText says what an event holds, and takes what has to be taken.
+// eventText describes an event, and takes its message from the session.
 func (r *rig) eventText(e *Event) string {
 	s := e.Kind.String()
 	if e.Stream != nil {
@@ -289,7 +288,7 @@ func headerText(h *protocol.Header) string {
 	return s.String()
 }
 
-// send does what the engine would.
+// send calls the method of the session that verb names.
 func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (out []byte, err error) {
 	var st *Stream
 	if len(args) > 0 && verb != "ping" && isDigit(args[0][0]) {
@@ -344,8 +343,7 @@ func (r *rig) send(verb string, args []string, end bool, h *protocol.Header) (ou
 	panic("no such line: " + verb)
 }
 
-// request sends "request METHOD path length", of which all but the method may be
-// left out.
+// request runs "request METHOD path length"; path and length are optional.
 func (r *rig) request(args []string, end bool, h *protocol.Header) ([]byte, error) {
 	req := get("/")
 	req.Method = args[0]

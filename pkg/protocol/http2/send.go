@@ -6,25 +6,26 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// RequestOptions are the properties of a request head that the request does not have.
+// RequestOptions are properties of a request head that protocol.Request does not hold.
 type RequestOptions struct {
-	// End: the request has neither content nor trailers.
+	// End: the request has neither a body nor trailers.
 	End bool
-	// Trailers: the client accepts trailer fields; te: trailers is sent, which gRPC servers
+	// Trailers: the client accepts trailers. AppendRequest adds te: trailers, which gRPC servers
 	// require.
 	Trailers bool
 }
 
-// AppendRequest opens a stream with a request's head: pseudo-header fields, Header in
-// its order with names in lowercase, content-length if ContentLength is not
-// negative, and expect. Clients only. A Scheme of "" is http. A request with Upgrade
-// becomes an extended CONNECT (RFC 8441), whatever its method.
+// AppendRequest opens a stream with a request's head: pseudo-header fields, Header in its order
+// with names in lowercase, content-length, expect, and te. content-length is sent if ContentLength
+// is not negative and the request is not CONNECT. A Scheme of "" is sent as http. A request with
+// Upgrade becomes an extended CONNECT (RFC 8441), whatever its method. Clients only: it panics on a
+// server.
 //
-// Connection and framing fields in Header are omitted, and Host: filters do not control them. A
-// part of the request that holds forbidden bytes is a Fault of reason Internal that names it; a
-// header section that is larger than the peer accepts is HeaderTooLarge. Other errors are
-// ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and ErrNoExtendedConnect. With any error
-// dst is returned unchanged, and no stream is open.
+// Host and connection and framing fields in Header are omitted: filters do not control them. A part
+// of the request that holds forbidden bytes is a Fault of reason Internal that names it, and so is
+// End with a positive ContentLength. A header section that is larger than the peer accepts is
+// HeaderTooLarge. Other errors are ErrTooManyStreams, ErrGoingAway, ErrStreamIDsExhausted and
+// ErrNoExtendedConnect. With any error dst is returned unchanged, and no stream is open.
 func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte, *Stream, error) {
 	if err := s.mayOpen(req); err != nil {
 		return dst, nil, err
@@ -73,13 +74,12 @@ func unfitFault(what string) error {
 	return protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
 }
 
-// DropBlock closes the stream that AppendRequest was opening when it panicked or found an
-// unfit field. Without such a stream it does nothing. The engine sends nothing of what was
-// appended.
+// DropBlock closes the stream that AppendRequest was opening when it panicked or found an unfit
+// field. Without such a stream it does nothing. The engine sends none of the appended bytes.
 //
-// If the block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer was dropped and had
-// changed the compression table, the table is emptied, and the peer's with the next header block
-// (RFC 7541 4.2). The engine resets the stream of the last three itself.
+// If a block of AppendRequest, AppendResponse, AppendInterim or AppendTrailer that changed the
+// compression table was dropped, the next header block empties the table, and the peer's with it
+// (RFC 7541 4.2). The engine itself resets the stream of the last three.
 func (s *Session) DropBlock() {
 	if st := s.unsent; st != nil {
 		s.unsent = nil
@@ -98,7 +98,8 @@ func (s *Session) mayOpen(req *protocol.Request) error {
 		return ErrStreamIDsExhausted
 	case s.opened >= s.peer.MaxConcurrentStreams:
 		return ErrTooManyStreams
-	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)): // HTTP/2 has no list of several protocols
+	// Unlike Upgrade in HTTP/1.1, :protocol cannot list several protocols.
+	case req.Upgrade != "" && (!s.peer.EnableConnectProtocol || !isToken(req.Upgrade)):
 		return ErrNoExtendedConnect
 	}
 	return nil
@@ -143,8 +144,8 @@ func (s *Session) appendTarget(dst []byte, st *Stream, req *protocol.Request) []
 	return dst
 }
 
-// unfit names the part of the request, other than its fields, that cannot be sent; "" if there is
-// none.
+// unfit returns the name of a part of the request, other than its fields, that cannot be sent, or
+// "" if there is none.
 func (s *Session) unfit(req *protocol.Request) string {
 	tunnel := req.Method == "CONNECT" && req.Upgrade == ""
 	switch {
@@ -162,8 +163,8 @@ func (s *Session) unfit(req *protocol.Request) string {
 	return ""
 }
 
-// requestSize returns the size of a request's header section (RFC 9113 6.5.2), except for a few
-// fields that the session adds.
+// requestSize returns the size of a request's header section (RFC 9113 6.5.2), without the few
+// regular fields that the session adds.
 func requestSize(req *protocol.Request) uint64 {
 	const pseudo = 4*32 + len(":method:scheme:path:authority")
 	n := uint64(pseudo + len(req.Method) + len(req.Scheme) + len(req.Path) + len(req.Authority))
@@ -174,23 +175,23 @@ func requestSize(req *protocol.Request) uint64 {
 	return n
 }
 
-// ResponseOptions are the properties of a response head that the response does not have.
+// ResponseOptions are properties of a response head that protocol.Response does not hold.
 type ResponseOptions struct {
-	// End: the response has neither content nor trailers.
+	// End: the response has neither a body nor trailers.
 	End bool
-	// Server and Date are the values of fields that are added when the response
-	// has none (RFC 9110 10.2.4, 6.6.1); "" adds none.
+	// Server and Date are the values of fields that AppendResponse adds if the response lacks them
+	// (RFC 9110 10.2.4, 6.6.1); "" adds none.
 	Server, Date string
 }
 
 // AppendResponse appends the head of a final response on st: status, Header in its order with names
-// in lowercase, the fields of o, and content-length if ContentLength is not negative and the status
-// allows it. A 101 is sent as the 200 of an extended CONNECT; elsewhere it is a Fault of reason
-// Internal, as is a status outside 200 to 999.
+// in lowercase, the fields of o, and content-length if ContentLength is not negative and method and
+// status allow it. Status 101 is sent as 200 in response to an extended CONNECT; elsewhere it is a
+// Fault of reason Internal, as is a status outside 200 to 999.
 //
 // Connection and framing fields in Header are omitted. A control character in a value is sent as a
-// space, and a field whose name is not a token is omitted. ErrNotOpen: the stream was reset, or has
-// its response. With any error dst is returned unchanged.
+// space, and a field whose name is not a token is omitted. ErrNotOpen: the stream was reset, or its
+// response head was sent. With any error dst is returned unchanged.
 func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response, o ResponseOptions) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen
@@ -234,7 +235,8 @@ func (st *Stream) awaitsHead() bool {
 }
 
 // AppendInterim appends an interim response. A status of 101 or outside 100 to 199 is a Fault of
-// reason Internal. header may be nil; it is sent as in AppendResponse, with the same errors.
+// reason Internal. header may be nil; its fields are sent as in AppendResponse. ErrNotOpen is as in
+// AppendResponse.
 func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *protocol.Header) ([]byte, error) {
 	if !st.awaitsHead() {
 		return dst, ErrNotOpen
@@ -252,8 +254,8 @@ func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *prot
 }
 
 // AppendTrailer ends the message on st with a trailer section, whose fields are sent as in
-// AppendResponse; an empty one becomes an empty DATA frame. All content must have been sent.
-// ErrNotOpen: the stream was reset or is ended.
+// AppendResponse. An empty trailer section becomes an empty DATA frame. The complete body must have
+// been sent. ErrNotOpen: the stream was reset, our side has ended it, or its head was not sent.
 func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header) ([]byte, error) {
 	if trailer.Len() == 0 {
 		dst, _, err := s.ReserveData(dst, st, 0, true)
@@ -271,9 +273,10 @@ func (s *Session) AppendTrailer(dst []byte, st *Stream, trailer *protocol.Header
 	return s.endBlock(dst, start, st.ID, true), nil
 }
 
-// startBlock reserves space for a frame header and starts a header block.
+// startBlock reserves space for a frame header and starts a header block. It also restores the
+// compression table after a dropped block.
 func (s *Session) startBlock(dst []byte) []byte {
-	if s.inBlock { // the previous block was dropped: its writer panicked, or found an unfit field
+	if s.inBlock { // the previous block was dropped: its caller panicked, or found an unfit field
 		if s.enc.added != s.blockAdded || s.blockResized {
 			s.enc.restart()
 		}
@@ -284,7 +287,7 @@ func (s *Session) startBlock(dst []byte) []byte {
 	return s.enc.appendStart(dst)
 }
 
-// endBlock makes frames of the block that starts after the frame header at start.
+// endBlock turns the block after the frame header at start into one or more frames.
 func (s *Session) endBlock(dst []byte, start int, id uint32, end bool) []byte {
 	s.inBlock = false
 	n := len(dst) - start - FrameHeaderLen
@@ -308,15 +311,15 @@ func (s *Session) appendStatus(dst []byte, status int) []byte {
 	return s.enc.appendField(dst, staticStatus, ":status", view(text[:]))
 }
 
-// appendLength appends content-length, whose values rarely repeat.
+// appendLength appends content-length without adding it to the table, because values rarely repeat.
 func appendLength(dst []byte, n int64) []byte {
 	var digits [20]byte
 	return appendLiteral(dst, staticLength, view(strconv.AppendInt(digits[:0], n, 10)), false)
 }
 
-// appendFields appends the fields of h that are kept. It cleans values that hold control
-// characters and leaves out fields whose name is no token. If strict, it stops at the first
-// such field and returns its name as unfit; the caller then drops the block.
+// appendFields appends the fields of h that are kept. It cleans values that hold control characters
+// and omits fields whose name is not a token. If strict is set, it stops at the first such field
+// and returns its name as unfit; the caller then drops the block.
 func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ []byte, unfit string) {
 	for i := range h.Len() {
 		f := h.At(i)
@@ -336,7 +339,7 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 			}
 			m = s.enc.find(name, value)
 		}
-		const guessable = 20 // bytes of a cookie that can be guessed by trying (RFC 7541 7.1.3)
+		const guessable = 20 // shorter cookies, in bytes, can be guessed by trying (RFC 7541 7.1.3)
 		switch kind := kindOf(name); {
 		case !kind.kept():
 		case kind == secretField, kind == cookieField && len(value) < guessable:
@@ -348,8 +351,8 @@ func (s *Session) appendFields(dst []byte, h *protocol.Header, strict bool) (_ [
 	return dst, ""
 }
 
-// clean makes name lowercase and replaces forbidden bytes of value; the results are views of
-// s.scratch. It returns false if name is not a token.
+// clean returns name in lowercase, and value trimmed and with forbidden bytes replaced by spaces.
+// The results are views of s.scratch, or of value. It returns false if name is not a token.
 func (s *Session) clean(name, value string) (lower, cleaned string, ok bool) {
 	if !isToken(name) {
 		return "", "", false

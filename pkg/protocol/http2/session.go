@@ -17,36 +17,38 @@ const (
 
 func (r Role) other() Role { return r ^ 1 }
 
-// Config is what a session sends its peer as settings and enforces. NewSession reads it once.
+// Config holds the settings and limits of a session. NewSession copies it.
 type Config struct {
 	Role Role
 
-	// MaxConcurrentStreams is how many streams the peer may have open; more are refused. Closed
-	// streams that are not released count half. As many again may be reset by the peer, within 100
-	// ms, before their responses are complete: then streams are refused, at no cost to the peer.
-	// Each stream that got its complete response refunds one. Servers only. Default 128.
+	// MaxConcurrentStreams is how many streams the peer may have open; more are refused. Up to
+	// twice as many may be unreleased, open ones included. If the peer resets as many within 100
+	// ms, before their responses are complete, more streams are refused for a moment, which does
+	// not count as MadeYouReset. Each stream that both sides ended makes up for one reset. Servers
+	// only. Default 128.
 	MaxConcurrentStreams uint32
-	// StreamWindow is how many bytes of content a stream may have in flight to us: the maximum that
-	// the engine has to buffer for it. Default DefaultWindow.
+	// StreamWindow is the receive window of a stream in bytes: the maximum that the engine has to
+	// buffer for it. Default DefaultWindow.
 	StreamWindow uint32
-	// ConnectionWindow is the same for all streams together. Less than DefaultWindow cannot be
-	// announced, and counts as DefaultWindow. Default 1 MiB.
+	// ConnectionWindow is the receive window of all streams together. HTTP/2 cannot announce less
+	// than DefaultWindow, so a smaller value means DefaultWindow. Default 1 MiB.
 	ConnectionWindow uint32
-	// MaxFrameSize is the largest payload in bytes; default MinFrameSize.
+	// MaxFrameSize is the maximum payload of a received frame in bytes. Default MinFrameSize.
 	MaxFrameSize uint32
-	// HeaderTableSize is the size in bytes of the table for header blocks to us. Default
+	// HeaderTableSize is the maximum size in bytes of the decoder's dynamic table. Default
 	// DefaultTableSize.
 	HeaderTableSize uint32
-	// MaxHeaderListSize bounds the size of a header section (RFC 9113 6.5.2). Default 64 KiB.
+	// MaxHeaderListSize bounds the size of a received header section (RFC 9113 6.5.2). Default 64
+	// KiB.
 	MaxHeaderListSize uint32
-	// MaxFields bounds the fields of a header section, pseudo-header fields
+	// MaxFields bounds the number of fields of a received header section, pseudo-header fields
 	// included. Default 128.
 	MaxFields int
-	// EnableConnect lets the peer use extended CONNECT (RFC 8441). Servers only.
+	// EnableConnect allows the peer to use extended CONNECT (RFC 8441). Servers only.
 	EnableConnect bool
-	// FirstStream is the identifier of the first stream that we open, made odd; lower ones are
-	// never used (RFC 9113 5.1.1). Clients only. Default 1; a higher one exhausts the identifiers
-	// sooner.
+	// FirstStream is the identifier of the first stream that the session opens; an even value means
+	// the next odd one. Lower identifiers are never used (RFC 9113 5.1.1). Clients only. Default 1;
+	// a higher value exhausts the identifiers sooner.
 	FirstStream uint32
 
 	Budgets FloodLimits
@@ -89,18 +91,19 @@ var (
 	// ErrNotOpen: the stream's state does not allow this frame: it was reset or ended, or its head
 	// was not sent.
 	ErrNotOpen = errors.New("http2: the stream is not open for sending")
-	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3).
+	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3), or Upgrade is
+	// not a single token.
 	ErrNoExtendedConnect = errors.New("http2: the peer does not take extended CONNECT")
 )
 
-// Session is one side of one connection. Make it with NewSession. It is not safe for concurrent
-// use; it retains none of the bytes that it is given.
+// Session is one side of one connection. Create it with NewSession. It is not safe for concurrent
+// use, and it retains none of the bytes that the caller passes.
 type Session struct {
 	cfg Config // immutable
 
 	peer             Settings // the peer's settings
 	settingsReceived bool     // the peer's first SETTINGS arrived
-	acked            bool     // the peer acknowledged ours
+	acked            bool     // the peer acknowledged our SETTINGS
 	unacked          int      // SETTINGS sent and not acknowledged
 	pings            int      // PING frames sent and not acknowledged
 	dec              decoder
@@ -109,16 +112,16 @@ type Session struct {
 	head             *head // result of the last header block; nil: none since Shrink
 	sendWindow       int64 // bytes we may send on all streams together
 	recvWindow       int64 // bytes the peer may send
-	freed            int64 // bytes consumed that no WINDOW_UPDATE reported
+	freed            int64 // bytes consumed that no WINDOW_UPDATE has reported
 
 	streams    map[uint32]*Stream // open and half-closed; nil: none since Shrink
 	free       []*Stream          // for reuse
 	unreleased uint32             // streams that the peer opened and the engine has not released
-	opened     uint32             // of streams: those that we opened
+	opened     uint32             // number of open streams that we opened
 	nextID     uint32             // of the next stream we open
 	lastPeer   uint32             // the highest that the peer opened
-	resets     resets             // streams closed by a reset, lately
-	skips      skips              // streams that the peer never opened, lately
+	resets     resets             // streams that were reset recently
+	skips      skips              // identifiers that the peer skipped recently
 
 	goAwaySentID     uint32 // last stream of the GOAWAY sent; MaxStreamID before
 	goAwayReceivedID uint32 // last stream of the GOAWAY received; MaxStreamID before
@@ -126,18 +129,18 @@ type Session struct {
 
 	meters    floodBuckets
 	cancelled resetSlots
-	// charges counts streams that were reset by either side soon after they opened, or refused, and
-	// CONTINUATION frames. Each stream that got its complete response refunds one.
+	// charges counts the events that TakeCharges describes. Each stream that both sides ended
+	// refunds one.
 	charges  int
-	answered bool // a stream got its complete response
+	answered bool // both sides ended a stream
 
 	// unsent is the stream that AppendRequest is opening; it stays set if AppendRequest panicked.
 	unsent  *Stream
-	inBlock bool // a header block was started and not ended: it is being written, or was dropped
+	inBlock bool // a header block was started and not ended: it is being appended, or was dropped
 	// blockAdded and blockResized are enc.added and enc.changed from before that block.
 	blockAdded   uint32
 	blockResized bool
-	scratch      []byte // for sending: a name in lowercase, a block that is split
+	scratch      []byte // for sending: a cleaned field, a block that is split
 }
 
 // NewSession returns a session for a new connection.
@@ -162,9 +165,9 @@ func NewSession(cfg Config) *Session {
 	return s
 }
 
-// AppendStart appends a side's first frames: the client's preface, the SETTINGS and, if it is
-// larger than the default, the connection's window (RFC 9113 3.4). The engine calls it once, before
-// anything else is appended.
+// AppendStart appends the first bytes of a side: the preface of a client, SETTINGS, and a
+// WINDOW_UPDATE if the connection's window is larger than the default (RFC 9113 3.4). The engine
+// calls it once, before all other methods that append.
 func (s *Session) AppendStart(dst []byte) []byte {
 	settings := [...]Setting{
 		{SettingHeaderTableSize, s.cfg.HeaderTableSize},
@@ -193,9 +196,9 @@ func (s *Session) AppendStart(dst []byte) []byte {
 	return dst
 }
 
-// ParsePreface returns the length of the client's preface that b starts with, 0 if
-// it is not complete, and a *ConnectionError if b starts with something else.
-// Servers call it once, before the first frame.
+// ParsePreface returns the length of the client's preface that b starts with, or 0 if b holds only
+// a part of it. The error is a *ConnectionError if b starts with something else. A server calls it
+// before it parses the first frame.
 func ParsePreface(b []byte) (int, error) {
 	n := min(len(b), len(Preface))
 	if string(b[:n]) != Preface[:n] {
@@ -207,10 +210,10 @@ func ParsePreface(b []byte) (int, error) {
 	return n, nil
 }
 
-// AdoptUpgrade makes the request that asked for HTTP/2 with Upgrade: h2c stream 1 (RFC 7540 3.2;
-// RFC 9113 dropped it). settings is the decoded HTTP2-Settings, a SETTINGS payload. The server's
-// stream is half-closed (remote): only its response is in HTTP/2, the request was in HTTP/1.1. The
-// engine calls it before the first frame.
+// AdoptUpgrade makes the HTTP/1.1 request that asked for HTTP/2 with Upgrade: h2c stream 1 (RFC
+// 7540 3.2; RFC 9113 dropped it). settings is the decoded HTTP2-Settings field, a SETTINGS payload.
+// The returned stream is half-closed (remote), because only the response is in HTTP/2. The error is
+// nil or a *ConnectionError. The engine of a server calls it before the first frame.
 func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	if err := s.takeSettings(settings); err != nil {
 		return nil, err
@@ -223,10 +226,11 @@ func (s *Session) AdoptUpgrade(settings []byte) (*Stream, error) {
 	return st, nil
 }
 
-// TakeCharges returns the charges since the last call if there are at least least, else 0. A stream
-// that was reset within 50 ms, a refused stream and a CONTINUATION frame cost one charge each; a
-// stream that got its complete response refunds one. The engine sums up the charges of many
-// connections.
+// TakeCharges returns the charges since it last took them if there are at least least, else 0.
+// These cost one charge each: a RST_STREAM of the peer within 50 ms of the stream's head or on a
+// closed stream, a stream that Fail had to reset, a refused stream, and a CONTINUATION frame. Fail
+// and RST_STREAM charge nothing for open streams that the session opened. Each stream that both
+// sides ended refunds one. The engine sums up the charges of many connections.
 func (s *Session) TakeCharges(least int) int {
 	n := s.charges
 	if n < least {
@@ -239,7 +243,8 @@ func (s *Session) TakeCharges(least int) int {
 // Charges returns the charges without taking them.
 func (s *Session) Charges() int { return s.charges }
 
-// Answered reports whether a stream of the peer ever got its complete response.
+// Answered reports whether both sides have ever ended a stream. For a server, that stream got its
+// complete response.
 func (s *Session) Answered() bool { return s.answered }
 
 // Peer returns the peer's settings.
@@ -251,8 +256,8 @@ func (s *Session) MaxFrameSize() uint32 { return s.cfg.MaxFrameSize }
 // Stream returns the stream with identifier id if it is open or half-closed, else nil.
 func (s *Session) Stream(id uint32) *Stream { return s.streams[id] }
 
-// Streams yields the streams that are open or half-closed, in no order. Streams may
-// be closed while it runs.
+// Streams yields the streams that are open or half-closed, in no particular order. The loop may
+// close streams.
 func (s *Session) Streams() iter.Seq[*Stream] {
 	return func(yield func(*Stream) bool) {
 		for _, st := range s.streams {
@@ -266,8 +271,8 @@ func (s *Session) Streams() iter.Seq[*Stream] {
 // Len returns the number of streams that are open or half-closed.
 func (s *Session) Len() int { return len(s.streams) }
 
-// AvailableStreams returns how many streams may be opened now: the peer's limit minus those that
-// are open; 0 once the connection is going away or has no identifiers left.
+// AvailableStreams returns how many streams the session may open now: the peer's limit minus those
+// that are open. It returns 0 once the connection is going away or has no identifiers left.
 func (s *Session) AvailableStreams() int {
 	if s.goingAway || s.opened >= s.peer.MaxConcurrentStreams || s.nextID > MaxStreamID {
 		return 0
@@ -276,14 +281,15 @@ func (s *Session) AvailableStreams() int {
 	return int(min(s.peer.MaxConcurrentStreams-s.opened, left))
 }
 
-// Exhausted reports whether no stream can ever be opened again: the engine replaces the connection.
+// Exhausted reports whether the session can never open a stream again; the engine then replaces the
+// connection.
 func (s *Session) Exhausted() bool { return s.goingAway || s.nextID > MaxStreamID }
 
 // Unprocessed reports whether the peer's GOAWAY says that it did not process a stream of ours: its
 // request may be sent elsewhere, whatever its method (RFC 9113 6.8).
 func (s *Session) Unprocessed(st *Stream) bool { return st.local && st.ID > s.goAwayReceivedID }
 
-// newStream makes a stream and adds it to the map.
+// newStream returns an open stream and adds it to s.streams.
 func (s *Session) newStream(id uint32) *Stream {
 	var st *Stream
 	if n := len(s.free); n > 0 {
@@ -307,7 +313,7 @@ func (s *Session) newStream(id uint32) *Stream {
 	return st
 }
 
-// close removes a stream from the open ones.
+// close marks a stream as closed and removes it from s.streams.
 func (s *Session) close(st *Stream) {
 	st.state = Closed
 	delete(s.streams, st.ID)
@@ -316,9 +322,9 @@ func (s *Session) close(st *Stream) {
 	}
 }
 
-// Release releases a stream that the engine no longer uses. If it is still open, Release resets it
-// with code; bytes received for it and not consumed count as consumed. The engine calls it once for
-// each stream that an event or AppendRequest returned.
+// Release releases a stream that the engine no longer uses. If the stream is still open, Release
+// resets it with code. Received bytes that were not consumed count as consumed. The engine calls it
+// once for each stream that it got from an event, AppendRequest or AdoptUpgrade.
 func (s *Session) Release(dst []byte, st *Stream, code Code) []byte {
 	if st.state != Closed {
 		dst = s.Reset(dst, st, code)
@@ -349,8 +355,9 @@ func (s *Session) Reset(dst []byte, st *Stream, code Code) []byte {
 	return AppendRSTStream(dst, st.ID, code)
 }
 
-// Shrink releases the storage that only a busy connection needs. The engine calls it when no
-// request is in flight and none is expected soon; what an event showed becomes invalid.
+// Shrink releases the storage that only an active connection needs. It does nothing while a stream
+// is open, a stream of the peer is unreleased, or a header block is incomplete. The engine calls it
+// when it expects no request soon. The message of the last event becomes invalid.
 func (s *Session) Shrink() {
 	if len(s.streams) > 0 || s.unreleased > 0 || s.block.stream != 0 {
 		return
@@ -360,15 +367,16 @@ func (s *Session) Shrink() {
 	s.enc.seen = nil
 }
 
-// AppendShutdownNotice announces that no more streams will be accepted soon; those that the peer
-// opens meanwhile still are (RFC 9113 6.8). AppendGoAway follows a round trip later.
+// AppendShutdownNotice appends a GOAWAY that announces a shutdown; a server still accepts the
+// streams that the peer opens meanwhile (RFC 9113 6.8). The engine calls AppendGoAway a round trip
+// later.
 func (s *Session) AppendShutdownNotice(dst []byte) []byte {
 	s.goingAway = s.goingAway || s.cfg.Role == Client
 	return AppendGoAway(dst, s.goAwaySentID, NoError, "")
 }
 
-// AppendGoAway says that no stream after the last one that arrived is accepted. With NoError, those
-// up to it still get responses. debug is for people; the peer sees it.
+// AppendGoAway appends a GOAWAY: no stream above the last one that the peer opened is accepted.
+// With NoError, the earlier ones still get responses. debug is for people; the peer sees it.
 func (s *Session) AppendGoAway(dst []byte, code Code, debug string) []byte {
 	s.goingAway = true
 	s.goAwaySentID = min(s.goAwaySentID, s.lastPeer)

@@ -23,21 +23,21 @@ type Setting struct {
 
 const settingLen = 6
 
-// Settings are the values that one side has announced to the other.
+// Settings are the settings of one side, which it announced to the other.
 type Settings struct {
-	HeaderTableSize       uint32 // bytes of the table that header blocks to it may refer to
-	MaxConcurrentStreams  uint32 // streams the other side may have open at once
-	InitialWindowSize     uint32 // bytes that each new stream may carry to it
-	MaxFrameSize          uint32 // bytes of payload
-	MaxHeaderListSize     uint32 // size of a header section (RFC 9113 6.5.2)
+	HeaderTableSize       uint32 // maximum size of its decoder's dynamic table, in bytes
+	MaxConcurrentStreams  uint32 // maximum number of streams that the other side may have open
+	InitialWindowSize     uint32 // receive window of each new stream, in bytes
+	MaxFrameSize          uint32 // maximum payload of a frame to it, in bytes
+	MaxHeaderListSize     uint32 // maximum size of a header section, in bytes (RFC 9113 6.5.2)
 	EnablePush            bool
 	EnableConnectProtocol bool
 }
 
-// unlimited is the value of a limit that was not set.
+// unlimited is the value of a limit that no SETTINGS frame has set.
 const unlimited = 1<<32 - 1
 
-// defaultSettings apply before the first SETTINGS frame (RFC 9113 6.5.2).
+// defaultSettings returns the settings before the first SETTINGS frame (RFC 9113 6.5.2).
 func defaultSettings() Settings {
 	return Settings{
 		HeaderTableSize:      DefaultTableSize,

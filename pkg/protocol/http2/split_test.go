@@ -11,14 +11,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// listener is a session that is given bytes as they come, and tells what came of them.
+// listener is a session that receives bytes in arbitrary pieces and logs the results.
 type listener struct {
 	r        *rig
-	preface  bool // is still to come
+	preface  bool // the preface has not arrived yet
 	pending  []byte
 	log      []string
 	out      []byte
-	finished bool // by an error
+	finished bool // the connection has ended by an error
 }
 
 func newListener(role Role) *listener {
@@ -32,8 +32,7 @@ func newListener(role Role) *listener {
 	return l
 }
 
-// take reads what can be read. Of a stream that fails the rest is ignored, as by the
-// engine.
+// take processes b, and resets streams that fail, as the engine does.
 func (l *listener) take(b []byte) {
 	l.pending = append(l.pending, b...)
 	for !l.finished {
@@ -48,7 +47,7 @@ func (l *listener) take(b []byte) {
 	}
 }
 
-// step reads the preface or one frame; 0 if it is not complete.
+// step processes the preface or one frame and returns its length, or 0 if it is incomplete.
 func (l *listener) step() (int, error) {
 	if l.preface {
 		n, err := ParsePreface(l.pending)
@@ -77,7 +76,7 @@ func (l *listener) step() (int, error) {
 	return n, err
 }
 
-// whole returns what came of all of b at once.
+// whole returns a listener that received all of b in one piece.
 func whole(role Role, b []byte) *listener {
 	l := newListener(role)
 	l.take(b)
@@ -94,8 +93,8 @@ func (l *listener) same(other *listener) error {
 	return nil
 }
 
-// conversation returns all that one side sends in a session that has a bit of
-// everything.
+// conversation returns the bytes that the peer of a session sends on a connection that uses every
+// frame type.
 func conversation(t testing.TB, role Role) []byte {
 	t.Helper()
 	var b []byte
@@ -128,8 +127,8 @@ func conversation(t testing.TB, role Role) []byte {
 	return b
 }
 
-// TestSplits: it makes no difference where reads end, whatever is read; and bytes that
-// are missing are waited for.
+// TestSplits verifies that results do not depend on where reads end, and that the session waits for
+// missing bytes.
 func TestSplits(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		b := conversation(t, role)
@@ -156,8 +155,8 @@ func TestSplits(t *testing.T) {
 	}
 }
 
-// TestTruncations: each frame cut short by a byte or more, its length told accordingly,
-// is never taken for more than it holds.
+// TestTruncations verifies that a frame whose payload and length are shortened is never processed
+// as if it held more bytes.
 func TestTruncations(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		rest := bytes.TrimPrefix(conversation(t, role), []byte(Preface))
@@ -188,8 +187,8 @@ func TestTruncations(t *testing.T) {
 	}
 }
 
-// TestOversize: a frame above the limit is refused by its header, before its bytes are
-// waited for.
+// TestOversize verifies that a frame above the limit is rejected by its header, before its payload
+// arrives.
 func TestOversize(t *testing.T) {
 	for ty := range FrameType(20) {
 		header := AppendFrameHeader(nil, MinFrameSize+1, ty, 0, 1)
@@ -203,7 +202,8 @@ func TestOversize(t *testing.T) {
 	}
 }
 
-// FuzzBytes: any bytes, split anywhere, come to the same events, answers and errors.
+// FuzzBytes verifies that any bytes cause the same events, frames and errors, wherever they are
+// split.
 func FuzzBytes(f *testing.F) {
 	for _, role := range []Role{Client, Server} {
 		f.Add(conversation(f, role), []byte{1, 9, 30}, role == Server)
@@ -228,8 +228,8 @@ func FuzzBytes(f *testing.F) {
 	})
 }
 
-// FuzzHeads: what is accepted as a request can be written, and is the same when it is
-// read again.
+// FuzzHeads verifies that every accepted request can be sent, and is the same when it is received
+// again.
 func FuzzHeads(f *testing.F) {
 	for _, text := range []string{
 		":method: GET\n:scheme: http\n:path: /\n:authority: a",
@@ -255,7 +255,7 @@ func FuzzHeads(f *testing.F) {
 			return
 		}
 		checkRequest(t, first)
-		first.ExpectContinue = first.ExpectContinue && !end // there is nothing to wait with
+		first.ExpectContinue = first.ExpectContinue && !end // there is no body to delay
 		client := NewSession(Config{Role: Client})
 		client.peer.EnableConnectProtocol = true
 		b, _, err := client.AppendRequest(nil, first, RequestOptions{End: end, Trailers: trailers})
@@ -276,7 +276,7 @@ func FuzzHeads(f *testing.F) {
 	})
 }
 
-// readHead reads a request as a server does; nil if it is refused.
+// readHead parses a request as a server does; req is nil if it is rejected.
 func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trailers bool) {
 	t.Helper()
 	s := NewSession(Config{Role: Server, EnableConnect: true})
@@ -298,7 +298,7 @@ func readHead(t *testing.T, block []byte, end bool) (req *protocol.Request, trai
 	return &x.Request, s.WantsTrailers()
 }
 
-// checkRequest looks for what an HTTP/1.1 writer must never be given.
+// checkRequest fails if r has a part that an HTTP/1.1 writer must never get.
 func checkRequest(t *testing.T, r *protocol.Request) {
 	t.Helper()
 	tunnel := r.Method == "CONNECT"
@@ -319,7 +319,7 @@ func requestText(r *protocol.Request) string {
 	return fmt.Sprintln(r.Method, r.Scheme, r.Authority, r.Path, r.Upgrade, r.ContentLength, r.ExpectContinue) + fieldsText(&r.Header)
 }
 
-// checkError fails if err is not of the closed set, or blames another stream.
+// checkError fails unless err is a well-formed *ConnectionError, or a *StreamError of stream.
 func checkError(t *testing.T, err error, stream uint32) {
 	t.Helper()
 	var c *ConnectionError

@@ -10,8 +10,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata anew")
 
-// states lists every state of RFC 9113 5.1 that a stream can be in for the peer, and
-// how it gets there. The reserved states do not occur: push is refused.
+// states lists every state of RFC 9113 5.1 that a stream can be in, and the steps of either role
+// that lead to it. The reserved states do not occur, because push is rejected.
 func states() []struct{ name, client, server string } {
 	return []struct{ name, client, server string }{
 		{"idle", "", ""},
@@ -29,7 +29,7 @@ func states() []struct{ name, client, server string } {
 	}
 }
 
-// frames lists every type of frame, with the variants that mean something else.
+// frames lists frames of every type, with the variants that have another meaning.
 func frames(role Role) []string {
 	head := "200"
 	if role == Server {
@@ -52,9 +52,9 @@ func frames(role Role) []string {
 	}
 }
 
-// TestStates: what every frame means in every state, for both roles, as
-// testdata/states_*.txt say. The files are written by -update and read against the
-// RFC by people; a pair that is missing from them fails.
+// TestStates verifies what every frame means in every state, for both roles, against
+// testdata/states_*.txt. -update writes these files; people review them against the RFC. A pair
+// that is missing there fails.
 func TestStates(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		name := [...]string{"client", "server"}[role]
@@ -79,7 +79,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// outcome brings a session to a state and says what a frame does there.
+// outcome brings a session to a state and returns the result of a frame there.
 func outcome(t *testing.T, role Role, state, way, frame string) string {
 	t.Helper()
 	r := newRig(Config{Role: role})
@@ -108,7 +108,7 @@ func outcome(t *testing.T, role Role, state, way, frame string) string {
 	return strings.Join(lines, "; ")
 }
 
-// golden compares got with a file, or writes it.
+// golden compares got with a file, or writes the file if -update is set.
 func golden(t *testing.T, path, got string) {
 	t.Helper()
 	if *update {
@@ -132,8 +132,8 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// TestStatesAreComplete: every type of frame that RFC 9113 has, and one that it has not,
-// is in the table, and every state that a stream can be in is come to.
+// TestStatesAreComplete verifies that frames has every frame type of RFC 9113, PRIORITY_UPDATE and
+// an unknown type, and that states reaches every stream state.
 func TestStatesAreComplete(t *testing.T) {
 	for _, role := range []Role{Client, Server} {
 		types := map[FrameType]bool{}

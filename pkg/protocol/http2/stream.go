@@ -2,11 +2,11 @@ package http2
 
 import "time"
 
-// State is the state of a stream (RFC 9113 5.1). The reserved states do not occur: both sides
-// reject push.
+// State is the state of a stream (RFC 9113 5.1). The reserved states do not occur: the session
+// rejects push and never uses it.
 type State uint8
 
-// The states of a stream. Local and remote are as seen by the session.
+// The states of a stream. Local is the side of the session, remote the side of the peer.
 const (
 	Idle State = iota
 	Open
@@ -21,8 +21,8 @@ var stateNames = [...]string{"idle", "open", "half-closed (local)", "half-closed
 // String returns the state's name in the RFC.
 func (s State) String() string { return stateNames[s] }
 
-// Stream is one stream of a session: one request and its response. The session makes it and the
-// engine releases it with Session.Release. The engine uses only ID and Owner directly.
+// Stream is one stream of a session: one request and its response. The session creates it, and the
+// engine releases it with Session.Release. The engine accesses only ID and Owner directly.
 type Stream struct {
 	ID uint32 // immutable
 	// Owner is the engine's value for the stream. The session only clears it.
@@ -31,7 +31,7 @@ type Stream struct {
 	state State
 	part  part // of the peer's message
 	kind  exchangeKind
-	// tunnel: the peer sends bytes of a tunnel, not a message.
+	// tunnel: the peer's DATA frames carry bytes of a tunnel, not a body.
 	tunnel bool
 	// local: we opened it.
 	local bool
@@ -40,13 +40,13 @@ type Stream struct {
 
 	opened time.Time // by the peer
 
-	declared int64 // content-length that the peer declared; -1: none
-	received int64 // bytes of content received
+	declared int64 // length of the peer's body; 0 if it cannot have one; -1: unknown
+	received int64 // bytes of the body received
 
-	sendWindow    int64 // bytes we may send; negative after SETTINGS took some back
+	sendWindow    int64 // bytes we may send; negative after SETTINGS reduced it
 	recvWindow    int64 // bytes the peer may send
-	held          int64 // bytes received and not yet consumed
-	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE reported
+	held          int64 // bytes received that the engine has not consumed
+	pendingCredit int64 // bytes consumed that no WINDOW_UPDATE has reported
 }
 
 // part is the part of the peer's message that has arrived.
@@ -54,7 +54,7 @@ type part uint8
 
 const (
 	partNone    part = iota // nothing, or interim responses
-	partHead                // the head; content may follow
+	partHead                // the head; a body may follow
 	partTrailer             // everything
 )
 
@@ -63,7 +63,7 @@ type exchangeKind uint8
 
 const (
 	plainExchange exchangeKind = iota
-	headExchange               // HEAD: the response declares a length that is not sent
+	headExchange               // HEAD: the response has no body, but may declare its length
 	connectExchange
 	extendedExchange // extended CONNECT (RFC 8441)
 )
@@ -71,14 +71,14 @@ const (
 // State returns the stream's state.
 func (st *Stream) State() State { return st.state }
 
-// CanSend reports whether content may be sent: the head was sent, the end was not, and the stream
+// CanSend reports whether DATA may be sent: the head was sent, END_STREAM was not, and the stream
 // was not reset.
 func (st *Stream) CanSend() bool {
 	return st.sentFinal && (st.state == Open || st.state == HalfClosedRemote)
 }
 
-// Young reports whether the peer opened the stream within the last 50 ms, so that ending it is
-// charged.
+// Young reports whether the peer opened the stream within the last 50 ms. A reset of such a stream
+// by the peer is charged (Session.TakeCharges).
 func (st *Stream) Young(now time.Time) bool {
 	return !st.local && now.Sub(st.opened) < rapidResetWindow
 }
@@ -96,11 +96,11 @@ func (st *Stream) Tunnel() bool { return st.kind >= connectExchange }
 // window; negative after SETTINGS reduced it (RFC 9113 6.9.2).
 func (st *Stream) SendWindow() int64 { return st.sendWindow }
 
-// Unconsumed returns how many bytes of content were received and not yet consumed.
+// Unconsumed returns how many received bytes of the body the engine has not consumed.
 func (st *Stream) Unconsumed() int64 { return st.held }
 
-// endLocal and endRemote record the END_STREAM of either side; they report whether the stream
-// closed.
+// endLocal and endRemote record the END_STREAM of one side. They report whether both sides have
+// ended the stream.
 func (st *Stream) endLocal() bool {
 	if st.state == Open {
 		st.state = HalfClosedLocal

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEOfARequestIsVisible: filters and routes see it once, and it is written once to a
-// host if the engine says so (RFC 9113 8.2.2).
+// TestTEOfARequestIsVisible verifies that a request has te: trailers once if
+// RequestOptions.Trailers was set, and not at all otherwise (RFC 9113 8.2.2).
 func TestTEOfARequestIsVisible(t *testing.T) {
 	for _, test := range []struct {
 		trailers bool
@@ -15,7 +15,7 @@ func TestTEOfARequestIsVisible(t *testing.T) {
 	}{{true, 1}, {false, 0}} {
 		p := newPair(t, Config{Role: Client}, Config{Role: Server})
 		req := get("/")
-		req.Header.Add("te", "trailers") // AppendRequest goes by its options
+		req.Header.Add("te", "trailers") // AppendRequest uses only its options
 		out, _, err := p.client.AppendRequest(nil, req, RequestOptions{End: true, Trailers: test.trailers})
 		if err != nil {
 			t.Fatal(err)

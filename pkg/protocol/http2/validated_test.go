@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// writer is a client that writes requests, and a peer's decoder that reads them.
+// writer is a client session that sends requests, and a peer's decoder that reads them.
 type writer struct {
 	t *testing.T
 	s *Session
@@ -20,8 +20,8 @@ func newWriter(t *testing.T) *writer {
 	return &writer{t, NewSession(Config{Role: Client}), hpack.NewDecoder(DefaultTableSize, nil)}
 }
 
-// write writes a request with the fields, which are names and values, and returns what the
-// peer reads: "" and the error if there is one.
+// write sends a request with fields, which alternate between name and value. It returns the regular
+// fields that the peer decodes, or an error.
 func (w *writer) write(o RequestOptions, fields ...string) (string, error) {
 	w.t.Helper()
 	req := &protocol.Request{Method: "GET", Scheme: "http", Path: "/items", Authority: "shop.test"}
@@ -43,15 +43,15 @@ func (w *writer) write(o RequestOptions, fields ...string) (string, error) {
 	w.s.Reset(nil, st, Cancel)
 	w.s.Release(nil, st, Cancel)
 	var b strings.Builder
-	for _, f := range read[4:] { // behind the pseudo-header fields
+	for _, f := range read[4:] { // after the pseudo-header fields
 		b.WriteString(f.Name + ": " + f.Value + "\n")
 	}
 	return b.String(), nil
 }
 
-// TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem has fields in the compression table
-// that this package wrote itself. A header that holds the same ones still must not: what was
-// found in the table is written without a look only if it came from a header before.
+// TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem verifies that a Header cannot send fields
+// which only this package may send, even if they are in the compression table. An entry skips
+// validation only if it came from a Header.
 func TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem(t *testing.T) {
 	w := newWriter(t)
 	for range 3 {
@@ -76,9 +76,9 @@ func TestFieldsOfTheTableAreWrittenOnlyIfAHeaderMayHoldThem(t *testing.T) {
 	}
 }
 
-// TestAnUnfitFieldLeavesTheTableAsThePeerHasIt refuses requests whose last field is unfit
-// after others were added to the compression table. Those behind mean the same to the peer,
-// and take the same stream.
+// TestAnUnfitFieldLeavesTheTableAsThePeerHasIt sends requests whose last field is unfit, after
+// others were added to the compression table. It verifies that the peer decodes the next requests
+// correctly, and that they use the same stream.
 func TestAnUnfitFieldLeavesTheTableAsThePeerHasIt(t *testing.T) {
 	w := newWriter(t)
 	fields := []string{"x-a", "first", "x-b", "second"}
@@ -99,8 +99,8 @@ func TestAnUnfitFieldLeavesTheTableAsThePeerHasIt(t *testing.T) {
 	}
 }
 
-// TestAnUnfitFieldThatChangedNothingKeepsTheTable: a filter that writes unfit fields does not
-// make the fields of other requests longer.
+// TestAnUnfitFieldThatChangedNothingKeepsTheTable verifies that an unfit field does not empty the
+// compression table if its block added nothing to it.
 func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
 	w := newWriter(t)
 	for range 3 {
@@ -121,8 +121,8 @@ func TestAnUnfitFieldThatChangedNothingKeepsTheTable(t *testing.T) {
 	}
 }
 
-// TestTextIsWhatItsBytesAre holds isText to the table, with each byte at each place of texts
-// of up to three words.
+// TestTextIsWhatItsBytesAre compares isText with the byte classes, for each byte at each position
+// of strings up to 24 bytes long.
 func TestTextIsWhatItsBytesAre(t *testing.T) {
 	for n := range 25 {
 		for at := range n {
@@ -139,7 +139,8 @@ func TestTextIsWhatItsBytesAre(t *testing.T) {
 	}
 }
 
-// TestHashesDiffer: the hash of a text depends on each of its bytes and on its length.
+// TestHashesDiffer verifies that the hash of a string depends on each of its bytes and on its
+// length.
 func TestHashesDiffer(t *testing.T) {
 	seen := map[uint32]string{}
 	for n := range 40 {

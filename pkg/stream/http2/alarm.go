@@ -12,11 +12,11 @@ import (
 // only if it moves to an earlier time.
 type connTimer struct {
 	timer  *time.Timer    // guarded by muxConn.mu; nil until first set
-	due    time.Time      // guarded by muxConn.mu; when it fires; zero: not set
-	firing sync.WaitGroup // counts running muxConn.expire; added to with muxConn.mu held, while muxConn.lost is nil
+	due    time.Time      // guarded by muxConn.mu; when timer fires; zero: it is not set
+	firing sync.WaitGroup // running calls of expire; Add needs muxConn.mu, and lost nil
 }
 
-// arm makes expire run at t or earlier; the zero time means never. mu is held.
+// arm makes expire run at t or earlier. A zero t has no effect. mu is held.
 func (w *muxConn) arm(t time.Time) {
 	a := &w.alarm
 	if t.IsZero() || w.lost != nil || !a.due.IsZero() && !t.Before(a.due) {
@@ -31,14 +31,15 @@ func (w *muxConn) arm(t time.Time) {
 	}
 }
 
-// stopTimer stops the timer of a connection without streams. mu is held.
+// stopTimer stops the timer if the connection has no streams. mu is held.
 func (w *muxConn) stopTimer() {
 	if a := &w.alarm; a.timer != nil && w.state.Len() == 0 && a.timer.Stop() {
 		a.due = time.Time{}
 	}
 }
 
-// expire ends the streams whose deadline has passed. The timer runs it on a goroutine of its own.
+// expire ends the streams whose deadline or idle timeout has passed. The timer runs it on a
+// separate goroutine.
 func (w *muxConn) expire() {
 	b := &batch{now: time.Now()}
 	then, ringing := w.ring(b)
@@ -57,7 +58,8 @@ func (w *muxConn) expire() {
 	b.flush()
 }
 
-// ring returns the functions that expire has to call; it returns false if the connection has ended.
+// ring returns the functions that expire has to call. ringing is false if the connection has ended;
+// otherwise expire calls alarm.firing.Done.
 func (w *muxConn) ring(b *batch) (then []func(*batch), ringing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -74,8 +76,8 @@ func (w *muxConn) ring(b *batch) (then []func(*batch), ringing bool) {
 	return then, true
 }
 
-// overdue fails the streams whose deadline or idle timeout has passed, and returns the earliest
-// remaining deadline. mu is held.
+// overdue calls expire of the streams whose deadline or idle timeout has passed. It returns the
+// functions to call without mu, and the earliest remaining deadline. mu is held.
 func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 	for s := range w.state.Streams() {
 		l := muxStreamOf(s)
@@ -109,9 +111,9 @@ func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 	return then, next
 }
 
-// answerIdleAt returns the time at which the host has sent nothing of its response for too long;
-// zero if there is no limit. While the reader has unread bytes of the response, the idle time
-// starts again. wire.mu is held.
+// answerIdleAt returns the time at which the idle timeout of the host's response passes, or zero if
+// there is none. The idle time starts again while some of the response is unread, or all of it has
+// arrived. wire.mu is held.
 func (l *muxStream) answerIdleAt(now time.Time) time.Time {
 	if l.answerIdle <= 0 {
 		return time.Time{}
@@ -125,7 +127,7 @@ func (l *muxStream) answerIdleAt(now time.Time) time.Time {
 // errAnswerIdle marks the faults of idleFault.
 var errAnswerIdle = errors.New("stream_idle_timeout")
 
-// idleFault returns the Fault of a response of which the host sent nothing for idle.
+// idleFault returns the Fault of a response for which the host sent nothing for the duration idle.
 func idleFault(idle time.Duration) *protocol.Fault {
 	return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
 }

@@ -11,8 +11,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// unary are the frames of a gRPC call and its answer, each with content of 1 KB, and
-// with place for the stream's id at the offsets given.
+// unary returns the frames of a gRPC call and its response, each with a body of 1 KiB, and the
+// offsets at which the stream identifiers go.
 func unary() (call, answer []byte, callIDs, answerIDs []int) {
 	add := func(dst []byte, ids *[]int, t syntax.FrameType, flags syntax.Flags, payload []byte) []byte {
 		*ids = append(*ids, len(dst)+5)
@@ -31,7 +31,7 @@ func unary() (call, answer []byte, callIDs, answerIDs []int) {
 	return call, answer, callIDs, answerIDs
 }
 
-// noTable makes literals with indexing ones without, so that a block can be sent any
+// noTable replaces literals with indexing by literals without, so that a block can be sent any
 // number of times.
 func noTable(block []byte) []byte {
 	out := make([]byte, 0, len(block))
@@ -70,8 +70,8 @@ func setID(frames []byte, at []int, id uint32) {
 	}
 }
 
-// readTo reads frames until one ends a stream, whose id it returns, and what it has
-// to acknowledge.
+// readTo reads frames until one ends a stream, and returns the identifier of that stream. It
+// acknowledges SETTINGS.
 func readTo(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error) {
 	for {
 		if _, err := io.ReadFull(in, piece[:syntax.FrameHeaderLen]); err != nil {
@@ -94,8 +94,8 @@ func readTo(in *bufio.Reader, conn net.Conn, piece []byte) (id uint32, err error
 	}
 }
 
-// unaryCalls returns a function that makes a gRPC call of 1 KB through both sides:
-// what it allocates is the engine's, for its ends allocate nothing.
+// unaryCalls returns a function that makes a gRPC call with bodies of 1 KiB through both sides. Its
+// allocations are those of the engine, because client and host allocate nothing.
 func unaryCalls(b testing.TB) (one func()) {
 	call, answer, callIDs, answerIDs := unary()
 	windows := syntax.AppendWindowUpdate(syntax.AppendSettings(nil, syntax.Setting{ID: syntax.SettingInitialWindowSize, Value: 1 << 20}), 0, 1<<30)

@@ -13,16 +13,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// usual are the limits without configuration.
+// usual are the default limits.
 var usual = stream.CostLimitsOf(new(config.HTTP2Options))
 
-// TestABudgetOfManyConnectionsEndsThoseThatExceedIt has the budget of a source address,
-// and of a listener, used up by others. A connection that resets streams is ended, told
-// why, counted and logged. One that resets a few, as any caller may, is not.
+// TestABudgetOfManyConnectionsEndsThoseThatExceedIt exhausts the budget of a source address, or of
+// a listener. It verifies that a connection that resets streams then ends with GOAWAY, and is
+// counted and logged, while a connection with few resets continues.
 func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 	for flood, use := range map[syntax.Flood]func(b *stream.CostBudget){
 		syntax.FloodSource: func(b *stream.CostBudget) {
-			b.Charge(&usual, netip.MustParseAddr("127.0.0.1"), usual.Source.Burst, time.Now().Add(time.Hour)) // not paid back meanwhile
+			// The time is in the future, so that nothing is refunded during the test.
+			b.Charge(&usual, netip.MustParseAddr("127.0.0.1"), usual.Source.Burst, time.Now().Add(time.Hour))
 		},
 		syntax.FloodListener: func(b *stream.CostBudget) {
 			b.Charge(&usual, netip.Addr{}, usual.Listener.Burst, time.Now().Add(time.Hour))
@@ -85,8 +86,8 @@ func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 	}
 }
 
-// TestABudgetOutlivesAServer has two servers of one listener, as before and after a
-// reload, share what callers owe. The one of another listener does not.
+// TestABudgetOutlivesAServer verifies that two servers of one listener, as before and after a
+// reload, share a budget, and that another listener has its own.
 func TestABudgetOutlivesAServer(t *testing.T) {
 	r := newRig(t, new(begun), nil)
 	a, b := newServer(r.engine, stream.ServerOptions{Listener: "a"}), newServer(r.engine, stream.ServerOptions{Listener: "a"})
@@ -99,8 +100,8 @@ func TestABudgetOutlivesAServer(t *testing.T) {
 	}
 }
 
-// TestBudgetsAreConfigurable has one connection reset streams until it is closed, under a
-// configuration that allows few resets of a connection, of a source address and of a listener.
+// TestBudgetsAreConfigurable verifies that the configured limits for resets of a connection, a
+// source address and a listener end a connection that exceeds them.
 func TestBudgetsAreConfigurable(t *testing.T) {
 	few := config.Budget{Burst: 3, PerSecond: 1}
 	for flood, change := range map[syntax.Flood]func(o *config.HTTP2Options){

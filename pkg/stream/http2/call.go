@@ -9,30 +9,30 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// watchAfter is the time after which a pending response makes the engine watch a client of another
+// watchAfter is how long a response has to be pending before the engine watches a client of another
 // protocol for a disconnect. The watch costs a goroutine, and most responses arrive sooner.
 const watchAfter = 250 * time.Millisecond
 
-// maxInterims is the maximum number of interim (1xx) responses from a host before the final one:
-// each is forwarded to a client that may not read.
+// maxInterims is the maximum number of interim responses from a host before the final one. Each is
+// forwarded to a client that may not read.
 const maxInterims = 32
 
 // call is an exchange on an upstream connection.
 //
 // The goroutine that works on a call owns it: first the one that opens its stream and sends its
-// request, later the one that delivers an event while the call is waiting. Events that arrive
-// meanwhile are left to the owner. The states, guarded by the UpstreamConn's mu:
+// request, later the one that delivers an event while the call is waiting. While a goroutine owns
+// the call, events only change its state. The states, guarded by the UpstreamConn's mu:
 //
-//	busy ──── yield ────▶ waiting ──── answered ────▶ busy (the goroutine that delivers the response)
+//	busy ──── yield ────▶ waiting ──── answered ────▶ busy (owned by the delivering goroutine)
 //	  └── answered ──▶ busy (the owner continues instead of waiting)
 type call struct {
 	muxStream
 	u      *UpstreamConn
 	x      *protocol.Exchange
-	e      *exchange     // x's Caller, if it is an exchange of this engine
+	e      *exchange     // x's Caller if it is an exchange of this engine, else nil
 	number atomic.Uint64 // unique in the engine; 0: the call is not in use
 
-	// resumes: x resumes on the goroutine that delivers the response; otherwise a goroutine waits
+	// resumes: x resumes on the goroutine that delivers the response. If false, a goroutine waits
 	// for wake.
 	resumes bool
 	wake    chan struct{}
@@ -40,21 +40,21 @@ type call struct {
 	// Guarded by u.mu.
 	waits    links[call] // in u.queue: the call waits until a stream may be opened
 	busy     bool        // a goroutine works on the call
-	answered bool        // x.Response has a head, or err is set
+	answered bool        // x.Response has a final head, or err is set
 	err      error       // a Fault: why there is no response
 	unsent   bool        // the stream was opened; the waiting goroutine has to send the body
-	ended    bool        // the complete request has been sent
+	ended    bool        // the head ended the request
 	informed int         // number of interim responses received
-	read     time.Time   // when the head of the response was read
-	interims []interim   // to be forwarded
+	read     time.Time   // when the final head was read
+	interims []interim   // interim responses to forward
 
 	text    []byte // x.Response holds views of it
 	body    answer
-	sending *sending // the goroutine that sends the request's body; nil: none
+	sending *sending // the goroutine that sends the request's body; nil: none was started
 }
 
-// waiting identifies the connection and the call on which an exchange waits for a response. A
-// number is never reused.
+// waiting identifies the connection and the call on which an exchange waits for a response. number
+// is that of the call; no other call has it.
 type waiting struct {
 	client *UpstreamConn
 	call   *call
@@ -89,8 +89,8 @@ func (k *call) begin(u *UpstreamConn, x *protocol.Exchange, e *exchange, resumes
 	k.number.Store(u.engine.numbers.Add(1))
 }
 
-// yield ends the work on k, which then waits. It returns false if k was answered meanwhile: then
-// the caller still owns it. A call on which a goroutine waits always waits.
+// yield ends the ownership of k, which then waits for an event. It returns false if k resumes and
+// was answered meanwhile: then the caller still owns k.
 func (k *call) yield() bool {
 	k.u.mu.Lock()
 	defer k.u.mu.Unlock()
@@ -101,8 +101,8 @@ func (k *call) yield() bool {
 	return true
 }
 
-// setResult records that k has a response, or never will have one. u.mu is held. If it returns
-// true, the caller has to resume the exchange after it releases u.mu.
+// setResult records that k has a response, or that it failed with err. u.mu is held. If it returns
+// true, the caller owns k and has to resume the exchange after it releases u.mu.
 func (k *call) setResult(err error) (mine bool) {
 	k.answered, k.err = true, err
 	if !k.resumes {
@@ -122,14 +122,14 @@ func (k *call) rouse() {
 	}
 }
 
-// goOn resumes x, whose call was answered.
+// goOn resumes x after k was answered.
 func (k *call) goOn(b *batch) {
 	e := k.e
 	e.batch = b
 	e.resume(b, contained(k.receive))
 }
 
-// opened continues a call that resumes and that waited for its stream.
+// opened continues a call that resumes, after it left the queue.
 func (k *call) opened(b *batch) {
 	if k.stream != nil {
 		k.upload(b)
@@ -139,10 +139,11 @@ func (k *call) opened(b *batch) {
 	}
 }
 
-// head processes the head of a response, which is the session's last event. u.mu is held.
+// head processes the head of a response, which is the session's last event. It returns the function
+// to call without u.mu, or nil. u.mu is held.
 func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	if k.answered {
-		return nil // with a fault: the response is discarded
+		return nil // the call has failed: the response is discarded
 	}
 	r := &k.x.Response
 	if err := k.take(e); err != nil {
@@ -158,7 +159,8 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	}
 	r.Version = "HTTP/2.0"
 	k.read = b.now
-	if !k.x.PerTryDeadline.IsZero() { // the timeout applies to the head: TestTheTimeOfATryEndsWithTheHead
+	// The per-try timeout applies only to the head: TestTheTimeOfATryEndsWithTheHead.
+	if !k.x.PerTryDeadline.IsZero() {
 		k.deadline = k.x.Deadline
 		k.u.arm(k.deadline)
 	}
@@ -171,15 +173,16 @@ func (k *call) head(e *syntax.Event, b *batch) func(*batch) {
 	return nil
 }
 
-// take stores the head that has arrived in x.Response. u.mu is held. The error is the Fault of a
-// recovered panic.
+// take stores the head that has arrived in x.Response. The error is nil or the Fault of a recovered
+// panic. u.mu is held.
 func (k *call) take(e *syntax.Event) (err error) {
 	defer protocol.RecoverPanic(&err)
 	k.text = k.u.state.TakeResponse(e.Stream, &k.x.Response, k.text[:0])
 	return nil
 }
 
-// inform has the interim responses forwarded. u.mu is held.
+// inform makes the owner of k forward the interim responses. If k has no owner, it returns the
+// function that forwards them, to be called without u.mu. u.mu is held.
 func (k *call) inform() func(*batch) {
 	if !k.resumes {
 		k.rouse()
@@ -215,7 +218,7 @@ func (k *call) pass() {
 	}
 }
 
-// await blocks the goroutine of Serve until x is answered.
+// await blocks the goroutine of Serve until k is answered, and returns the error of receive.
 func (k *call) await() error {
 	var patience <-chan time.Time
 	var sent <-chan struct{}
@@ -231,7 +234,7 @@ func (k *call) await() error {
 		case <-patience:
 			patience = nil
 			if k.sending != nil {
-				sent = k.sending.done // until then the upload notices a disconnect
+				sent = k.sending.done // until the upload ends, it notices a disconnect
 				continue
 			}
 			defer k.x.Caller.OnDisconnect(on.abandon)()
@@ -253,7 +256,8 @@ func (k *call) await() error {
 	}
 }
 
-// receive ends the wait: x has its response, or receive returns the Fault.
+// receive sets the body or the tunnel of x's response. If the call failed, it releases the call and
+// returns the Fault.
 func (k *call) receive() error {
 	x, u := k.x, k.u
 	if len(k.interims) > 0 {
@@ -264,7 +268,7 @@ func (k *call) receive() error {
 		x.Response.Source = protocol.UpstreamResponse
 		if s := x.Response.Status; s == 101 || x.Request.Method == "CONNECT" && x.Request.Upgrade == "" && s/100 == 2 {
 			u.mu.Lock()
-			k.answerIdle = 0 // the tunnel's two sides decide how long it may be idle
+			k.answerIdle = 0 // idle timeouts of both connections apply to the tunnel
 			u.mu.Unlock()
 			x.Response.SetTunnel(newTunnel(k))
 			return nil
@@ -274,7 +278,7 @@ func (k *call) receive() error {
 	}
 	err := k.err
 	if errors.Is(err, errAnswerIdle) {
-		x.PerTryDeadline = time.Time{} // the exchange as a whole is idle, not only this attempt
+		x.PerTryDeadline = time.Time{} // the exchange is idle, not only this attempt: no retry
 	}
 	started := k.end()
 	x.ResetResponse()
@@ -286,10 +290,10 @@ func (k *call) receive() error {
 	return err
 }
 
-// rewind reports whether the request can be sent again from its start.
+// rewind rewinds the request's body, and reports whether the request can be sent again.
 func (k *call) rewind() (again bool) {
 	defer func() {
-		if p := recover(); p != nil { // of the body of a filter
+		if p := recover(); p != nil { // from the body of a filter
 			k.u.engine.panicked("reading a request's content again", p)
 			again = false
 		}
@@ -317,7 +321,7 @@ func (k *call) batch() *batch {
 	return k.e.batch
 }
 
-// free releases the stream and puts k back into the pool. The request is no longer read.
+// free releases the stream and puts k back into the pool. Nothing reads the request any more.
 func (k *call) free() {
 	u, b := k.u, k.batch()
 	_ = k.in.Close()
@@ -360,10 +364,11 @@ func (k *call) fail(why error) func(*batch) {
 // expire implements owner.
 func (k *call) expire(why error) func(*batch) { return k.fail(why) }
 
-// abandon ends the call because its client has disconnected.
+// abandon fails the call because its client has disconnected.
 func (w waiting) abandon() { w.client.abandon(w, nil) }
 
-// abandon ends a call whose client has disconnected.
+// abandon fails a call because its client has disconnected. It does nothing if the call belongs to
+// another exchange by now.
 func (u *UpstreamConn) abandon(on waiting, b *batch) {
 	k := on.call
 	if k.number.Load() != on.number {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// begun counts the exchanges that it serves, and answers them.
+// begun responds to exchanges and counts them.
 type begun struct{ count atomic.Int64 }
 
 func (s *begun) Serve(_ context.Context, x *protocol.Exchange) error {
@@ -23,11 +23,11 @@ func (s *begun) Serve(_ context.Context, x *protocol.Exchange) error {
 	return nil
 }
 
-// TestAStreamThatIsResetInTheSameReadNeverStarts sends several hundred requests, each
-// with its RST_STREAM behind it, in one write, and one that is not reset: only that one
-// is served. The others are recorded as requests whose caller has gone.
+// TestAStreamThatIsResetInTheSameReadNeverStarts sends several hundred requests, each followed by
+// its RST_STREAM, and one that is not reset, in one write. It verifies that only the last one is
+// served, and that the others are recorded as disconnects.
 func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
-	const resets = 400 // fewer than end the connection
+	const resets = 400 // too few to end the connection
 	for name, forks := range map[string]bool{"on the reader": false, "on workers": true} {
 		t.Run(name, func(t *testing.T) {
 			s := new(begun)
@@ -46,8 +46,8 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 				p.ok(p.fr.WriteRSTStream(2*i+1, http2.ErrCodeCancel))
 			}
 			p.request(2*resets+1, true)
-			// The pieces of one write may still be read apart: what was not in the read of
-			// its RST_STREAM is one request for each boundary.
+			// One write may still arrive in several reads. At each boundary, a request may arrive
+			// without its RST_STREAM.
 			if _, err := conn.Write(burst.Bytes()); err != nil {
 				t.Fatal(err)
 			}
@@ -73,13 +73,13 @@ func TestAStreamThatIsResetInTheSameReadNeverStarts(t *testing.T) {
 	}
 }
 
-// inPlace serves on the reader's own stack.
+// inPlace serves on the goroutine of the reader.
 type inPlace struct{ protocol.Service }
 
 func (s inPlace) Start(ctx context.Context, x *protocol.Exchange) error { return s.Serve(ctx, x) }
 
-// TestACallerThatSendsAndLeavesIsNotServed sends requests and closes the connection in
-// the same moment: those that came with the end are recorded, and the session ends.
+// TestACallerThatSendsAndLeavesIsNotServed verifies that a connection ends whose client sends
+// requests and closes it immediately.
 func TestACallerThatSendsAndLeavesIsNotServed(t *testing.T) {
 	r := newRig(t, new(begun), nil)
 	p := r.dial()
@@ -97,7 +97,8 @@ func TestACallerThatSendsAndLeavesIsNotServed(t *testing.T) {
 	}
 }
 
-// TestAnExchangeKnowsThatItWasCanceled asks without waiting.
+// TestAnExchangeKnowsThatItWasCanceled verifies that Canceled returns true once the client has
+// reset the stream.
 func TestAnExchangeKnowsThatItWasCanceled(t *testing.T) {
 	asked, told := make(chan struct{}), make(chan bool, 2)
 	r := newRig(t, serviceFunc(func(x *protocol.Exchange) error {
@@ -123,8 +124,8 @@ type serviceFunc func(x *protocol.Exchange) error
 
 func (f serviceFunc) Serve(_ context.Context, x *protocol.Exchange) error { return f(x) }
 
-// TestAnExchangeBeyondTheWorkersIsRefused has every place for exchanges that wait taken:
-// the next is answered with 503 at once, and the connection is read on.
+// TestAnExchangeBeyondTheWorkersIsRefused verifies that an exchange gets 503 immediately when all
+// worker slots are reserved, and that the connection continues.
 func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	h := newHeld()
 	r := newRigOn(t, h, nil, func(e *Engine) {
@@ -132,7 +133,7 @@ func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	})
 	p := r.dial()
 	p.request(1, true)
-	within(t, h.begun, "the first request is served") // receives one
+	within(t, h.begun, "the first request is served") // receives from h.begun
 	p.request(3, true)                                // queued
 	p.request(5, true)
 	if got := p.head(5)[":status"]; got != "503" {
@@ -141,7 +142,7 @@ func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	if o := r.last(); o.reason != protocol.Overloaded {
 		t.Errorf("recorded %+v, want %v", o, protocol.Overloaded)
 	}
-	// One that is canceled while it is queued is not served.
+	// An exchange that is canceled while it is queued is not served.
 	p.ok(p.fr.WriteRSTStream(3, http2.ErrCodeCancel))
 	p.ok(p.fr.WritePing(false, [8]byte{1}))
 	for {
@@ -158,7 +159,7 @@ func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	if n := len(h.begun); n != 0 {
 		t.Errorf("%d more requests were served", n)
 	}
-	// A worker gives its place back after it has recorded the exchange.
+	// A worker releases its slot after it has recorded the exchange.
 	late, look := time.After(10*time.Second), time.NewTicker(time.Millisecond)
 	defer look.Stop()
 	for r.engine.workers.Reserved() != 0 {
@@ -170,7 +171,8 @@ func TestAnExchangeBeyondTheWorkersIsRefused(t *testing.T) {
 	}
 }
 
-// TestAHostThatInformsWithoutEnd sends interim responses for ever: the exchange fails.
+// TestAHostThatInformsWithoutEnd verifies that an exchange fails whose host sends interim responses
+// endlessly.
 func TestAHostThatInformsWithoutEnd(t *testing.T) {
 	address := host(t, func(p *peer) {
 		id := p.awaitHead()
@@ -202,12 +204,12 @@ func TestAHostThatInformsWithoutEnd(t *testing.T) {
 	}
 }
 
-// TestAnIdleStreamIsAnsweredBeforeItIsReset: a caller whose request nobody answers for
-// so long is told 504, or 408 if it is its request that is missing.
+// TestAnIdleStreamIsAnsweredBeforeItIsReset verifies that a client whose stream is idle without a
+// response gets 504, or 408 if its request is incomplete.
 func TestAnIdleStreamIsAnsweredBeforeItIsReset(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
-		end    bool // the request is whole
+		end    bool // the request is complete
 		grpc   bool
 		status string
 		reason protocol.Reason

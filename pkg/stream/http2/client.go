@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// defaultMaxStreams is the number of streams that a connection carries until its host has sent its
-// limit (RFC 9113 6.5.2 advises at least 100).
+// defaultMaxStreams is the maximum number of concurrent streams until the host has sent its limit
+// (RFC 9113 6.5.2 recommends at least 100).
 const defaultMaxStreams = 100
 
-// upstreamConnWindow is the number of bytes of all responses on a connection that may be unread. It
-// is so large that only the window of each stream matters: a client that does not read must not
-// block the responses to others (RFC 9113 5.2.2).
+// upstreamConnWindow is the receive window of an upstream connection, in bytes. It is so large that
+// only the window of each stream matters: a client that does not read must not block the responses
+// to others (RFC 9113 5.2.2).
 const upstreamConnWindow = 1 << 30
 
 // UpstreamConn is one upstream connection, which carries the exchanges of many clients
@@ -27,20 +27,20 @@ const upstreamConnWindow = 1 << 30
 type UpstreamConn struct {
 	muxConn
 	o     stream.UpstreamConnOptions // immutable
-	local string                     // immutable; local address
+	local string                     // immutable; the connection's local address
 	tls   *protocol.TLS              // immutable; nil: plaintext
 
 	// closing: the connection accepts no new exchange. Changed with mu held, read without it.
 	closing atomic.Bool
-	// limit is the number of concurrent streams that the host allows, or the default until it has
-	// said. Changed with mu held, read without it.
+	// limit is the number of concurrent streams that the host allows, or defaultMaxStreams until
+	// its settings arrive. Changed with mu held, read without it.
 	limit atomic.Int64
-	// rtt is the round-trip time of the last PING, in ns; 0: none was acknowledged.
+	// rtt is the round-trip time of the last acknowledged PING, in ns; 0: there is none.
 	rtt atomic.Int64
 
 	settingsReceived bool       // guarded by mu; the host's settings have arrived
 	queue            fifo[call] // guarded by mu; calls that wait until a stream may be opened
-	ready            []*call    // of the reader goroutine: calls whose response has arrived
+	ready            []*call    // owned by the reader goroutine; calls whose response has arrived
 	pulse            keepalive  // guarded by mu
 	// pingSentAt is when the unacknowledged PING was sent; zero: there is none. Guarded by mu.
 	pingSentAt time.Time
@@ -49,7 +49,7 @@ type UpstreamConn struct {
 // keepalive is the state of PING keepalives.
 type keepalive struct {
 	heard time.Time // when something was last read
-	sent  time.Time // when a PING was sent; zero: none was, or something was read since
+	sent  time.Time // when a PING was sent; zero: nothing was sent since heard
 }
 
 func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *UpstreamConn {
@@ -64,12 +64,12 @@ func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *Ups
 		FirstStream:      e.FirstStream,
 		StreamWindow:     uint32(h.StreamWindow),
 		ConnectionWindow: upstreamConnWindow,
-		// Hosts are configured and trusted: some send small WINDOW_UPDATEs and respond to each
-		// frame on a closed stream with a reset (TestAHostThatResetsWhatIsClosed).
+		// Hosts are configured and trusted. Some send small WINDOW_UPDATE frames, and reset a
+		// closed stream for each frame that they get on it (TestAHostThatResetsWhatIsClosed).
 		Budgets: syntax.FloodLimits{WindowUpdate: syntax.RateLimit{Burst: -1}, Reset: syntax.RateLimit{Burst: -1}},
 	})
 	conn.SetWriteTimeout(o.HTTP1.WriteTimeout)
-	u.enqueue(u.state.AppendStart(nil)) // leaves with the first request
+	u.enqueue(u.state.AppendStart(nil)) // sent with the first request
 	u.pulse.heard = time.Now()
 	e.start(u.run)
 	return u
@@ -78,7 +78,8 @@ func newClient(e *Engine, conn *network.Conn, o stream.UpstreamConnOptions) *Ups
 // Usable implements stream.UpstreamConn.
 func (u *UpstreamConn) Usable(time.Duration) bool { return !u.closing.Load() }
 
-// RTT implements stream.RTTReporter: it returns the round-trip time of the last PING.
+// RTT implements stream.RTTReporter. It returns the round-trip time of the last acknowledged PING,
+// or 0.
 func (u *UpstreamConn) RTT() time.Duration { return time.Duration(u.rtt.Load()) }
 
 // MaxConcurrentStreams implements stream.LimitReporter.
@@ -91,8 +92,8 @@ func (u *UpstreamConn) Close() error {
 	return u.conn.Close()
 }
 
-// Serve implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the
-// request cannot have reached an application and can be sent again.
+// Serve implements stream.UpstreamConn. Errors are Faults. The reason is ConnectFailure if the host
+// has not processed the request and the request can be sent again.
 func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 	k, err := u.send(x, false)
 	if k == nil {
@@ -104,7 +105,7 @@ func (u *UpstreamConn) Serve(_ context.Context, x *protocol.Exchange) error {
 // Start implements protocol.AsyncService.
 func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	if e, ok := x.Caller.(*exchange); !ok || e.stack {
-		return u.Serve(ctx, x) // this goroutine may wait
+		return u.Serve(ctx, x) // this goroutine may block
 	}
 	k, err := u.send(x, true)
 	if k == nil {
@@ -113,8 +114,9 @@ func (u *UpstreamConn) Start(ctx context.Context, x *protocol.Exchange) error {
 	return protocol.ErrPending
 }
 
-// send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, x
-// belongs to it. The call is nil if x was answered meanwhile or could not be sent.
+// send opens a stream for x, or queues it. The returned call is in flight; if resumes is set, it
+// owns x. The call is nil if resumes is set and it was answered meanwhile, or if x could not be
+// sent.
 func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	e, _ := x.Caller.(*exchange)
 	var b *batch
@@ -138,7 +140,7 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	queued, opened := u.admit(k, now)
 	if queued {
 		b.sends(u.outbox) // the host may wait for our SETTINGS before it sends its own
-		return k, nil     // the goroutine that opens a stream for it continues
+		return k, nil     // next opens a stream for it
 	}
 	if opened {
 		k.upload(b)
@@ -184,8 +186,8 @@ func (u *UpstreamConn) enter(k *call, now time.Time) {
 	}
 }
 
-// next opens streams for the queued calls. mu is held. The caller runs the returned functions
-// without mu.
+// next opens streams for queued calls, as far as possible. mu is held. The caller runs the returned
+// functions without mu.
 func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	if !u.queue.empty() && u.state.Exhausted() {
 		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
@@ -207,8 +209,8 @@ func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	return then
 }
 
-// mayOpen reports whether a stream for k may be opened now. Tunnels wait for the host's settings,
-// which say whether it supports them. mu is held.
+// mayOpen reports whether a stream for k may be opened now. A request with Upgrade waits for the
+// host's settings, which show whether the host supports extended CONNECT. mu is held.
 func (u *UpstreamConn) mayOpen(k *call) bool {
 	return u.slots() > 0 && (u.settingsReceived || k.x.Request.Upgrade == "")
 }
@@ -222,7 +224,7 @@ func (u *UpstreamConn) slots() int {
 	return n
 }
 
-// wantsTrailers reports whether the request gets "te: trailers": the client sent it, in any
+// wantsTrailers reports whether the request is sent with "te: trailers": the client sent TE, in any
 // version of HTTP, or the request is gRPC.
 func (k *call) wantsTrailers() bool {
 	h := &k.x.Request.Header
@@ -236,7 +238,8 @@ func (k *call) wantsTrailers() bool {
 	return said
 }
 
-// open sends the head of k's request. mu is held. Errors, also of a recovered panic, are Faults.
+// open opens a stream with the head of k's request. Errors, including those of a recovered panic,
+// are Faults. mu is held.
 func (u *UpstreamConn) open(k *call, now time.Time) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -289,7 +292,7 @@ func openFault(err error) error {
 	return protocol.NewFault(protocol.ConnectFailure, err)
 }
 
-// run reads responses until the connection ends, and then fails the remaining calls.
+// run reads until the connection ends, and then fails the remaining calls.
 func (u *UpstreamConn) run() {
 	b := &batch{now: time.Now()}
 	flush := func() {
@@ -299,7 +302,7 @@ func (u *UpstreamConn) run() {
 	u.failAll(u.readAll(flush, b), b)
 }
 
-// readAll reads until the connection ends, and returns the reason.
+// readAll reads and processes frames until the connection ends, and returns the reason.
 func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -332,7 +335,7 @@ func (u *UpstreamConn) take(b *batch) error {
 	return err
 }
 
-// resumeReady resumes the exchanges whose response has arrived, each once.
+// resumeReady resumes the exchanges whose response has arrived, each one once.
 func (u *UpstreamConn) resumeReady(b *batch) {
 	for i, k := range u.ready {
 		if k != nil { // nil: it was resumed before a panic
@@ -343,7 +346,7 @@ func (u *UpstreamConn) resumeReady(b *batch) {
 	u.ready = u.ready[:0]
 }
 
-// hear records that the host is alive, and opens streams for queued calls. The caller runs the
+// hear records that something was read, and opens streams for queued calls. The caller runs the
 // returned functions without mu.
 func (u *UpstreamConn) hear(now time.Time) (then []func(*batch)) {
 	u.mu.Lock()
@@ -372,12 +375,13 @@ func (u *UpstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 			u.rtt.Store(int64(max(b.now.Sub(u.pingSentAt), 1)))
 			u.pingSentAt = time.Time{}
 		}
-	default: // the client side ignores the other events
+	default: // the other events need no action
 	}
 	return nil
 }
 
-// handleGoAway fails the calls that the host will not process (RFC 9113 6.8). The others continue.
+// handleGoAway fails the calls that the host will not process (RFC 9113 6.8), and those that wait
+// for a stream. The others continue. mu is held.
 func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
 	u.closing.Store(true)
 	why := protocol.Faultf(protocol.ConnectFailure, "the host is going away: %v", e.Code)
@@ -446,7 +450,7 @@ func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	if interval := u.o.HTTP2.PingInterval; interval > 0 && u.state.Len() > 0 {
 		at, dead := u.keepaliveTick(b, interval)
 		if dead {
-			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader reports it
+			then = append(then, func(*batch) { _ = u.conn.Close() }) // the reader notices
 		}
 		if next.IsZero() || at.Before(next) {
 			next = at
@@ -455,8 +459,8 @@ func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 	return then, next
 }
 
-// keepaliveTick sends a PING if one is due, and returns when to call it again. dead: the last PING
-// was not acknowledged in time. mu is held.
+// keepaliveTick sends a PING if one is due, and returns when it has to be called again. dead:
+// nothing was read within PingTimeout after the last PING. mu is held.
 func (u *UpstreamConn) keepaliveTick(b *batch, interval time.Duration) (next time.Time, dead bool) {
 	p := &u.pulse
 	switch {
@@ -480,8 +484,8 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 		u.enqueueBatched(u.state.AppendGoAway(u.scratch[:0], wrong.Code, wrong.Reason), b)
 		u.mu.Unlock()
 	}
-	u.resumeReady(b) // a panic of the reader may have left some
-	// The borrowed bytes belong to the buffer that is released below.
+	u.resumeReady(b) // a panic of the reader may have left some calls
+	// Flush now: write queues may borrow bytes of the buffer that is released below.
 	b.flush()
 	_ = u.conn.Close() // it may already be closed
 	u.outbox.Fail(err)
@@ -496,8 +500,7 @@ func (u *UpstreamConn) failAll(err error, b *batch) {
 	b.flush()
 }
 
-// connLostFault returns the Fault that the end of the connection means for a call without a
-// response.
+// connLostFault returns the Fault of the calls in flight on a connection that ended with err.
 func connLostFault(err error) error {
 	var wrong *syntax.ConnectionError
 	switch {

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// lone is a rig for a client alone.
+// lone returns a rig for tests of an upstream connection alone.
 func lone(t *testing.T) *rig { return newRig(t, reply(500, "nobody asks"), nil) }
 
 func TestWhatAHostNeverLookedAtIsUnsent(t *testing.T) {
@@ -170,7 +170,7 @@ func TestExchangesWaitForAStream(t *testing.T) {
 		}
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 1})
 	u := lone(t).client(up, nil)
-	if status, _, err := do(u, nil); status != 204 || err != nil { // its settings are known now
+	if status, _, err := do(u, nil); status != 204 || err != nil { // the host's settings arrive
 		t.Fatal(status, err)
 	}
 	var all sync.WaitGroup
@@ -186,7 +186,7 @@ func TestExchangesWaitForAStream(t *testing.T) {
 
 func TestTheWaitForAStreamHasTheDeadline(t *testing.T) {
 	up := host(t, func(p *peer) {
-		for p.awaitHead() != 0 { // answers nothing
+		for p.awaitHead() != 0 { // sends no response
 		}
 	}, http2.Setting{ID: http2.SettingMaxConcurrentStreams, Val: 0})
 	u := lone(t).client(up, nil)
@@ -230,7 +230,7 @@ func TestACallerOfAnotherProtocolThatLeavesIsNoticed(t *testing.T) {
 	within(t, reset, "the host's cancellation")
 }
 
-// leaver is a caller that leaves as soon as it is watched.
+// leaver is a client that disconnects as soon as it is watched.
 type leaver struct{ left chan func() }
 
 func (*leaver) SendInterim(int, *protocol.Header) error { return nil }
@@ -298,7 +298,7 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 	r := proxied(t, up, nil, nil)
 	p := r.dial()
-	p.request(1, true) // behind whose answer the host's settings are known
+	p.request(1, true) // the host's settings arrive before its response
 	p.head(1)
 	p.request(3, false, ":method", "CONNECT", ":protocol", "websocket")
 	if h := p.head(3); h[":status"] != "200" {
@@ -321,14 +321,14 @@ func TestExtendedCONNECTIsATunnel(t *testing.T) {
 			break
 		}
 	}
-	for r.last().status != 101 { // the record of the tunnel
+	for r.last().status != 101 { // until the tunnel was recorded
 	}
 }
 
 func TestASilentHostIsGivenUp(t *testing.T) {
 	up := host(t, func(p *peer) {
 		for {
-			if _, err := p.fr.ReadFrame(); err != nil { // answers no PING
+			if _, err := p.fr.ReadFrame(); err != nil { // acknowledges no PING
 				return
 			}
 		}

@@ -11,43 +11,45 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// content holds what a peer has sent on one stream and the consumer has not read: the body of a
-// request on the server side, of a response on the client side. It implements protocol.Body. The
-// window opens only as bytes are consumed, so content never holds more than a window.
+// content holds the bytes that a peer has sent on one stream and the consumer has not read: the
+// body of a request on the server side, of a response on the client side. It implements
+// protocol.Body. The window opens only as bytes are consumed, so content never holds more than a
+// window.
 //
-//	the connection's reader:  add … add, end or fail
-//	its consumer:             Read … Read, Close   or   a pump, which is kicked
+//	reader of the connection:  add … add, end or fail
+//	consumer:                  Read … Read, Close   or   a pump, which is kicked
 //
-// While a pump consumes the content, it borrows the reader's bytes: they are copied once, from the
-// reader's buffer to their destination. Only what the pump had no room for is copied into content.
+// While a pump consumes the content, it borrows the reader's bytes: they are copied at most once,
+// from the reader's buffer to their destination. Only the bytes that the pump could not send
+// immediately are copied into content.
 type content struct {
 	lane  *muxStream   // the stream that it arrives on; set by start
 	into  *header      // receives the trailers when io.EOF is returned; set by start
 	limit int64        // maximum bytes; more are an error; 0: no limit; set by start
 	total atomic.Int64 // bytes received
 
-	mu           sync.Mutex         // held by add with the stream's wire.mu held; no other lock is taken while it is held
+	mu           sync.Mutex         // acquired after a stream's wire.mu
 	more         sync.Cond          // on mu: a field below changed
-	pieces       []*buffer.IoBuffer // guarded by mu; from first on unread, oldest first; none of those is empty
-	borrowed     buffer.IoBuffer    // guarded by mu; the reader's bytes; if not empty it is the last of pieces
-	room         int                // guarded by mu; bytes of borrowed in front of the content: the frame's header, or 0
-	borrowedFrom *batch             // guarded by mu; the reader's, until its bytes are borrowed by a write queue
+	pieces       []*buffer.IoBuffer // guarded by mu; pieces[first:] are unread and not empty
+	borrowed     buffer.IoBuffer    // guarded by mu; bytes of the reader; in use, the last piece
+	room         int                // guarded by mu; bytes of the frame header in borrowed, or 0
+	borrowedFrom *batch             // guarded by mu; of the reader; nil once a write queue borrows
 	first        int                // guarded by mu; pieces before it have been read and are kept
-	keep         bool               // guarded by mu; bytes that were read are kept, so that they can be read again
+	keep         bool               // guarded by mu; read bytes are kept for Rewind
 	unread       int                // guarded by mu; unread bytes in pieces
-	taken        int                // guarded by mu; bytes consumed that the peer was not yet credited with
+	taken        int                // guarded by mu; consumed bytes not yet credited to the peer
 	whole        bool               // guarded by mu; the body is complete
 	closed       bool               // guarded by mu; the consumer has closed it
 	err          error              // guarded by mu; why the body ended early
-	trailer      header             // guarded by mu; complete once whole
+	trailer      header             // guarded by mu; complete once whole is set
 	text         []byte             // guarded by mu; trailer holds views of it
-	to           *pump              // guarded by mu; the pump that consumes it; nil: a reader does, or nothing yet
+	to           *pump              // guarded by mu; the pump that consumes it; nil: none
 }
 
 type header = protocol.Header
 
-// start makes c the content that arrives on l. It takes no lock: the reader of c's previous stream
-// may still be in copyBorrowed, which uses none of these fields.
+// start makes c the content of stream l. It needs no lock: the reader of c's previous stream may
+// still be in copyBorrowed, which uses none of these fields.
 func (c *content) start(l *muxStream, into *header, limit int64) {
 	c.lane, c.into, c.limit = l, into, limit
 	c.more.L = &c.mu
@@ -57,7 +59,7 @@ func (c *content) start(l *muxStream, into *header, limit int64) {
 
 // reset releases what c holds. Only a late copyBorrowed may still use c.
 func (c *content) reset() {
-	c.mu.Lock() // against copyBorrowed
+	c.mu.Lock() // excludes copyBorrowed
 	defer c.mu.Unlock()
 	c.release()
 	c.trailer.Reset()
@@ -86,10 +88,10 @@ func (c *content) drop(piece *buffer.IoBuffer) {
 	piece.Release()
 }
 
-// add appends received bytes, and returns the pump to be kicked. unwanted is the number of bytes
-// that nothing will read. add copies p, unless it returns lent: then the caller calls copyBorrowed
-// after the kick, before it uses p again. frame is p with its header in front if the frame holds
-// nothing else, else nil; b is the reader's. The stream's wire.mu is held.
+// add appends received bytes, and returns the pump to kick. unwanted is the number of bytes that
+// nothing will read. add copies p, unless lent is true: then the caller calls copyBorrowed after
+// the kick, before it reuses p. frame is the frame header followed by p if the frame holds nothing
+// else, or nil. b is the batch of the reader. The stream's wire.mu is held.
 func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -106,7 +108,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	if len(p) == 0 {
 		return nil, false, 0
 	}
-	lent = c.to != nil && c.unread == 0 // otherwise nothing consumes it immediately
+	lent = c.to != nil && c.unread == 0 // else nothing consumes it immediately
 	c.unread += len(p)
 	if n := len(c.pieces); lent {
 		c.lend(p, frame, b)
@@ -120,7 +122,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	return c.to, lent, 0
 }
 
-// lend makes c borrow p, with its frame header if frame is not nil. c.mu is held.
+// lend makes c borrow p, or frame, which ends with p, if it is not nil. c.mu is held.
 func (c *content) lend(p, frame []byte, b *batch) {
 	if frame == nil {
 		frame = p
@@ -130,13 +132,14 @@ func (c *content) lend(p, frame []byte, b *batch) {
 	c.borrowed.Discard(c.room)
 }
 
-// leastLent is the minimum content of a frame, in bytes, for which borrowing is cheaper than
+// leastLent is the minimum payload of a DATA frame, in bytes, for which borrowing is cheaper than
 // copying.
 const leastLent = 4 << 10
 
-// lentFrame returns the frame that c borrows from the reader of b, if all n bytes of its content
-// are unread. The caller may change its header. It returns nil if there is none, if a write queue
-// borrowed it before, or if b is of another reader. c.mu is held.
+// lentFrame returns the frame that c borrows from the reader of b, if all n bytes of its payload
+// are unread. The caller may change its header. It returns nil if there is no such frame, if n is
+// below leastLent, if a write queue has already borrowed the frame, or if b belongs to another
+// reader. c.mu is held.
 func (c *content) lentFrame(b *batch, n int) []byte {
 	frame := c.borrowed.Storage()
 	if b == nil || b != c.borrowedFrom || c.room == 0 || n < leastLent || c.pieces[c.first] != &c.borrowed || len(frame) != c.room+n {
@@ -151,8 +154,8 @@ func copyOf(p []byte) *buffer.IoBuffer {
 	return b
 }
 
-// copyBorrowed copies the borrowed bytes that were not consumed. c may belong to another stream by
-// now; then it copies that stream's bytes a little early.
+// copyBorrowed copies the borrowed bytes that were not consumed or are kept. c may belong to
+// another stream by now; then it copies bytes that this stream borrows, earlier than necessary.
 func (c *content) copyBorrowed() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -160,14 +163,14 @@ func (c *content) copyBorrowed() {
 	if last < 0 || c.pieces[last] != &c.borrowed {
 		return
 	}
-	all := c.borrowed.Storage()[c.room:] // including bytes already read, which may be kept
+	all := c.borrowed.Storage()[c.room:] // includes bytes already read, which may be kept
 	b := copyOf(all)
 	b.Discard(len(all) - c.borrowed.Len())
 	c.pieces[last] = b
 	c.drop(&c.borrowed)
 }
 
-// end marks the content as complete, and returns the pump to be kicked. wire.mu is held.
+// end marks the content as complete, and returns the pump to kick. wire.mu is held.
 func (c *content) end() *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -176,7 +179,7 @@ func (c *content) end() *pump {
 	return c.to
 }
 
-// endWith is end with the trailer section that is the session's last event.
+// endWith is end with the trailers of the session's last event.
 func (c *content) endWith(s *syntax.Session) *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -188,8 +191,8 @@ func (c *content) endWith(s *syntax.Session) *pump {
 	return c.to
 }
 
-// fail ends the content early, drops the unread bytes and returns the pump to be kicked. It does
-// nothing if the content is complete. err is a Fault.
+// fail ends the content early, drops the unread bytes and returns the pump to kick. It does nothing
+// if the content is complete or has failed. err is a Fault.
 func (c *content) fail(err error) *pump {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -202,14 +205,14 @@ func (c *content) fail(err error) *pump {
 	return c.to
 }
 
-// feed sets the pump that consumes the content from now on.
+// feed sets the pump that consumes the content from now on; nil: none.
 func (c *content) feed(to *pump) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.to = to
 }
 
-// isEmpty reports whether the message is complete, and has neither content nor trailers.
+// isEmpty reports whether the body is complete and empty, and the message has no trailers.
 func (c *content) isEmpty() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,8 +227,8 @@ func (c *content) Complete() (whole, empty bool) {
 	return whole, whole && c.isEmpty()
 }
 
-// awaitsReader reports whether the peer does not have to send more before the consumer can
-// continue: the content is complete, or some of it is unread.
+// awaitsReader reports whether the consumer can continue before the peer sends more: the content is
+// complete, or some of it is unread.
 func (c *content) awaitsReader() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -262,7 +265,7 @@ func (c *content) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// await waits until Read would not block, for at most d, and reports whether that is so.
+// await waits at most d until Read would not block, and reports whether it would not.
 func (c *content) await(d time.Duration) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -286,7 +289,7 @@ func (c *content) await(d time.Duration) bool {
 // ready reports whether Read would not block. c.mu is held.
 func (c *content) ready() bool { return c.unread > 0 || c.whole || c.err != nil || c.closed }
 
-// finish adds the trailers to into, once. c.mu is held.
+// finish adds the trailers to the message, once. c.mu is held.
 func (c *content) finish() {
 	if c.into == nil {
 		return
@@ -297,8 +300,8 @@ func (c *content) finish() {
 	c.into = nil
 }
 
-// keepMost is the maximum size of a body that is kept to be read again, in bytes. A body that was
-// read before it was complete is not kept.
+// keepMost is the maximum size of a body that is kept to be read again, in bytes. A body whose
+// first bytes were read before it was complete is not kept.
 const keepMost = 64 << 10
 
 // discard consumes n bytes of the first unread piece. c.mu is held.
@@ -346,7 +349,7 @@ func (c *content) Rewind() bool {
 	return int64(c.unread) == c.total.Load()
 }
 
-// due returns how many consumed bytes the peer is to be credited with: 0 while they are few. c.mu
+// due returns the number of consumed bytes to credit the peer with, or 0 while they are few. c.mu
 // is held.
 func (c *content) due() int {
 	if c.taken < c.lane.wire.creditFrom {
@@ -364,7 +367,7 @@ func (c *content) Buffered() int {
 	return c.unread
 }
 
-// Close implements protocol.Body: it unblocks a Read, and drops the unread bytes.
+// Close implements protocol.Body. It unblocks Read and drops the unread bytes.
 func (c *content) Close() error {
 	c.mu.Lock()
 	if c.closed || c.lane == nil {
@@ -375,7 +378,7 @@ func (c *content) Close() error {
 	c.to = nil
 	credit := c.taken
 	if c.keep {
-		credit = int(c.total.Load()) // kept bytes were not counted in taken
+		credit = int(c.total.Load()) // taken does not include kept bytes
 		c.release()
 	} else {
 		credit += c.release()
@@ -388,5 +391,5 @@ func (c *content) Close() error {
 	return nil
 }
 
-// errClosed is the error of a Read of closed content.
+// errClosed is the error of using closed content or a closed tunnel.
 var errClosed = protocol.NewFault(protocol.Internal, io.ErrClosedPipe)

@@ -1,6 +1,6 @@
 // Package http2 implements the HTTP/2 engine: downstream and upstream connections that carry many
-// exchanges concurrently (RFC 9113). pkg/protocol/http2, which does no I/O, decides what frames
-// mean; this package has the sockets, goroutines and buffers.
+// exchanges concurrently (RFC 9113). pkg/protocol/http2, which does no I/O, interprets frames; this
+// package has the sockets, goroutines and buffers.
 //
 // The path of a request and its response; each column is a goroutine:
 //
@@ -15,9 +15,9 @@
 //	                                             exchange.answer  write queue
 //	                                         batch.flush         one write
 //
-// A complete message needs no goroutine of its own, and neither does a body that streams from one
+// A complete message needs no separate goroutine, and neither does a body that streams from one
 // HTTP/2 connection to another: a pump (pump.go) moves it on the goroutine that delivers more of
-// it, or that opens the window. A service that waits for anything else gets a goroutine by
+// it, or that opens the window. A service that waits for anything else gets a goroutine from
 // Exchange.RunBlocking.
 //
 // The files, in the order that data passes them: wire.go (a connection, either side), server.go and
@@ -42,8 +42,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// Engine is the state that all HTTP/2 connections share. Close it after the last of them has been
-// closed.
+// Engine is the state that all HTTP/2 connections share. The caller closes it after the last
+// connection.
 type Engine struct {
 	log       *slog.Logger
 	workers   *stream.Workers[*exchange]
@@ -53,17 +53,18 @@ type Engine struct {
 	numbers   atomic.Uint64      // of calls
 	flooded   func(syntax.Flood) // nil: floods are not reported
 
-	mu      sync.Mutex
-	budgets map[string]weak.Pointer[stream.CostBudget] // guarded by mu; by listener; its servers hold the strong references
+	mu sync.Mutex
+	// Guarded by mu; by listener. The servers of a listener hold the strong references.
+	budgets map[string]weak.Pointer[stream.CostBudget]
 
 	// FirstStream is the identifier of the first stream of each upstream connection; 0 means 1.
-	// Tests of identifier exhaustion begin near the end. Do not change it once there is a
+	// Tests of identifier exhaustion set it close to the maximum. Set it before the first
 	// connection.
 	FirstStream uint32
 }
 
-// New returns an engine. It logs defects to log, and calls flooded, which may be nil, for each
-// downstream connection that it closes because a flood limit is exceeded.
+// New returns an engine. The engine logs recovered panics to log. It calls flooded, which may be
+// nil, for each downstream connection that it closes because a flood limit is exceeded.
 func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 	e := &Engine{log: log, flooded: flooded}
 	e.workers = stream.NewWorkers(stream.WorkerLimits{Running: maxWorkers, Reserved: maxForked}, (*exchange).work)
@@ -71,9 +72,9 @@ func New(log *slog.Logger, flooded func(syntax.Flood)) *Engine {
 }
 
 const (
-	// maxWorkers is the maximum number of exchanges that wait on goroutines concurrently.
+	// maxWorkers is the maximum number of exchanges that run on worker goroutines concurrently.
 	maxWorkers = 10_000
-	// maxForked is the maximum number of exchanges that run on goroutines or wait for one. More are
+	// maxForked is the maximum number of exchanges that run on a worker or wait for one. More are
 	// rejected as protocol.Overloaded.
 	maxForked = 20_000
 )
@@ -91,14 +92,14 @@ func (e *Engine) Protocol() stream.Protocol {
 	}
 }
 
-// Close waits for the goroutines of the engine's connections, which must have been closed.
+// Close waits for the goroutines of the engine's connections, which the caller has closed.
 func (e *Engine) Close() {
 	e.running.Wait()
 	e.workers.Close()
 }
 
-// budget returns the budget of a listener. The server of a new configuration shares it with that of
-// the previous one.
+// budget returns the budget of a listener. All servers of the listener share it, before and after a
+// reload.
 func (e *Engine) budget(listener string) *stream.CostBudget {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -114,8 +115,8 @@ func (e *Engine) budget(listener string) *stream.CostBudget {
 	return b
 }
 
-// start runs f on a goroutine of a connection. It logs a panic of f: f must not leave anything
-// undone that others wait for.
+// start runs f on a new goroutine, and logs a panic of f. Close waits for f. Other goroutines must
+// not depend on work that f skips when it panics.
 func (e *Engine) start(f func()) {
 	e.running.Go(func() {
 		defer func() {
@@ -127,21 +128,22 @@ func (e *Engine) start(f func()) {
 	})
 }
 
-// panicked logs a recovered panic. The deferred function that recovers calls it.
+// panicked logs a recovered panic. The deferred function that recovers the panic calls it.
 func (e *Engine) panicked(doing string, value any) { protocol.NewPanic(value).Log(e.log, doing) }
 
-// contained runs f and returns its error, or the Fault of its panic.
+// contained runs f and returns its error, or the Fault of a recovered panic.
 func contained(f func() error) (err error) {
 	defer protocol.RecoverPanic(&err)
 	return f()
 }
 
 // batch is the work of a reader until it has to wait: the time of its last read, and the write
-// queues to flush after everything it read has been processed. The reader goroutine owns it.
+// queues to flush after it has processed everything that it read. The goroutine that created it
+// owns it.
 type batch struct {
 	now   time.Time
 	dirty []*network.WriteQueue
-	lent  []*network.WriteQueue // write queues that borrow parts of the reader's buffers
+	lent  []*network.WriteQueue // write queues that may borrow parts of the reader's buffers
 	held  []*buffer.IoBuffer    // borrowed buffers that the reader no longer uses
 }
 
@@ -149,14 +151,15 @@ type batch struct {
 // borrowed.
 const mostBuffers = 8
 
-// lends makes flush reclaim what o borrowed.
+// lends records that o borrows bytes, which flush reclaims.
 func (b *batch) lends(o *network.WriteQueue) {
 	if !slices.Contains(b.lent, o) {
 		b.lent = append(b.lent, o)
 	}
 }
 
-// hold keeps a buffer of the reader until its borrowed parts are reclaimed.
+// hold keeps a buffer of the reader until its borrowed parts are reclaimed. It flushes b if the
+// maximum is reached.
 func (b *batch) hold(in *buffer.IoBuffer) {
 	b.held = append(b.held, in)
 	if len(b.held) >= mostBuffers {
@@ -164,7 +167,7 @@ func (b *batch) hold(in *buffer.IoBuffer) {
 	}
 }
 
-// reclaimBorrowed reclaims the borrowed bytes: write queues copy what they have not sent.
+// reclaimBorrowed reclaims the borrowed bytes: write queues copy those that they have not sent.
 func (b *batch) reclaimBorrowed() {
 	for _, o := range b.lent {
 		o.CopyBorrowed()
@@ -177,16 +180,17 @@ func (b *batch) reclaimBorrowed() {
 	b.lent, b.held = b.lent[:0], b.held[:0]
 }
 
-// maxReadPerFlush is how much a reader reads, in bytes, before it flushes what resulted from it,
-// even if there is more to read.
+// maxReadPerFlush is how much a reader reads, in bytes, before it flushes its batch even if there
+// is more to read.
 const maxReadPerFlush = 256 << 10
 
-// maxPendingWrites is the number of pending bytes, above which the engine stops reading from a
-// peer. Bodies stop at network.HighWatermark, which is less: two adjacent peers that each write
-// before they read would wait forever (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
+// maxPendingWrites is the number of pending bytes above which the engine stops reading from a peer.
+// Bodies stop at network.HighWatermark, which is lower: otherwise two adjacent proxies that write
+// before they read would wait for each other forever
+// (TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom).
 const maxPendingWrites = 4 * network.HighWatermark
 
-// sends makes o be flushed: with the batch b, or soon if b is nil.
+// sends schedules a flush of o: with the batch b, or soon if b is nil.
 func (b *batch) sends(o *network.WriteQueue) {
 	if b == nil {
 		_ = o.FlushAfterYield() // the connection's reader finds out
@@ -197,7 +201,7 @@ func (b *batch) sends(o *network.WriteQueue) {
 	}
 }
 
-// time returns when the data that is being processed was read.
+// time returns the time at which the data of b was read, or the current time if b is nil.
 func (b *batch) time() time.Time {
 	if b == nil {
 		return time.Now()
@@ -205,7 +209,8 @@ func (b *batch) time() time.Time {
 	return b.now
 }
 
-// flush flushes the write queues. The reader of a lost connection handles the error.
+// flush flushes the write queues and reclaims borrowed bytes. The reader of a lost connection
+// handles write errors.
 func (b *batch) flush() {
 	for _, o := range b.dirty {
 		_ = o.Flush()

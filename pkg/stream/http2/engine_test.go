@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// reply answers everything with one text.
+// reply responds to every request with status and text.
 func reply(status int, text string) protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(status, "text/plain", text)
@@ -20,7 +20,7 @@ func reply(status int, text string) protocol.Service {
 	})
 }
 
-// echo answers with the content of the request as it comes.
+// echo sends the body of the request back as it arrives.
 func echo(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Trailer", "X-Sum")
 	w.Header().Set("X-Method", r.Method)
@@ -31,7 +31,7 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	for {
 		n, err := r.Body.Read(piece)
 		if n > 0 {
-			_, _ = w.Write(piece[:n]) // the client tells
+			_, _ = w.Write(piece[:n]) // the client checks the body
 			flusher.Flush()
 			total += n
 		}

@@ -21,18 +21,18 @@ type exchange struct {
 	watch  stream.DisconnectWatch[waiting]
 
 	// Owned by the goroutine that works on the exchange.
-	batch *batch // of that goroutine; nil: it is the exchange's own
-	stack bool   // the exchange has a goroutine of its own, which may wait
+	batch *batch // of that goroutine; nil: the goroutine belongs to the exchange
+	stack bool   // the exchange has its own goroutine, which may block
 	forked
-	reserved bool // it holds a reservation among the engine's workers
+	reserved bool // it holds one of the engine's reservations for workers
 
-	// canceled: the client disconnected or the deadline passed; set before watchers are called.
-	// Safe for concurrent use.
+	// canceled: the client has disconnected or a deadline has passed. It is set before watchers are
+	// called.
 	canceled atomic.Bool
-	expired  error // guarded by wire.mu; a Fault: the response after the deadline has passed
+	expired  error // guarded by wire.mu; a Fault: why a deadline canceled the exchange
 
 	text     []byte // x.Request holds views of it
-	trailers bool   // the client accepts trailers (TE)
+	trailers bool   // the client accepts trailers (TE: trailers)
 	grpc     string // the content-type of a gRPC request; "": not gRPC
 	small    [512]byte
 }
@@ -43,13 +43,13 @@ func (e *Engine) newExchange() *exchange {
 	}
 	x := &exchange{engine: e}
 	x.x.Caller = x
-	x.x.Reset() // as finish leaves it
+	x.x.Reset() // the state in which finish leaves it
 	x.text = x.small[:0]
 	return x
 }
 
-// read parses the head that has just arrived into x.Request. e.wire.mu is held. An error, or the
-// Fault of a recovered panic, rejects the request.
+// read takes the head that has just arrived into x.Request. The error, possibly the Fault of a
+// recovered panic, rejects the request. e.wire.mu is held.
 func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
 	defer protocol.RecoverPanic(&err)
 	x := &e.x
@@ -79,8 +79,8 @@ func (e *exchange) read(s *downstreamConn, end bool, b *batch) (err error) {
 	return err
 }
 
-// begin starts to serve the request on the goroutine that b belongs to; refused is the error if it
-// was rejected. A request that was canceled already is not served.
+// begin starts to serve the request on the goroutine that owns b. refused is the error of a
+// rejected request, or nil. A request that is already canceled is not served.
 func (e *exchange) begin(b *batch, refused error) {
 	e.batch = b
 	if e.canceled.Load() {
@@ -108,14 +108,14 @@ func (e *exchange) CloseContent() { _ = e.in.Close() } // never fails
 // Canceled implements protocol.Cancellable.
 func (e *exchange) Canceled() bool { return e.canceled.Load() }
 
-// resume continues the exchange on the goroutine that b belongs to; err is the result of the
-// operation that it waited for.
+// resume continues the exchange on the goroutine that owns b. err is the result of the operation
+// that it waited for.
 func (e *exchange) resume(b *batch, err error) {
 	e.batch = b
 	e.respondIfDone(e.x.Resume(e.c.ctx, err))
 }
 
-// respondIfDone sends the response if the exchange is not pending. Afterwards e may serve another
+// respondIfDone sends the response unless err is ErrPending. Afterwards e may belong to another
 // request.
 func (e *exchange) respondIfDone(err error) {
 	if err == protocol.ErrPending { //nolint:errorlint // it is never wrapped
@@ -126,8 +126,8 @@ func (e *exchange) respondIfDone(err error) {
 	}
 }
 
-// reply sends x.Response, or the local reply for err. The error is the Fault of a panic of a body
-// or an encoder: then the exchange has not ended.
+// reply sends x.Response, or the local reply for err. panicked is the Fault of a recovered panic of
+// a body or the encoder: then the exchange has not ended.
 func (e *exchange) reply(err error) (panicked error) {
 	defer protocol.RecoverPanic(&panicked)
 	x := &e.x
@@ -142,8 +142,8 @@ func (e *exchange) reply(err error) (panicked error) {
 	return nil
 }
 
-// late sets the local reply of an exchange that was canceled because its deadline passed, and
-// reports whether it did: then its client is still connected.
+// late sets the local reply of an exchange that was canceled because a deadline passed. It returns
+// false for other exchanges, and if the client has disconnected.
 func (e *exchange) late() bool {
 	if !e.canceled.Load() {
 		return false
@@ -174,8 +174,8 @@ func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
 	return protocol.ErrPending
 }
 
-// reserve makes a reservation for e among the engine's workers, or fails. e runs on a worker
-// afterwards.
+// reserve takes one of the engine's reservations for workers, or returns a Fault. The caller then
+// runs e on a worker.
 func (e *exchange) reserve() error {
 	if !e.engine.workers.Reserve() {
 		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on goroutines already", maxForked)
@@ -188,7 +188,7 @@ func (e *exchange) reserve() error {
 type forked struct {
 	ctx     context.Context //nolint:containedctx // of the service
 	service protocol.Service
-	body    protocol.Body // of the response, to be sent; nil: service serves the request
+	body    protocol.Body // response body to send; nil: service serves the request
 }
 
 // work runs e's forked work on a worker. An exchange that was canceled while it waited for a worker
@@ -233,7 +233,7 @@ func (e *exchange) OnDisconnect(gone func()) (stop func()) {
 	return e.watch.Start(e.engine.start, gone)
 }
 
-// answer sends x.Response.
+// answer sends x.Response, or starts to send it.
 func (e *exchange) answer() {
 	x := &e.x
 	r := &x.Response
@@ -273,12 +273,12 @@ func (e *exchange) answer() {
 	}
 }
 
-// isEmpty reports whether a body is known to have no content and no trailers.
+// isEmpty reports whether a body is known to be empty, without trailers.
 func isEmpty(body protocol.Body) bool {
 	if c := contentOf(body); c != nil {
 		return c.isEmpty()
 	}
-	w, ok := body.(protocol.CompleteBody) // its own content is inside another body
+	w, ok := body.(protocol.CompleteBody) // for example a body that wraps a content
 	if !ok {
 		return false
 	}
@@ -286,7 +286,7 @@ func isEmpty(body protocol.Body) bool {
 	return empty
 }
 
-// contentOf returns the stream content that body reads from; nil if it is another kind of body.
+// contentOf returns the content of a stream that body is, or nil for another kind of body.
 func contentOf(body protocol.Body) *content {
 	switch b := body.(type) {
 	case *content:
@@ -297,7 +297,7 @@ func contentOf(body protocol.Body) *content {
 	return nil
 }
 
-// sendHead puts the head into the write queue. Errors are Faults.
+// sendHead queues the head of the response. Errors are Faults.
 func (e *exchange) sendHead(end bool) error {
 	w, x := e.wire, &e.x
 	o := syntax.ResponseOptions{End: end, Server: e.c.s.o.HTTP1.ServerName}
@@ -317,7 +317,7 @@ func (e *exchange) sendHead(end bool) error {
 	if own {
 		e.deadline = time.Time{}
 	} else {
-		e.deadline = x.Deadline // a slow client holds an upstream stream
+		e.deadline = x.Deadline // a slow client occupies an upstream stream
 	}
 	w.arm(e.deadline)
 	dst, err := w.startHead()
@@ -327,8 +327,8 @@ func (e *exchange) sendHead(end bool) error {
 	return w.put(w.state.AppendResponse(dst, e.stream, &x.Response, o))
 }
 
-// sendBody sends a body that is not another stream's content: immediately if all of it is buffered
-// and fits the window, else from a goroutine that may wait.
+// sendBody sends a body that is not the content of another stream: immediately if it is small,
+// buffered and fits the window, else from a goroutine that may block.
 func (e *exchange) sendBody(body protocol.Body) {
 	length := e.x.Response.ContentLength
 	if n := int(min(length, pieceSize+1)); !e.stack && n >= 0 && n <= pieceSize && body.Buffered() >= n && e.room() >= n {
@@ -348,7 +348,7 @@ func (e *exchange) sendBody(body protocol.Body) {
 	e.engine.workers.Go(e)
 }
 
-// copy sends a body from a goroutine that may wait.
+// copy sends a body from a goroutine that may block.
 func (e *exchange) copy(body protocol.Body) {
 	buffered := 0
 	if err := contained(func() error { buffered = body.Buffered(); return nil }); err != nil {
@@ -366,10 +366,10 @@ func (e *exchange) settle(readErr, writeErr error) {
 	e.sentAll(e.batch, errors.Join(readErr, writeErr))
 }
 
-// pumped implements pumper. Nothing else ends an exchange while its response is being pumped.
+// pumped implements pumper. Nothing else ends an exchange while a pump sends its response.
 func (e *exchange) pumped(b *batch, _ *muxConn, _ uint64, err error) { e.sentAll(b, err) }
 
-// sentAll ends an exchange whose response was sent, or cannot be because of err.
+// sentAll ends an exchange whose response was queued, or cannot be sent because of err.
 func (e *exchange) sentAll(b *batch, err error) {
 	e.batch = b
 	if err != nil {
@@ -408,19 +408,19 @@ func (e *exchange) wasIdle() error {
 	return nil
 }
 
-// flush makes the queued frames be sent.
+// flush schedules a flush of the queued frames.
 func (e *exchange) flush() { e.batch.sends(e.wire.outbox) }
 
-// finish accounts for the exchange and puts it back into the pool. A stream that is still open is
-// reset with code, which is NoError after a complete response (RFC 9113 8.1).
+// finish records the exchange and puts it back into the pool. It resets a stream that is still open
+// with code. After a complete response, code is NoError (RFC 9113 8.1), and the stream may linger.
 func (e *exchange) finish(code syntax.Code) {
 	x, c, b := &e.x, e.c, e.batch
 	x.Record.RequestBytes = e.in.total.Load()
-	x.Record.ResponseBytes = e.sent // the last writer called finish
+	x.Record.ResponseBytes = e.sent // no other goroutine writes any more
 	x.Record.End = b.time()
 	e.observe()
 	_ = e.in.Close() // the unread rest is discarded
-	e.dropResponse() // ends what may still read the request
+	e.dropResponse() // ends readers of the request
 	if e.detach(code, b.time()) {
 		b.sends(e.wire.outbox)
 	}
@@ -451,8 +451,7 @@ func (e *exchange) observe() {
 	}
 }
 
-// dropResponse closes the response's body. If that panics, as a filter's may, the last upstream
-// call ends all the same.
+// dropResponse resets the response, which closes its body. It logs a panic of the body of a filter.
 func (e *exchange) dropResponse() {
 	x := &e.x
 	defer func() {
@@ -470,9 +469,9 @@ func (e *exchange) fail(why error) func(*batch) {
 	return e.cancel(why)
 }
 
-// expire implements owner. A client without a response yet gets one (504, or 408 if its request is
-// incomplete): the goroutine that works on the exchange gives up as after a disconnect, and reply
-// sends it. If that takes as long again, the stream is reset.
+// expire implements owner. If no response head was sent, the client gets a local reply (504, or 408
+// if its request is incomplete): the goroutine that works on the exchange gives up as after a
+// disconnect, and reply sends the local reply. A second expiry resets the stream.
 func (e *exchange) expire(why error) func(*batch) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.Tunnel()) && protocol.ReasonOf(why) == protocol.RequestIdle {
@@ -486,7 +485,8 @@ func (e *exchange) expire(why error) func(*batch) {
 	return e.cancel(why)
 }
 
-// cancel makes the goroutine that works on the exchange give up. wire.mu is held.
+// cancel makes the goroutine that works on the exchange give up. The caller runs the returned
+// function without wire.mu. wire.mu is held.
 func (e *exchange) cancel(why error) func(*batch) {
 	e.canceled.Store(true)
 	upload := e.in.fail(why)

@@ -11,15 +11,15 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestACallerWhoseStreamsRunOutIsToldToGo: it is told while it has some left, so that
-// none of its requests fails, and what it sends until it knows is served.
+// TestACallerWhoseStreamsRunOutIsToldToGo verifies that a client gets the shutdown notice before it
+// has used up the stream identifiers, so that none of its requests fails.
 func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
 	h := newHeld()
 	r := newRig(t, h, nil)
 	p := r.dial()
 	p.request(1, true)
 	<-h.begun
-	p.request(lastStreams-2, true) // the last that is nothing special
+	p.request(lastStreams-2, true) // the last one without a notice
 	<-h.begun
 	p.request(lastStreams, true)
 	<-h.begun
@@ -31,7 +31,7 @@ func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
 	if !ok {
 		t.Fatal("no PING behind the first GOAWAY")
 	}
-	p.request(lastStreams+2, true) // on its way before the caller knew
+	p.request(lastStreams+2, true) // sent before the client has seen the notice
 	<-h.begun
 	p.ok(p.fr.WritePing(true, ping.Data))
 	second, ok := p.next().(*http2.GoAwayFrame)
@@ -55,8 +55,8 @@ func TestACallerWhoseStreamsRunOutIsToldToGo(t *testing.T) {
 	}
 }
 
-// TestAConnectionWithoutStreamsLeftTakesNoMore: the exchange that takes the last one is
-// answered, and the next is told that it was not sent.
+// TestAConnectionWithoutStreamsLeftTakesNoMore verifies that the exchange with the last stream
+// identifier gets its response, and the next one fails as not sent.
 func TestAConnectionWithoutStreamsLeftTakesNoMore(t *testing.T) {
 	r := newRig(t, newHeld(), nil)
 	r.engine.FirstStream = syntax.MaxStreamID - 2

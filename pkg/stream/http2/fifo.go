@@ -2,8 +2,8 @@ package http2
 
 import "iter"
 
-// fifo is a queue whose elements hold their own links. Each operation takes constant time and
-// allocates nothing. An element is in at most one fifo per links field.
+// fifo is an intrusive queue: its elements hold their links. Each operation except iteration takes
+// constant time and allocates nothing. An element is in at most one fifo per links field.
 type fifo[T any] struct {
 	first, last *T
 	links       func(*T) *links[T] // immutable; returns the links of an element
@@ -18,7 +18,7 @@ type links[T any] struct {
 // empty reports whether the queue is empty.
 func (q *fifo[T]) empty() bool { return q.first == nil }
 
-// push appends v; it returns false if v is queued already.
+// push appends v. It returns false if v is already queued.
 func (q *fifo[T]) push(v *T) bool {
 	l := q.links(v)
 	if l.queued {
@@ -34,7 +34,7 @@ func (q *fifo[T]) push(v *T) bool {
 	return true
 }
 
-// remove removes v; it returns false if v was not queued.
+// remove removes v. It returns false if v was not queued.
 func (q *fifo[T]) remove(v *T) bool {
 	l := q.links(v)
 	if !l.queued {
@@ -63,7 +63,7 @@ func (q *fifo[T]) pop() *T {
 	return v
 }
 
-// all yields the elements, oldest first. The loop may remove the element that it was just given.
+// all yields the elements, oldest first. The loop may remove the current element.
 func (q *fifo[T]) all() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for v := q.first; v != nil; {

@@ -14,7 +14,7 @@ func newNumbers() *fifo[queuedNumber] {
 	return &fifo[queuedNumber]{links: func(v *queuedNumber) *links[queuedNumber] { return &v.links }}
 }
 
-// len returns how many elements are queued, by counting them.
+// len returns the number of queued elements.
 func (q *fifo[T]) len() int {
 	n := 0
 	for range q.all() {
@@ -23,7 +23,7 @@ func (q *fifo[T]) len() int {
 	return n
 }
 
-// TestFifo pushes, removes from everywhere and pops, and compares with a slice.
+// TestFifo compares push, remove and pop with a slice.
 func TestFifo(t *testing.T) {
 	q := newNumbers()
 	all := make([]queuedNumber, 10)
@@ -49,7 +49,7 @@ func TestFifo(t *testing.T) {
 		}
 	}
 	check("after push")
-	for _, i := range []int{0, 9, 4} { // the first, the last, one between
+	for _, i := range []int{0, 9, 4} { // the first, the last, one in between
 		if !q.remove(&all[i]) || q.remove(&all[i]) {
 			t.Errorf("remove of %d, which is queued once", i)
 		}
@@ -78,8 +78,8 @@ func TestFifo(t *testing.T) {
 	}
 }
 
-// BenchmarkFifo empties a long queue from its front, and takes a long queue apart from
-// its middle: the time for each element must not depend on their number.
+// BenchmarkFifo empties a queue from its front and from other positions: the time per element must
+// not depend on the length.
 func BenchmarkFifo(b *testing.B) {
 	for _, size := range []int{100, 100_000} {
 		all := make([]queuedNumber, size)

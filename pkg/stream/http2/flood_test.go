@@ -8,8 +8,8 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// Each way of costing too much ends the connection with ENHANCE_YOUR_CALM, and its
-// name reaches who counts.
+// TestFloodsAreTold verifies that each flood ends the connection and is reported to the engine's
+// callback.
 func TestFloodsAreTold(t *testing.T) {
 	for _, test := range []struct {
 		flood syntax.Flood
@@ -48,7 +48,7 @@ func TestFloodsAreTold(t *testing.T) {
 			p := r.dial()
 			for i := range uint32(3000) {
 				if test.send(p, i) != nil {
-					break // it has ended
+					break // the connection has ended
 				}
 			}
 			if got := <-r.floods; got != test.flood {
@@ -58,7 +58,8 @@ func TestFloodsAreTold(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAFloodCounterCostsItsConnection: others are served.
+// TestAPanicOfAFloodCounterCostsItsConnection verifies that other connections are served after the
+// flood callback has panicked.
 func TestAPanicOfAFloodCounterCostsItsConnection(t *testing.T) {
 	told := make(chan struct{}, 1)
 	r := newRigOn(t, reply(200, "fine"), nil, func(e *Engine) {
@@ -70,7 +71,7 @@ func TestAPanicOfAFloodCounterCostsItsConnection(t *testing.T) {
 	p := r.dial()
 	for range 3000 {
 		if p.fr.WriteSettings() != nil {
-			break // it has ended
+			break // the connection has ended
 		}
 	}
 	wait(t, told)

@@ -10,13 +10,14 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom has as much on its way in both
-// directions as windows allow, which is more than sockets hold. Two proxies in a row
-// are each the other's host of this kind, and would wait for one another.
+// TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom verifies that the engine reads from a host
+// that reads nothing before it has written its responses, although more bytes are in flight in both
+// directions than sockets hold. Two adjacent proxies are such hosts for each other, and would
+// otherwise wait forever.
 func TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom(t *testing.T) {
 	const (
 		streams = 60
-		each    = 16 // pieces: a stream's window
+		each    = 16 // pieces that fill the window of a stream
 	)
 	piece := make([]byte, syntax.MinFrameSize)
 	window := http2.Setting{ID: http2.SettingInitialWindowSize, Val: each * syntax.MinFrameSize}
@@ -58,7 +59,7 @@ func TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom(t *testing.T) {
 			}
 		}
 		got <- all
-		for p.next() != nil { // an end before all was read would take answers back
+		for p.next() != nil { // closing the connection now could lose responses
 		}
 	}, window)
 	to := new(forward)
@@ -104,8 +105,8 @@ func TestAHostThatReadsNothingBeforeItHasWrittenIsReadFrom(t *testing.T) {
 	}
 }
 
-// TestContentThatIsGivenUpHasNoEnd: what a host was sent of it must not pass for the
-// whole, although all of it had come.
+// TestContentThatIsGivenUpHasNoEnd verifies that a host does not get END_STREAM for a body that was
+// closed before it was sent, although all of it had arrived.
 func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	r := lone(t)
 	u := r.client(host(t, func(p *peer) { p.awaitHead(); p.next() }), nil)
@@ -136,15 +137,15 @@ func TestContentThatIsGivenUpHasNoEnd(t *testing.T) {
 	k.free()
 }
 
-// TestAFullQueueRefusesRequests: a request to a host that reads nothing overflows once the
-// queue of its connection is full. No stream was opened for it.
+// TestAFullQueueRefusesRequests verifies that a request overflows without opening a stream if the
+// write queue of the host's connection is full.
 func TestAFullQueueRefusesRequests(t *testing.T) {
 	r := newRig(t, protocol.ServiceFunc(nil), nil)
 	u := r.client(host(t, func(p *peer) {
 		p.awaitHead()
 		p.next()
 	}), nil)
-	u.mu.Lock() // the queue is not flushed before the request
+	u.mu.Lock() // keeps the queue unflushed until the request
 	u.outbox.Limit(1)
 	err := u.outbox.EndFrame(syntax.AppendPing(u.outbox.BeginFrame(17), false, [8]byte{}))
 	k := &call{x: &protocol.Exchange{}}

@@ -62,7 +62,7 @@ func formatTimeout(d time.Duration) string {
 	return "99999999H"
 }
 
-// takeTimeout sets x.Deadline from the timeout of a gRPC request.
+// takeTimeout sets x.Deadline from grpc-timeout if x is a gRPC request that has it.
 func takeTimeout(x *protocol.Exchange) {
 	value, ok := x.Request.Header.Lookup(grpcTimeout)
 	if !ok || !protocol.IsGRPC(&x.Request.Header) {
@@ -73,7 +73,7 @@ func takeTimeout(x *protocol.Exchange) {
 	}
 }
 
-// passTimeout sets the remaining timeout of a gRPC request for the next hop. It returns false if
+// passTimeout reduces the grpc-timeout of a gRPC request to the remaining time. It returns false if
 // the deadline of the request, gRPC or not, has passed.
 func passTimeout(x *protocol.Exchange, now time.Time) bool {
 	until := x.EffectiveDeadline()

@@ -15,7 +15,7 @@ func TestTimeoutsAreRead(t *testing.T) {
 		"2M":        2 * time.Minute,
 		"1H":        time.Hour,
 		"99999999u": 99999999 * time.Microsecond,
-		"99999999H": 1<<63 - 1, // more than there is
+		"99999999H": 1<<63 - 1, // above the maximum of time.Duration
 	} {
 		if got, ok := parseTimeout(text); !ok || got != want {
 			t.Errorf("parseTimeout(%q) = %v, %v, want %v", text, got, ok, want)
@@ -35,7 +35,7 @@ func TestTimeoutsAreWrittenInTheSmallestUnitThatHoldsThem(t *testing.T) {
 		100 * time.Millisecond:               "100000u",
 		time.Minute:                          "60000000u",
 		time.Hour:                            "3600000m",
-		48*time.Hour + time.Nanosecond:       "172800S", // never more than it is
+		48*time.Hour + time.Nanosecond:       "172800S", // rounded down
 		100_000 * time.Hour:                  "6000000M",
 		time.Duration(1<<63-1) - time.Minute: "2562047H",
 	} {

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// encoder makes header blocks.
+// encoder encodes header blocks with x/net.
 type encoder struct {
 	buf bytes.Buffer
 	enc *hpack.Encoder
@@ -21,7 +21,7 @@ func newEncoder() *encoder {
 func (e *encoder) block(fields []string) []byte {
 	e.buf.Reset()
 	for i := 0; i < len(fields); i += 2 {
-		_ = e.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // a buffer takes everything
+		_ = e.enc.WriteField(hpack.HeaderField{Name: fields[i], Value: fields[i+1]}) // never fails
 	}
 	return e.buf.Bytes()
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// trickle is content of another protocol: a byte a minute, until left is 0; then the end, or
-// nothing for ever.
+// trickle is a body of another protocol. It returns a byte each minute until left is 0, and then
+// io.EOF, or blocks if hangs is set.
 type trickle struct {
 	left   int
 	hangs  bool
-	caller protocol.Downstream // ends the wait when it leaves; nil: nobody does
+	caller protocol.Downstream // its disconnect closes the body; nil: none
 	ended  chan struct{}
 }
 
@@ -60,20 +60,20 @@ func (s *trickle) Close() error {
 	return nil
 }
 
-// TestAnIdleAnswerToACallerOfAnotherProtocolEnds: a host that sends nothing for the
-// exchange's idle timeout, once it has the request, costs the exchange; one that is slow,
-// and a request that is, cost nothing.
+// TestAnIdleAnswerToACallerOfAnotherProtocolEnds verifies that an exchange fails if the host sends
+// nothing for the idle timeout after it has the request, and that slow responses and slow requests
+// do not fail.
 func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 	for _, test := range []struct {
 		name     string
 		idle     time.Duration
 		deadline time.Duration
-		upload   int // bytes, a minute after one another
+		upload   int // bytes of the request's body, one a minute
 		head     bool
-		bytes    int // of the answer, a minute after one another
+		bytes    int // bytes of the response's body, one a minute
 		last     bool
 		content  string
-		reason   protocol.Reason // of the error, of Serve or of the content
+		reason   protocol.Reason // of the error of Serve or of the body
 		after    time.Duration
 	}{
 		{"before the head", 90 * time.Second, 0, 0, false, 0, false, "", protocol.StreamIdle, 90 * time.Second},
@@ -147,8 +147,8 @@ func TestAnIdleAnswerToACallerOfAnotherProtocolEnds(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle: HTTP/2's idle timeout is of a stream on
-// which nothing goes, and content of a host of another protocol goes on it.
+// TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle verifies that the idle timeout of a stream does
+// not end a slow body of another protocol, but ends one that hangs.
 func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 	for _, test := range []struct {
 		name   string
@@ -204,12 +204,12 @@ func TestAnAnswerOfAnotherProtocolThatFlowsIsNotIdle(t *testing.T) {
 	}
 }
 
-// TestAnIdleTunnelEnds: a tunnel on which nothing goes for the idle timeout, in either
-// direction, is reset.
+// TestAnIdleTunnelEnds verifies that a tunnel without bytes in either direction for the idle
+// timeout is reset.
 func TestAnIdleTunnelEnds(t *testing.T) {
 	for _, test := range []struct {
 		name         string
-		caller, host int // bytes, a minute after one another
+		caller, host int // bytes that each side sends, one a minute
 		after        time.Duration
 	}{
 		{"silent", 0, 0, 90 * time.Second},

@@ -13,34 +13,35 @@ import (
 )
 
 // muxStream is one stream of a connection, of either side: its received content and what it sends.
-// A downstream exchange is one, an upstream call is another.
+// exchange, call and lingeringStream embed it.
 type muxStream struct {
 	wire *muxConn
-	in   content // received from the peer
-	out  pump    // moves what is sent, if that comes from another connection's stream
+	in   content // body received from the peer
+	out  pump    // sends the body, if it comes from a stream of another connection
 
 	// Guarded by wire.mu.
 	stream   *syntax.Stream   // nil: not opened, or released
 	owner    owner            // set with stream
 	cut      error            // a Fault: nothing more can be sent
-	stalled  bool             // its window or the connection's is closed; in the latter case it is in wire.stalled
+	stalled  bool             // blocked by its window, or, if in wire.stalled, the connection's
 	queued   links[muxStream] // in wire.stalled
-	writable sync.Cond        // for a goroutine that sends: stalled or cut changed
-	sent     int64            // bytes of content sent
-	active   time.Time        // when the last byte was sent or received
-	// answerIdle is how long a host may send nothing of its response; 0: no limit but the
-	// connection's. Set once the request has been sent.
+	writable sync.Cond        // wakes a goroutine that sends: stalled or cut changed
+	sent     int64            // bytes of the body sent
+	active   time.Time        // when bytes were last sent or received
+	// answerIdle is how long a host may send nothing of its response; 0: only the connection's idle
+	// timeout applies. Set once the request has been sent.
 	answerIdle time.Duration
 	deadline   time.Time // zero: none
-	dropped    bool      // received content is dropped: the stream lingers
+	dropped    bool      // the stream lingers: received DATA is dropped
 }
 
 // owner is the type that embeds a muxStream.
 type owner interface {
-	// fail is called with wire.mu held when the stream has ended early; why is a Fault. The caller
+	// fail is called with wire.mu held when the stream has ended early. why is a Fault. The caller
 	// runs the returned function, if not nil, without wire.mu.
 	fail(why error) func(b *batch)
-	// expire is fail for a stream whose deadline has passed, while its peer is still connected.
+	// expire is like fail, for a stream whose deadline has passed while its peer is still
+	// connected.
 	expire(why error) func(b *batch)
 }
 
@@ -62,10 +63,10 @@ func muxStreamOf(s *syntax.Stream) *muxStream {
 	return l
 }
 
-// touch records that a byte was sent or received. wire.mu is held.
+// touch records that bytes were sent or received. wire.mu is held.
 func (l *muxStream) touch(now time.Time) { l.active = now }
 
-// consumed tells the session that n bytes of content have been consumed, which may open windows.
+// consumed tells the session that n bytes were consumed, which may open windows.
 func (l *muxStream) consumed(b *batch, n int) {
 	if n == 0 {
 		return
@@ -106,8 +107,8 @@ func (l *muxStream) release(code syntax.Code) (said bool) {
 	return said
 }
 
-// write sends content from a goroutine that may wait until the windows let all of it through. end
-// marks the end of the message. Errors are Faults.
+// write sends p, and blocks until the windows allow all of it. end marks the end of the message.
+// Errors are Faults.
 func (l *muxStream) write(p []byte, end bool) error {
 	w := l.wire
 	for {
@@ -144,18 +145,18 @@ func (l *muxStream) writeEnd(trailer *protocol.Header) error {
 // pieceSize is the maximum size of one read of a body, in bytes.
 const pieceSize = 16 << 10
 
-// copyFrom sends body to its end, and the trailers that are known then, from a goroutine that may
-// wait. length is the number of bytes that it must have; -1: any. Errors are Faults: of reading the
-// body, and of writing it.
+// copyFrom sends the complete body, and the trailers that are known when it ends. It may block.
+// length is the number of bytes that the body must have; -1: any. readErr is the error of the body,
+// and writeErr that of the stream, which is a Fault.
 func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol.Header) (readErr, writeErr error) {
-	defer protocol.RecoverPanic(&readErr) // of the body of a filter
+	defer protocol.RecoverPanic(&readErr) // from the body of a filter
 	out := buffer.Get(pieceSize)
 	defer out.Release()
 	for left := length; ; {
 		n, err := body.Read(out.Tail())
 		left -= int64(n)
 		if left == 0 && err == nil && n < len(out.Tail()) {
-			// The end is known to come now: it is sent with the last of the content.
+			// The declared length is reached: read the end too, to send it with the last bytes.
 			var more int
 			more, err = body.Read(out.Tail()[n:])
 			left -= int64(more)
@@ -185,8 +186,8 @@ func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol
 	}
 }
 
-// appendData queues as much of p as may be sent now. end marks the end of the message if all of p
-// is sent. w.mu is held.
+// appendData queues as much of p as may be sent now, and returns that number of bytes. end marks
+// the end of the message if all of p is queued. w.mu is held.
 func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error) {
 	if l.cut != nil {
 		return 0, l.cut
@@ -201,7 +202,7 @@ func (w *muxConn) appendData(l *muxStream, p []byte, end bool) (n int, err error
 		err = goneFault(errors.Join(lost, err))
 	}
 	l.sent += int64(n)
-	if n > 0 && !(end && n == len(p)) { // after the end nothing waits
+	if n > 0 && !(end && n == len(p)) { // no idle timeout is needed after the end
 		l.touch(time.Now())
 	}
 	return n, err

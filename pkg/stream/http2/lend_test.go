@@ -15,7 +15,7 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// slowly reads what it reads from in pieces of random sizes, and stops now and then.
+// slowly reads in pieces of random sizes, and pauses at random.
 type slowly struct {
 	from io.Reader
 	r    *rand.Rand
@@ -23,17 +23,18 @@ type slowly struct {
 
 func (s slowly) Read(p []byte) (int, error) {
 	if s.r.IntN(50) == 0 {
-		<-time.After(time.Millisecond) // windows close meanwhile, and sockets fill
+		<-time.After(time.Millisecond) // windows close and sockets fill meanwhile
 	}
 	return s.from.Read(p[:min(len(p), 1+s.r.IntN(60_000))])
 }
 
-// TestContentThatIsLentIsNotDamaged has many large contents under way at once, both ways,
-// on one connection to either side: what is lent is written by several goroutines, cut in
-// the middle of frames, and kept where peers are slow. Some callers leave in the middle.
+// TestContentThatIsLentIsNotDamaged verifies that large bodies arrive intact, while many are in
+// flight concurrently in both directions on one connection to the host. Borrowed bytes are then
+// written by several goroutines, split within frames, and copied for slow peers. Some clients
+// disconnect before the end.
 func TestContentThatIsLentIsNotDamaged(t *testing.T) {
 	up := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is so anyway
+		_ = http.NewResponseController(w).EnableFullDuplex() // HTTP/2 is always full-duplex
 		_, _ = io.CopyBuffer(w, slowly{r.Body, rand.New(rand.NewPCG(1, 2))}, make([]byte, 70_000))
 	})
 	r := proxied(t, up, nil, nil)
@@ -64,8 +65,9 @@ func TestContentThatIsLentIsNotDamaged(t *testing.T) {
 	all.Wait()
 }
 
-// TestAFrameIsLentOnOnce reads a request's content again before its reader has it back: the
-// first outbox still has the frame, whose header must not become that of another stream.
+// TestAFrameIsLentOnOnce verifies that a write queue cannot borrow a frame again after a rewind:
+// the first write queue still holds the frame, whose header must not change to that of another
+// stream.
 func TestAFrameIsLentOnOnce(t *testing.T) {
 	source := &muxStream{wire: &muxConn{creditFrom: 1}}
 	c, b, to := &source.in, new(batch), new(pump)

@@ -7,6 +7,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	const pool = "github.com/panjf2000/ants/v2.(*poolCommon)." // ants makes one that nobody asked for
+	// ants creates a default pool.
+	const pool = "github.com/panjf2000/ants/v2.(*poolCommon)."
 	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction(pool+"ticktock"), goleak.IgnoreTopFunction(pool+"purgeStaleWorkers"))
 }

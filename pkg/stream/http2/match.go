@@ -5,8 +5,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// Match reports whether a connection that begins with b speaks HTTP/2 with prior knowledge: it
-// begins with the connection preface (RFC 9113 3.4).
+// Match reports whether a connection that begins with b uses HTTP/2 with prior knowledge: it begins
+// with the client's preface (RFC 9113 3.4).
 func Match(b []byte) xprotocol.MatchResult {
 	n := min(len(b), len(syntax.Preface))
 	switch {

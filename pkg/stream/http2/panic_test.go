@@ -23,7 +23,7 @@ import (
 // injected is the value of every panic of these tests.
 const injected = "injected by a test"
 
-// hooks panic at one point of the exchanges whose path is /panic.
+// hooks is a service that panics at one point of exchanges whose path is /panic.
 type hooks struct {
 	forward
 	point  string
@@ -112,7 +112,7 @@ type panics struct{}
 
 func (panics) Serve(context.Context, *protocol.Exchange) error { panic(injected) }
 
-// brokenBody is a filter's, around another.
+// brokenBody is a body of a filter that wraps another, and panics at the point of h.
 type brokenBody struct {
 	protocol.Body
 	h    *hooks
@@ -129,7 +129,7 @@ func (b *brokenBody) Buffered() int {
 	return b.Body.Buffered()
 }
 
-// wholeBody is a brokenBody that knows whether all of it has come.
+// wholeBody is a brokenBody that implements protocol.CompleteBody.
 type wholeBody struct{ *brokenBody }
 
 func (b wholeBody) Complete() (whole, empty bool) {
@@ -167,7 +167,7 @@ func (t *brokenTunnel) CloseWrite() error {
 	return t.Tunnel.CloseWrite()
 }
 
-// unreadable returns a text that panics when it is read: its bytes are at address 0.
+// unreadable returns a string that panics when it is read: its bytes are at address 0.
 func unreadable() string {
 	fake := struct {
 		at  uintptr
@@ -176,7 +176,7 @@ func unreadable() string {
 	return *(*string)(unsafe.Pointer(&fake))
 }
 
-// logged is a log that tests look at.
+// logged is a log that tests can search.
 type logged struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -194,8 +194,8 @@ func (l *logged) has(text string) bool {
 	return strings.Contains(l.text.String(), text)
 }
 
-// panicRig is a rig whose service is h in front of a host of HTTP/2, and the number of
-// exchanges that are on the host's connection.
+// panicRig returns a rig whose service is h in front of an HTTP/2 host, the number of exchanges on
+// the host's connection, and the log.
 func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int64, log *logged) {
 	t.Helper()
 	calls, log = new(atomic.Int64), new(logged)
@@ -215,7 +215,7 @@ func panicRig(t *testing.T, h *hooks, address string) (r *rig, calls *atomic.Int
 	return r, calls, log
 }
 
-// counted counts the calls that begin.
+// counted counts the calls that start.
 type counted struct {
 	h     *hooks
 	calls *atomic.Int64
@@ -227,28 +227,28 @@ func (c counted) Serve(ctx context.Context, x *protocol.Exchange) error {
 
 func (c counted) Start(ctx context.Context, x *protocol.Exchange) error {
 	if x.Request.Path != "/panic" || c.h.point != "Start" && c.h.point != "worker" && c.h.point != "Watch" {
-		c.calls.Add(1) // the host's connection gives it back
+		c.calls.Add(1) // OnRelease decrements it
 	}
 	return c.h.Start(ctx, x)
 }
 
-// TestAPanicCostsOneExchange panics at every point at which the engine calls code of
-// others, on each goroutine that it calls it on: the exchange fails, and the next ones on
-// the same two connections are served. Nothing stays behind on the host's connection.
+// TestAPanicCostsOneExchange panics at every point at which the engine calls code of others, on
+// each goroutine that makes the call. It verifies that only the exchange fails, that both
+// connections continue, and that no call stays on the host's connection.
 func TestAPanicCostsOneExchange(t *testing.T) {
 	address := origin(t, func(w http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // what comes of it does not matter
+		_, _ = io.Copy(io.Discard, r.Body) // the result does not matter
 		w.Header().Set("x-seen", "twice")
 		_, _ = w.Write(bytes.Repeat([]byte("fine "), 4000))
 	})
-	const unharmed = 200 // the panic costs less than the exchange
+	const unharmed = 200 // the exchange gets its response
 	for point, status := range map[string]int{
 		"Start": 500, "Finish": 500, "worker": 500,
 		"request field":         500,
 		"request body Read":     500,
 		"request body Close":    unharmed,
 		"request body Buffered": 500,
-		// Reset streams have the status 0 here.
+		// 0 stands for a stream that is reset.
 		"response field": 0, "interim field": unharmed, "trailer": 0,
 		"response body Read": 0, "response body Buffered": 0, "response body Whole": 0,
 		"response body Close": unharmed,
@@ -274,7 +274,8 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 				for range 3 {
 					var body io.Reader = strings.NewReader("content")
 					if point != "request body Buffered" {
-						body = io.MultiReader(body, strings.NewReader(" in pieces")) // of unknown length
+						// The length is unknown.
+						body = io.MultiReader(body, strings.NewReader(" in pieces"))
 					}
 					resp, err := c.Post("http://"+r.address+"/panic", "text/plain", body)
 					got := 0
@@ -304,13 +305,14 @@ func TestAPanicCostsOneExchange(t *testing.T) {
 	}
 }
 
-// TestAPanicOfAWatchIsContained has a service's watch panic when its caller goes.
+// TestAPanicOfAWatchIsContained verifies that a panic of a service's disconnect watch is logged,
+// and that the connection continues.
 func TestAPanicOfAWatchIsContained(t *testing.T) {
 	h := &hooks{point: "Watch"}
 	r, _, log := panicRig(t, h, origin(t, func(http.ResponseWriter, *http.Request) {}))
 	p := r.dial()
 	p.request(1, true, ":path", "/panic")
-	p.ok(p.fr.WritePing(false, [8]byte{1})) // the request is under way when it is answered
+	p.ok(p.fr.WritePing(false, [8]byte{1})) // when it is acknowledged, the request is in flight
 	if _, ok := p.next().(*http2.PingFrame); !ok {
 		t.Fatal("no answer to PING")
 	}
@@ -326,7 +328,7 @@ func TestAPanicOfAWatchIsContained(t *testing.T) {
 	}
 }
 
-// TestAPanicOfATunnelEndsIt has a tunnel that a filter made panic.
+// TestAPanicOfATunnelEndsIt verifies that a panic of a filter's tunnel ends that tunnel.
 func TestAPanicOfATunnelEndsIt(t *testing.T) {
 	address := host(t, func(p *peer) {
 		for id := p.awaitHead(); id != 0; id = p.awaitHead() {
@@ -360,9 +362,9 @@ func TestAPanicOfATunnelEndsIt(t *testing.T) {
 	}
 }
 
-// TestAPanicOfTheReaderCostsItsConnection has the goroutine that reads a connection
-// panic in the middle of a frame, under its lock: the connection ends with
-// INTERNAL_ERROR, what is under way on it ends, and others are served.
+// TestAPanicOfTheReaderCostsItsConnection makes the reader of a connection panic within a frame,
+// with the lock held. It verifies that the connection ends with INTERNAL_ERROR, and that other
+// connections are served.
 func TestAPanicOfTheReaderCostsItsConnection(t *testing.T) {
 	var broken atomic.Bool
 	broken.Store(true)

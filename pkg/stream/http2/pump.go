@@ -8,16 +8,16 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// pump moves content from a stream of one connection to a stream of another, as content arrives and
-// windows open. It has no goroutine: a goroutine that changes something kicks it, and moves content
-// until it has to wait for either side. A late kick, even of a pump that moves something else by
-// now, finds nothing to do and is harmless.
+// pump moves the content of a stream to a stream of another connection, as bytes arrive and windows
+// open. It has no goroutine: a goroutine that changes the state of either stream kicks it, and
+// moves bytes until the pump has to wait for either side. A late kick is harmless, even if the pump
+// moves another content by now.
 //
-// Locks: mu, then the destination's wire.mu, then the content's. The source is credited with only
-// mu held.
+// Lock order: mu, then wire.mu of the destination, then mu of the content. The pump credits the
+// source with only mu held.
 type pump struct {
 	mu     sync.Mutex
-	active bool // guarded by mu; the fields below are guarded by mu while it is true, and unused otherwise
+	active bool // guarded by mu; if false, the fields up to number are unused
 	from   *content
 	to     *muxStream
 	owner  pumper
@@ -28,23 +28,22 @@ type pump struct {
 
 // pumper is notified when a pump ends.
 type pumper interface {
-	// pumped is called once for each start, unless stop came before: content and its end are
-	// queued, or err says why they cannot be sent. It runs on the goroutine that kicked the pump,
-	// which b belongs to. to and number are the destination connection and the number passed to
-	// start: the pumper may be in use for another exchange by now.
+	// pumped is called once for each start, unless stop was called first: the content and its end
+	// are queued, or err is the reason why they cannot be sent. It runs on the goroutine that
+	// kicked the pump, which owns b. to is the destination connection, and number is the one passed
+	// to start: the pumper may belong to another exchange by now.
 	pumped(b *batch, to *muxConn, number uint64, err error)
 }
 
-// start makes p move from's content to a stream. The caller kicks p afterwards.
+// start makes p move from to the stream to. The caller kicks p afterwards.
 func (p *pump) start(from *content, to *muxStream, owner pumper, number uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.active, p.from, p.to, p.owner, p.number = true, from, to, owner, number
-	from.feed(p) // with p.mu held: a late kick may end p before it is fed
+	from.feed(p) // p.mu is held, so that a kick cannot end p before this
 }
 
-// stop stops p if it has not ended, and reports whether it had. After stop returns, p touches
-// nothing any more.
+// stop stops p, and reports whether it had ended before. After stop returns, p uses neither stream.
 func (p *pump) stop() (ended bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,7 +64,7 @@ func (p *pump) clear() {
 	p.from, p.to, p.owner = nil, nil, nil
 }
 
-// kick moves what can be moved. The caller holds no lock.
+// kick moves as many bytes as possible. The caller holds no lock.
 func (p *pump) kick(b *batch) {
 	owner, to, number, over, err := p.run(b)
 	if owner == nil {
@@ -79,7 +78,7 @@ func (p *pump) kick(b *batch) {
 	}
 }
 
-// run does the work of kick with p.mu held; owner is nil if there is nothing to move.
+// run does the work of kick with p.mu held. owner is nil if p is not active.
 func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,14 +98,15 @@ func (p *pump) run(b *batch) (owner pumper, to *muxConn, number uint64, over boo
 	return owner, to, number, over, err
 }
 
-// move sends what can be sent. over: the end was sent too.
+// move queues as many bytes as possible. credit is the number of bytes to credit the source with;
+// over: the end was queued too. p.mu is held.
 func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	from, l := p.from, p.to
 	w := l.wire
 	w.mu.Lock()
 	defer func() {
 		if over || err != nil {
-			w.waiters.remove(p) // it may move something else next, to another connection
+			w.waiters.remove(p) // p may be used for another connection next
 		}
 		w.mu.Unlock()
 	}()
@@ -119,7 +119,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 	defer from.mu.Unlock()
 	for {
 		switch {
-		case from.closed: // the unread content was dropped, which is not the end
+		case from.closed: // the unread bytes were dropped, so the end must not be sent
 			return 0, false, nil
 		case from.err != nil:
 			return from.due(), false, from.err
@@ -148,7 +148,7 @@ func (p *pump) move(b *batch) (credit int, over bool, err error) {
 }
 
 // appendPiece queues as much of c's first unread piece as one frame can hold, with the end of the
-// message if it is the last. n is 0 if the windows are closed. Both locks are held.
+// message if it is the last. n is 0 if the windows are closed. w.mu and c.mu are held.
 func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended bool, err error) {
 	p := c.pieces[c.first].Bytes()
 	last := c.whole && c.unread == len(p) && c.trailer.Len() == 0
@@ -167,9 +167,9 @@ func (w *muxConn) appendPiece(b *batch, l *muxStream, c *content) (n int, ended 
 	return n, last && n == len(p) && err == nil, err
 }
 
-// lend queues a frame without copying its content, if the content fills a frame as it was received.
-// head ends with the new frame header, and may begin with another frame; n is the length of the
-// content. Both locks are held.
+// lend queues a frame without copying its payload, if c borrows a frame with the same payload. head
+// ends with the new frame header, and may begin with another frame. n is the length of the payload.
+// w.mu and c.mu are held.
 func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
 	frame := c.lentFrame(b, n)
 	if frame == nil {
@@ -180,18 +180,18 @@ func (w *muxConn) lend(b *batch, c *content, head []byte, n int) bool {
 	if !w.outbox.AppendBorrowed(head[:at], frame) {
 		return false
 	}
-	c.borrowedFrom = nil // its header bytes are changed now, so it cannot be borrowed again
+	c.borrowedFrom = nil // the queue uses its header bytes, so it cannot be borrowed again
 	b.lends(w.outbox)
 	return true
 }
 
-// full reports whether so many bytes are pending that p has to wait; then awaitRoom kicks it. w.mu
-// is held.
+// full reports whether so many bytes are pending that p has to wait. If so, awaitRoom kicks p
+// later. w.mu is held.
 func (w *muxConn) full(p *pump) bool {
 	if w.outbox.Queued() < network.HighWatermark {
 		return false
 	}
-	w.waiters.push(p) // once: each frame of what p moves kicks it
+	w.waiters.push(p) // no effect if p already waits
 	if !w.awaiting {
 		w.awaiting = true
 		w.engine.start(w.awaitRoom)
@@ -199,8 +199,7 @@ func (w *muxConn) full(p *pump) bool {
 	return true
 }
 
-// awaitRoom kicks the pumps that wait for space in the write queue, in the order in which they
-// began to wait, until none waits.
+// awaitRoom kicks the pumps that wait for space in the write queue, oldest first, until none waits.
 func (w *muxConn) awaitRoom() {
 	for more := true; more; {
 		_ = w.outbox.Flush() // nothing else may have flushed it
@@ -209,7 +208,8 @@ func (w *muxConn) awaitRoom() {
 	}
 }
 
-// fillRoom kicks pumps until the write queue is full. It returns false if none waits.
+// fillRoom kicks waiting pumps until the write queue reaches the high watermark. It returns false
+// if no pump waits.
 func (w *muxConn) fillRoom() (more bool) {
 	for {
 		w.mu.Lock()

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// brokenOwner is the owner of a stream. It panics, once, when its stream fails.
+// brokenOwner is the owner of a stream. It panics when its stream fails for the first time.
 type brokenOwner struct {
 	owner
 	burned bool
@@ -21,9 +21,8 @@ func (o *brokenOwner) fail(why error) func(*batch) {
 	return o.owner.fail(why)
 }
 
-// TestAPanicOfAHostsReaderLosesNoAnswer has the goroutine that reads a host's connection
-// panic behind the head of another response, in what one read has brought: both exchanges
-// end.
+// TestAPanicOfAHostsReaderLosesNoAnswer makes the reader of a host's connection panic after it has
+// processed the head of another response in the same read. It verifies that both exchanges end.
 func TestAPanicOfAHostsReaderLosesNoAnswer(t *testing.T) {
 	asked, broken := make(chan struct{}), make(chan struct{})
 	address := host(t, func(p *peer) {

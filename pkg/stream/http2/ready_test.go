@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestContentThatIsAlwaysAtHandLeaves: more of it than may wait in an outbox, from a
-// body that never has nothing to give, so that nobody else would flush.
+// TestContentThatIsAlwaysAtHandLeaves verifies that a body larger than the write queue is sent if
+// it always has buffered bytes, so that reading it never causes a flush.
 func TestContentThatIsAlwaysAtHandLeaves(t *testing.T) {
 	content := strings.Repeat("x", 3*network.HighWatermark)
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {

@@ -7,8 +7,9 @@ import (
 )
 
 // lingeringStream is the stream of an exchange whose response was sent before its request was
-// complete. The engine drops what still arrives for a moment before it resets the stream (RFC 9113
-// 8.1): some clients treat a reset while they send as a failure, whatever the response was.
+// complete. For lingerTime, the engine drops the DATA that still arrives, and then resets the
+// stream (RFC 9113 8.1): some clients treat a reset while they send as a failure, whatever the
+// response was.
 type lingeringStream struct{ muxStream }
 
 // detach releases the stream, or makes it linger if code is NoError and the request is incomplete.

@@ -28,7 +28,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// rig is an engine with a listener whose requests go to a service of the test.
+// rig is an engine with a listener whose requests are served by a service of the test.
 type rig struct {
 	t       testing.TB
 	engine  *Engine
@@ -39,10 +39,10 @@ type rig struct {
 	observed []observation
 	seen     chan struct{} // one for each observation
 
-	floods chan syntax.Flood // of which the engine has told
+	floods chan syntax.Flood // reported by the engine
 }
 
-// observation is what was recorded of an exchange.
+// observation is the record of an exchange.
 type observation struct {
 	reason   protocol.Reason
 	status   int
@@ -56,7 +56,7 @@ func newRig(t testing.TB, service protocol.Service, change func(o *stream.Server
 	return newRigOn(t, service, change, func(*Engine) {})
 }
 
-// newRigOn is newRig with an engine that prepare has changed before it serves.
+// newRigOn is newRig with a function that changes the engine before it serves.
 func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.ServerOptions), prepare func(e *Engine)) *rig {
 	t.Helper()
 	before := buffer.Outstanding()
@@ -81,7 +81,7 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = r.ln.Serve(ctx) // ends with Drain
+		_ = r.ln.Serve(ctx) // returns after Drain
 	}()
 	t.Cleanup(func() {
 		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -96,7 +96,7 @@ func newRigOn(t testing.TB, service protocol.Service, change func(o *stream.Serv
 				t.Errorf("%d buffers are out, %d were before", left, before)
 				break
 			}
-			<-time.After(time.Millisecond) // another rig's connections end
+			<-time.After(time.Millisecond) // connections of another rig may still end
 		}
 	})
 	return r
@@ -115,7 +115,7 @@ func (r *rig) observe(x *protocol.Exchange) {
 	}
 }
 
-// last waits for the next exchange to end and returns what was recorded of it.
+// last waits for the next exchange to end and returns the latest record.
 func (r *rig) last() observation {
 	r.t.Helper()
 	select {
@@ -128,7 +128,7 @@ func (r *rig) last() observation {
 	return r.observed[len(r.observed)-1]
 }
 
-// client connects the engine's upstream side to an address.
+// client opens an upstream connection of the engine to address.
 func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions)) *UpstreamConn {
 	r.t.Helper()
 	conn, err := network.Dialer{}.Dial(context.Background(), "tcp", address, time.Now().Add(5*time.Second))
@@ -146,7 +146,7 @@ func (r *rig) client(address string, change func(o *stream.UpstreamConnOptions))
 	return u
 }
 
-// proxied is a rig whose service sends everything to one connection to address.
+// proxied returns a rig whose service sends all requests on one connection to address.
 func proxied(t testing.TB, address string, change func(o *stream.ServerOptions), changeClient func(o *stream.UpstreamConnOptions)) *rig {
 	t.Helper()
 	to := new(forward)
@@ -166,10 +166,10 @@ func (f *forward) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.client.Load().Start(ctx, x)
 }
 
-// blocking makes a service one that needs a stack.
+// blocking hides the asynchronous methods of a service, so that it needs a goroutine.
 type blocking struct{ protocol.Service }
 
-// judge is a client of HTTP/2 that nobody here wrote.
+// judge returns the HTTP/2 client of net/http.
 func judge(t testing.TB) *http.Client {
 	t.Helper()
 	tr := &http.Transport{Protocols: new(http.Protocols)}
@@ -178,7 +178,7 @@ func judge(t testing.TB) *http.Client {
 	return &http.Client{Transport: tr}
 }
 
-// origin is a server of HTTP/2 that nobody here wrote.
+// origin starts the HTTP/2 server of net/http and returns its address.
 func origin(t testing.TB, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -189,7 +189,7 @@ func origin(t testing.TB, h http.HandlerFunc) string {
 	return s.Listener.Addr().String()
 }
 
-// get asks for a path and returns status and content.
+// get sends a GET request and returns status and body.
 func get(t testing.TB, c *http.Client, url string) (int, string) {
 	t.Helper()
 	resp, err := c.Get(url)
@@ -204,7 +204,8 @@ func get(t testing.TB, c *http.Client, url string) (int, string) {
 	return resp.StatusCode, string(body)
 }
 
-// peer is the other end of a connection, in frames. It is a client or a server.
+// peer is the other side of a connection, as a client or a server. It sends and receives single
+// frames.
 type peer struct {
 	t    testing.TB
 	conn net.Conn
@@ -215,7 +216,7 @@ type peer struct {
 	patience time.Duration // how long next waits; 0: 5 s
 }
 
-// dial connects to the rig as a client that has said its preface and settings.
+// dial connects to the rig as a client, and sends the preface and settings.
 func (r *rig) dial(settings ...http2.Setting) *peer {
 	r.t.Helper()
 	conn, err := net.Dial("tcp", r.address)
@@ -245,7 +246,7 @@ func (p *peer) ok(err error) {
 	}
 }
 
-// request sends the head of a request; fields are name, value, name, value.
+// request sends the head of a request. fields alternate between name and value.
 func (p *peer) request(id uint32, end bool, fields ...string) {
 	p.t.Helper()
 	all := []string{":method", "GET", ":scheme", "http", ":authority", "shop.test", ":path", "/"}
@@ -275,12 +276,13 @@ func (p *peer) headers(id uint32, end bool, fields ...string) {
 	}))
 }
 
-// next returns the next frame that is not SETTINGS, an answer to PING, or a
-// WINDOW_UPDATE of the connection; nil at the end.
+// next returns the next frame, or nil at the end of the connection. It acknowledges and skips
+// SETTINGS, and skips a WINDOW_UPDATE of the connection.
 func (p *peer) next() http2.Frame {
 	p.t.Helper()
 	for {
-		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.patience, 5*time.Second))) // fails only on a closed connection
+		// SetReadDeadline fails only on a closed connection.
+		_ = p.conn.SetReadDeadline(time.Now().Add(cmp.Or(p.patience, 5*time.Second)))
 		f, err := p.fr.ReadFrame()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			p.t.Fatal("no frame")
@@ -291,7 +293,7 @@ func (p *peer) next() http2.Frame {
 		switch f := f.(type) {
 		case *http2.SettingsFrame:
 			if !f.IsAck() && p.fr.WriteSettingsAck() != nil {
-				return nil // the end has come meanwhile
+				return nil // the connection has ended meanwhile
 			}
 		case *http2.WindowUpdateFrame:
 			if f.StreamID != 0 {
@@ -303,7 +305,7 @@ func (p *peer) next() http2.Frame {
 	}
 }
 
-// head waits for the head on a stream, and returns its fields.
+// head waits for a header section on a stream, and returns its fields.
 func (p *peer) head(id uint32) map[string]string {
 	p.t.Helper()
 	for {
@@ -326,7 +328,7 @@ func (p *peer) head(id uint32) map[string]string {
 	}
 }
 
-// resetOf waits for a RST_STREAM on a stream.
+// resetOf waits for RST_STREAM on a stream, and returns its code.
 func (p *peer) resetOf(id uint32) http2.ErrCode {
 	p.t.Helper()
 	for {
@@ -341,8 +343,8 @@ func (p *peer) resetOf(id uint32) http2.ErrCode {
 	}
 }
 
-// host is a server in frames: script is given each connection after the preface and
-// the settings of both sides.
+// host starts a server and returns its address. script runs for each connection, after the client's
+// preface arrived and the server's settings were sent.
 func host(t testing.TB, script func(p *peer), settings ...http2.Setting) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -376,7 +378,8 @@ func host(t testing.TB, script func(p *peer), settings ...http2.Setting) string 
 	return ln.Addr().String()
 }
 
-// awaitHead reads until the head of a request, whose stream it returns; 0 at the end.
+// awaitHead reads until the head of a request and returns its stream, or 0 at the end of the
+// connection.
 func (p *peer) awaitHead() uint32 {
 	for {
 		switch f := p.next().(type) {
@@ -388,8 +391,8 @@ func (p *peer) awaitHead() uint32 {
 	}
 }
 
-// do has one exchange with u, which another protocol's caller has, and returns its
-// answer's content.
+// do sends a request on u as a client of another protocol, and returns status and body of the
+// response.
 func do(u *UpstreamConn, req func(x *protocol.Exchange)) (status int, content string, err error) {
 	var x protocol.Exchange
 	x.Reset()

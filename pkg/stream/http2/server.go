@@ -19,19 +19,19 @@ import (
 const (
 	// parkAfter is how long an idle connection keeps its goroutine before it is parked.
 	parkAfter = 200 * time.Millisecond
-	// idleCheckInterval is how often a connection with exchanges in flight checks whether it still
-	// has some.
+	// idleCheckInterval is how often the reader of a silent connection checks whether exchanges are
+	// still in flight.
 	idleCheckInterval = 5 * time.Second
-	// closeGrace is how long a client may be silent after the shutdown notice before the connection
-	// is closed.
+	// closeGrace is how long a client without an exchange in flight may be silent after the
+	// shutdown notice before the connection is closed.
 	closeGrace = 500 * time.Millisecond
-	// defaultFrameTimeout is frameTimeout if request bodies have no timeout.
+	// defaultFrameTimeout is the frame timeout if request bodies have no timeout.
 	defaultFrameTimeout = 30 * time.Second
 	// lingerTime bounds how long the server waits for a client that violated the protocol to read
 	// the GOAWAY, and how long a stream lingers.
 	lingerTime = time.Second
-	// lastStreams is the first stream identifier at which the client is told to use another
-	// connection: it has 32,768 left until it knows (RFC 9113 5.1.1).
+	// lastStreams is the first stream identifier at which the server sends the shutdown notice. The
+	// client can still open 32,768 streams until it has seen the notice (RFC 9113 5.1.1).
 	lastStreams = syntax.MaxStreamID - 1<<16
 	// drainPing is the data of the PING whose acknowledgement shows that a client has seen the
 	// first GOAWAY.
@@ -43,9 +43,9 @@ type server struct {
 	engine  *Engine
 	o       stream.ServerOptions
 	service protocol.AsyncService
-	yields  bool // there is one processor: see pause
+	yields  bool // GOMAXPROCS is 1; see pause
 	clock   stream.DateCache
-	budget  *stream.CostBudget // of the listener
+	budget  *stream.CostBudget // shared by the servers of the listener
 	limits  stream.CostLimits  // immutable
 }
 
@@ -59,7 +59,7 @@ func newServer(e *Engine, o stream.ServerOptions) *server {
 // IdleTimeout implements network.ClientFirstHandler.
 func (s *server) IdleTimeout() time.Duration { return s.o.IdleTimeout }
 
-// frameTimeout returns how long the rest of a frame may take to arrive.
+// frameTimeout returns how long the client may be silent within a frame or the preface.
 func (s *server) frameTimeout() time.Duration {
 	if d := s.o.HTTP1.BodyTimeout; d > 0 {
 		return d
@@ -74,7 +74,7 @@ func (s *server) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return c.ServeConn(ctx, conn)
 }
 
-// newSession returns the downstreamConn of a connection; it has sent nothing.
+// newSession returns the downstreamConn of a connection. It has not queued any frame yet.
 func (s *server) newSession(conn *network.Conn) *downstreamConn {
 	c := &downstreamConn{s: s, meta: stream.NewConnMeta(s.o.Listener, conn)}
 	o := &s.o.HTTP2
@@ -98,38 +98,39 @@ func (s *server) newSession(conn *network.Conn) *downstreamConn {
 // start queues the server's first frames.
 func (c *downstreamConn) start() {
 	c.conn.SetWriteTimeout(c.s.o.HTTP1.WriteTimeout)
-	c.conn.Handler = c // handles the connection when it is no longer parked
+	c.conn.Handler = c // serves the connection again after it was parked
 	c.mu.Lock()
 	c.enqueueBatched(c.state.AppendStart(nil), &c.batch)
 	c.mu.Unlock()
 }
 
-// creditFrom returns how many bytes of a stream's content are consumed before the session is told:
-// so few that the unreported bytes of all streams leave most of both windows open.
+// creditFrom returns how many bytes of a stream's body are consumed before the session learns of
+// them: so few that the unreported bytes of all streams leave most of both windows open.
 func creditFrom(stream, connection, streams int) int {
 	return max(1, min(stream/4, connection/4/max(streams, 1)))
 }
 
-// downstreamConn is a downstream connection. The reader goroutine owns the fields without another
-// comment.
+// downstreamConn is a downstream connection. The reader goroutine owns the fields whose comment
+// does not name a lock.
 type downstreamConn struct {
 	muxConn
 	s           *server
 	ctx         context.Context //nolint:containedctx // of the exchanges: it is the connection's
 	meta        protocol.ConnMeta
 	batch       batch
-	onWait      func() // pause as a func value, made once
+	onWait      func() // pause as a func value, created once
 	prefaceRead bool   // the preface has been read
 	unstarted   []begin
 
-	shutdownNoticeAt time.Time // when the shutdown notice was sent; zero: not yet
-	goAwaySent       bool      // guarded by mu; the GOAWAY with the last stream was sent
+	shutdownNoticeAt time.Time // when the shutdown notice was queued; zero: not yet
+	goAwaySent       bool      // guarded by mu; the final GOAWAY was queued
 
 	inflight int       // guarded by mu; exchanges in flight
 	wait     sync.Cond // on mu: inflight decreased
 }
 
-// begin is an exchange to be served once everything that arrived with its head has been read.
+// begin is an exchange that begins once everything that arrived with its head has been processed.
+// refused is the error if the request was rejected.
 type begin struct {
 	e       *exchange
 	refused error
@@ -157,11 +158,11 @@ func (c *downstreamConn) serve() (err error) {
 			err = errInternal
 		}
 	}()
-	c.beginAll() // of a connection that was upgraded from HTTP/1.1
+	c.beginAll() // the request of a connection that was upgraded from HTTP/1.1
 	return c.run()
 }
 
-// shrink releases what a parked connection does not need.
+// shrink releases the memory that a parked connection does not need.
 func (c *downstreamConn) shrink() {
 	c.ctx, c.batch, c.unstarted = nil, batch{}, nil
 	c.outbox.Shrink()
@@ -177,7 +178,7 @@ func (c *downstreamConn) shrink() {
 // IdleTimeout implements network.ClientFirstHandler.
 func (c *downstreamConn) IdleTimeout() time.Duration { return c.s.o.IdleTimeout }
 
-// run reads until the connection has to end or be parked.
+// run reads and processes frames until the connection has to end or be parked.
 func (c *downstreamConn) run() error {
 	for {
 		if c.conn.Draining() || c.spent() {
@@ -205,9 +206,9 @@ func (c *downstreamConn) run() error {
 }
 
 // pause begins the requests that have arrived and flushes the batch, because there is nothing to
-// read. Services must not close the connection on this goroutine, which is in a read of it. With
-// one processor, the readers of other connections run first, and their frames to the same hosts
-// leave in the same writes.
+// read. Services must not close the connection on this goroutine, which is inside a read of it.
+// With one processor, the readers of other connections run before the flush, so that their frames
+// to the same hosts are sent in the same writes.
 func (c *downstreamConn) pause() {
 	c.beginAll()
 	if c.s.yields && len(c.batch.dirty) > 0 {
@@ -221,7 +222,8 @@ func (c *downstreamConn) flush() {
 	c.read = 0
 }
 
-// fill reads once. A connection that waits holds no buffer.
+// fill sets the read deadline and reads once. A connection holds no buffer while it waits for a new
+// frame.
 func (c *downstreamConn) fill() error {
 	now := time.Now()
 	wait := parkAfter
@@ -254,7 +256,8 @@ func (c *downstreamConn) fill() error {
 
 var errIdleAfterGoAway = errors.New("the caller was told to go and is silent")
 
-// silent handles a client that has sent nothing until the read deadline.
+// silent handles a client that has sent nothing until the read deadline. The error ends or parks
+// the connection.
 func (c *downstreamConn) silent() error {
 	c.flush()
 	busy := c.inFlight() > 0
@@ -281,8 +284,8 @@ func (c *downstreamConn) silent() error {
 	return network.ErrPark
 }
 
-// take processes every complete frame in the buffer. It begins the requests in them if much was
-// read.
+// take processes every complete frame in the buffer. It begins the requests if at least mostUnbegun
+// bytes were read since the last flush.
 func (c *downstreamConn) take() error {
 	if !c.prefaceRead {
 		n, err := syntax.ParsePreface(c.in.Bytes())
@@ -294,14 +297,14 @@ func (c *downstreamConn) take() error {
 	}
 	err := c.frames(&c.batch)
 	if err == nil && c.read >= mostUnbegun {
-		c.beginAll() // otherwise pause does, unless the next bytes end the connection
+		c.beginAll() // otherwise pause begins them
 	}
 	return err
 }
 
-// mostUnbegun is how much is read, in bytes, before the requests in it begin, although there may be
-// more to read. A request never begins if its RST_STREAM, or the end of the connection, has arrived
-// behind it by then (CVE-2023-44487).
+// mostUnbegun is how much is read, in bytes, before requests begin even if there is more to read. A
+// request is not served if its RST_STREAM or the end of the connection has arrived before it begins
+// (CVE-2023-44487).
 const mostUnbegun = 64 << 10
 
 // beginAll begins the unstarted exchanges.
@@ -348,8 +351,9 @@ func (c *downstreamConn) broken(e *syntax.StreamError) error {
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, e)
 }
 
-// chargeFrom implements connSide. A connection without a response may be one of many that an
-// address over its budget opens.
+// chargeFrom implements connSide. It returns 1 if no request on the connection got a complete
+// response and the address is over its budget: the connection may be one of many that the address
+// opens.
 func (c *downstreamConn) chargeFrom(now time.Time) int {
 	if !c.state.Answered() && c.s.budget.SourceExceeded(&c.s.limits, c.meta.Remote.Addr(), now) {
 		return 1
@@ -369,8 +373,8 @@ func (c *downstreamConn) charge(n int, now time.Time) error {
 	return nil
 }
 
-// chargeEnd charges the connection's remaining charges, and its streams that were opened just now
-// and are abandoned. mu is held.
+// chargeEnd charges the remaining charges of a connection that ends, and its streams that the
+// client has just opened, if they are more than leastCharge. mu is held.
 func (c *downstreamConn) chargeEnd(now time.Time) {
 	n := c.state.TakeCharges(1)
 	for s := range c.state.Streams() {
@@ -379,7 +383,8 @@ func (c *downstreamConn) chargeEnd(now time.Time) {
 		}
 	}
 	if n > leastCharge {
-		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now) // this connection ends already; a result over budget affects later charges
+		// The result is irrelevant: this connection is ending anyway.
+		c.s.budget.Charge(&c.s.limits, c.meta.Remote.Addr(), n, now)
 	}
 }
 
@@ -403,14 +408,14 @@ func (c *downstreamConn) inFlight() int {
 	return c.inflight
 }
 
-// spent reports whether the connection has carried its maximum number of requests.
+// spent reports whether the connection has reached its maximum number of requests.
 func (c *downstreamConn) spent() bool {
 	most := c.s.o.HTTP1.MaxRequestsPerConnection
 	return most > 0 && c.conn.Requests >= most
 }
 
-// sendShutdownNotice tells the client that the connection ends soon (RFC 9113 6.8): requests that
-// it sends before it knows are still served.
+// sendShutdownNotice sends the GOAWAY that announces the end of the connection, once (RFC 9113
+// 6.8). Requests that the client sends before it has seen the notice are still served.
 func (c *downstreamConn) sendShutdownNotice() {
 	if !c.shutdownNoticeAt.IsZero() {
 		return
@@ -422,15 +427,15 @@ func (c *downstreamConn) sendShutdownNotice() {
 	c.flush()
 }
 
-// sendGoAwayAfterGrace sends the final GOAWAY to a client that had DrainGrace to acknowledge the
-// PING, whatever it has sent instead.
+// sendGoAwayAfterGrace sends the final GOAWAY once DrainGrace has passed since the shutdown notice,
+// even if the client has not acknowledged the PING.
 func (c *downstreamConn) sendGoAwayAfterGrace() {
 	if !c.shutdownNoticeAt.IsZero() && c.batch.now.Sub(c.shutdownNoticeAt) >= c.s.o.HTTP2.DrainGrace {
 		c.sendGoAway()
 	}
 }
 
-// sendGoAway sends the GOAWAY that names the last stream.
+// sendGoAway queues the final GOAWAY, which names the last stream, once.
 func (c *downstreamConn) sendGoAway() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -441,8 +446,8 @@ func (c *downstreamConn) sendGoAway() {
 	c.enqueueBatched(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""), &c.batch)
 }
 
-// SendGoAway implements network.GoAwayHandler: a parked connection has no exchange in flight, so
-// one GOAWAY is enough. A request that crosses it may be sent again (RFC 9113 6.8).
+// SendGoAway implements network.GoAwayHandler. A parked connection has no exchange in flight, so
+// one GOAWAY is enough. The client may send a request that crosses it again (RFC 9113 6.8).
 func (c *downstreamConn) SendGoAway() {
 	c.mu.Lock()
 	c.enqueue(c.state.AppendGoAway(c.scratch[:0], syntax.NoError, ""))
@@ -450,7 +455,7 @@ func (c *downstreamConn) SendGoAway() {
 	_ = c.outbox.Flush() // the connection ends anyway
 }
 
-// ended sets the close reason, and returns err if it is worth a log line.
+// ended sets the close reason. It returns nil if the connection ended regularly, else err.
 func (c *downstreamConn) ended(err error) error {
 	cause := &c.conn.CloseReason
 	var wrong *syntax.ConnectionError
@@ -485,7 +490,7 @@ func (c *downstreamConn) ended(err error) error {
 	return err
 }
 
-// whyLeft returns why the client was told to use another connection.
+// whyLeft returns the close reason of a connection that ended after the shutdown notice.
 func (c *downstreamConn) whyLeft() network.CloseReason {
 	if c.spent() && !c.conn.Draining() {
 		return network.ClosedMaxRequests
@@ -493,8 +498,8 @@ func (c *downstreamConn) whyLeft() network.CloseReason {
 	return network.CauseDrained
 }
 
-// close ends the exchanges in flight because the connection ends, and waits for them. Queued
-// responses are still sent.
+// close ends the exchanges in flight because the connection ends, and waits for them. It still
+// sends queued responses.
 func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.mu.Lock()
 	c.chargeEnd(time.Now())
@@ -523,8 +528,8 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	c.outbox.Close()
 }
 
-// linger reads and discards what the client still sends, so that unread bytes do not make the
-// kernel reset the connection before the client has read the GOAWAY.
+// linger reads and discards the bytes that the client still sends, so that unread bytes do not make
+// the kernel reset the connection before the client has read the GOAWAY.
 func (c *downstreamConn) linger() {
 	if c.conn.CloseWrite() != nil {
 		return

@@ -15,10 +15,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// soon is how long a test waits for what must happen.
+// soon is the timeout for expected events.
 const soon = 5 * time.Second
 
-// within fails the test if c is not closed soon.
+// within fails the test if c gets no value and is not closed soon.
 func within(t *testing.T, c <-chan struct{}, what string) {
 	t.Helper()
 	select {
@@ -28,7 +28,7 @@ func within(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// held is a service that answers once it is let go, unless its caller leaves before.
+// held is a service that responds once let is closed, unless its client disconnects first.
 type held struct{ begun, gone, let chan struct{} }
 
 func newHeld() *held {
@@ -83,7 +83,7 @@ func TestACallerThatResetsItsStreamIsGone(t *testing.T) {
 	if o := r.last(); o.reason != protocol.ReasonDownstreamDisconnect {
 		t.Errorf("recorded %+v", o)
 	}
-	p.request(3, true) // the connection goes on
+	p.request(3, true) // the connection continues
 	<-h.begun
 	close(h.let)
 	if got := p.head(3)[":status"]; got != "200" {
@@ -117,7 +117,7 @@ func TestACallerThatLeavesCancelsUpstream(t *testing.T) {
 	}
 }
 
-// flood is an origin that sends 64 MiB and counts what it could send.
+// flood returns a handler that sends up to 64 MiB, and counts the bytes.
 func flood(sent *atomic.Int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		piece := make([]byte, 16<<10)
@@ -139,7 +139,7 @@ func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
 	up := origin(t, mux.ServeHTTP)
 	r := proxied(t, up, nil, nil)
 	p := r.dial()
-	const streams = 40 // each holds more of the upstream connection than a small window had
+	const streams = 40 // together they would fill a small window of the upstream connection
 	for i := range uint32(streams) {
 		p.request(2*i+1, true, ":path", "/flood")
 	}
@@ -153,7 +153,7 @@ func TestASlowReaderStopsItsSenderAndNobodyElse(t *testing.T) {
 			t.Fatalf("another caller got %d %q", status, body)
 		}
 	}
-	// A window here, one at the origin's side, and what sockets and the origin buffer.
+	// Per stream: a window on each side, and the buffers of sockets and the origin.
 	if most := int64(streams) * (1 << 20); sent.Load() > most {
 		t.Errorf("the origin could send %d bytes to a caller that took nothing, want %d at most", sent.Load(), most)
 	}
@@ -190,7 +190,7 @@ func TestAnUploadIsNoFasterThanItsReader(t *testing.T) {
 		}
 		answered <- err
 	}()
-	for before := int64(-1); before != sent.Load(); { // until it no longer moves
+	for before := int64(-1); before != sent.Load(); { // until it stops growing
 		before = sent.Load()
 		<-time.After(100 * time.Millisecond)
 	}
@@ -271,7 +271,7 @@ func TestADrainIsAnnouncedAndThenServed(t *testing.T) {
 	if !ok || first.LastStreamID != 1<<31-1 || first.ErrCode != http2.ErrCodeNo {
 		t.Fatalf("got %v, want a GOAWAY that takes every stream", first)
 	}
-	p.request(3, true) // on its way before the caller knew
+	p.request(3, true) // sent before the client has seen the GOAWAY
 	<-h.begun
 	ping, ok := p.next().(*http2.PingFrame)
 	if !ok {
@@ -393,7 +393,7 @@ func TestAnEarlyAnswerIsWholeBeforeTheResetOfItsRequest(t *testing.T) {
 	}
 	p.request(3, false, ":method", "POST")
 	p.head(3)
-	p.ok(p.fr.WriteData(3, true, nil)) // whole: no reset
+	p.ok(p.fr.WriteData(3, true, nil)) // the request is complete: no reset
 	p.request(5, true)
 	for {
 		switch f := p.next().(type) {

@@ -12,19 +12,19 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets has an address open one
-// connection after the other, each of which resets its first stream. While the address is
-// over its budget that ends the connection. Callers behind the same address that have had
-// an answer, or reset nothing, are served.
+// TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets opens one connection of an address
+// after the other, each of which resets its first stream. It verifies that this ends the connection
+// while the address is over its budget, and that clients of the address are served if they had a
+// response or reset nothing.
 func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 	for _, over := range []bool{false, true} {
-		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // with a rig of its own, which counts buffers
+		t.Run(fmt.Sprintf("over: %t", over), func(t *testing.T) { // the rig counts buffers
 			r := newRig(t, holds(), nil)
 			b := r.engine.budget("test")
 			b.Charge(&usual, netip.Addr{}, 0, time.Now())
 			ended := 0
 			for range 10 {
-				if over { // again, since each charge ends what is owed beyond the budget
+				if over { // again, because each charge caps the debt
 					b.Charge(&usual, netip.MustParseAddr("127.0.0.1"), usual.Source.Burst, time.Now().Add(time.Hour))
 				}
 				p := r.dial()
@@ -37,7 +37,7 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 					ended++
 				}
 			}
-			// A reset is charged only if it is read within 50 ms of its request, which a busy
+			// A reset is charged only if it is read within 50 ms of its request, which a loaded
 			// machine may miss.
 			if !over && ended > 0 || over && ended < 5 {
 				t.Errorf("the first reset ended %d of 10 connections", ended)
@@ -57,10 +57,11 @@ func TestANewConnectionOfAnAddressOverItsBudgetHasNoFreeResets(t *testing.T) {
 	}
 }
 
-// holds answers every request but those for /held, which end when their caller resets them.
+// holds returns a service that responds to every request except those for /held, which end when
+// their client resets them.
 func holds() protocol.Service {
 	return serviceFunc(func(x *protocol.Exchange) error {
-		if x.Request.Path == "/held" { // an answer would pay for a reset
+		if x.Request.Path == "/held" { // a complete response would refund a reset
 			gone := make(chan struct{})
 			defer x.Caller.OnDisconnect(func() { close(gone) })()
 			<-gone
@@ -71,7 +72,7 @@ func holds() protocol.Service {
 	})
 }
 
-// inOneWrite sends the frames that write writes with p.fr in one piece.
+// inOneWrite sends the frames that write passes to p.fr in one write.
 func (p *peer) inOneWrite(write func()) {
 	p.t.Helper()
 	var burst bytes.Buffer
@@ -83,8 +84,8 @@ func (p *peer) inOneWrite(write func()) {
 	p.ok(err)
 }
 
-// awayBeforePong reports whether GOAWAY with ENHANCE_YOUR_CALM comes, and not the answer to
-// a PING.
+// awayBeforePong reports whether GOAWAY with ENHANCE_YOUR_CALM arrives before the acknowledgement
+// of a PING.
 func (p *peer) awayBeforePong() bool {
 	for {
 		switch f := p.next().(type) {

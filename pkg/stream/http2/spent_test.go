@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// sayConnection answers with the number of the connection.
+// sayConnection returns a service that responds with the ID of the connection.
 func sayConnection() protocol.Service {
 	return protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 		x.LocalReply(200, "text/plain", fmt.Sprint(x.Meta.Conn.ID))
@@ -28,8 +28,9 @@ func carryingAtMost(n int) func(o *stream.ServerOptions) {
 	return func(o *stream.ServerOptions) { o.HTTP1.MaxRequestsPerConnection = n }
 }
 
-// TestACallersConnectionCarriesAsManyRequestsAsItMay: the caller is told to go with the
-// last, and what it sends until it knows is served.
+// TestACallersConnectionCarriesAsManyRequestsAsItMay verifies that a client gets the shutdown
+// notice with the last request that the limit allows, and that requests it sends before it has seen
+// the notice are served.
 func TestACallersConnectionCarriesAsManyRequestsAsItMay(t *testing.T) {
 	h := newHeld()
 	r := newRig(t, h, carryingAtMost(3))
@@ -52,7 +53,7 @@ func TestACallersConnectionCarriesAsManyRequestsAsItMay(t *testing.T) {
 	if !ok {
 		t.Fatal("no PING behind the first GOAWAY")
 	}
-	p.request(7, true) // on its way before the caller knew
+	p.request(7, true) // sent before the client has seen the notice
 	<-h.begun
 	p.ok(p.fr.WritePing(true, ping.Data))
 	second, ok := p.next().(*http2.GoAwayFrame)
@@ -61,7 +62,7 @@ func TestACallersConnectionCarriesAsManyRequestsAsItMay(t *testing.T) {
 	}
 	close(h.let)
 	answered := 0
-	for f := p.next(); f != nil; f = p.next() { // until its end
+	for f := p.next(); f != nil; f = p.next() { // until the connection ends
 		if f, ok := f.(*http2.MetaHeadersFrame); ok && f.PseudoValue("status") == "200" {
 			answered++
 		}
@@ -71,7 +72,8 @@ func TestACallersConnectionCarriesAsManyRequestsAsItMay(t *testing.T) {
 	}
 }
 
-// Callers that nobody here wrote lose no request, one after the other or many at once.
+// TestCallersGoOnOnAnotherConnection verifies that the client of net/http loses no request,
+// sequentially or concurrently.
 func TestCallersGoOnOnAnotherConnection(t *testing.T) {
 	r := newRig(t, sayConnection(), carryingAtMost(3))
 	c := judge(t)
@@ -83,7 +85,7 @@ func TestCallersGoOnOnAnotherConnection(t *testing.T) {
 		}
 		carried[conn]++
 	}
-	// A request may cross the GOAWAY.
+	// One more request may cross the GOAWAY.
 	for conn, n := range carried {
 		if n > 4 {
 			t.Errorf("connection %s has carried %d requests, and may 3", conn, n)
@@ -108,8 +110,8 @@ func TestCallersGoOnOnAnotherConnection(t *testing.T) {
 	all.Wait()
 }
 
-// A caller that answers no PING and goes on asking is told all the same which stream is
-// the last.
+// TestACallerThatDoesNotListenIsSentAway verifies that a client which acknowledges no PING and
+// continues to send requests gets the final GOAWAY.
 func TestACallerThatDoesNotListenIsSentAway(t *testing.T) {
 	r := newRig(t, sayConnection(), func(o *stream.ServerOptions) {
 		carryingAtMost(1)(o)
@@ -134,7 +136,8 @@ func TestACallerThatDoesNotListenIsSentAway(t *testing.T) {
 	t.Error("a connection that may carry one request has carried 50,000")
 }
 
-// A tunnel outlives its connection's being spent.
+// TestATunnelGoesOnOnASpentConnection verifies that a tunnel continues on a connection that has
+// reached its maximum number of requests.
 func TestATunnelGoesOnOnASpentConnection(t *testing.T) {
 	r := proxied(t, parrot(t), func(o *stream.ServerOptions) {
 		carryingAtMost(1)(o)
@@ -160,7 +163,7 @@ func TestATunnelGoesOnOnASpentConnection(t *testing.T) {
 		}
 	}
 	p.ok(p.fr.WriteData(1, true, nil))
-	for f := p.next(); f != nil; f = p.next() { // until its end
+	for f := p.next(); f != nil; f = p.next() { // until the connection ends
 		if f, ok := f.(*http2.RSTStreamFrame); ok {
 			t.Errorf("the tunnel was reset: %v", f.ErrCode)
 		}
@@ -181,7 +184,7 @@ func TestAnUpgradedConnectionIsSpent(t *testing.T) {
 	}
 }
 
-// causes is told why connections have ended.
+// causes receives the close reasons of connections.
 type causes chan network.CloseReason
 
 func (causes) Accepted()                        {}
@@ -200,7 +203,7 @@ func TestWhyASpentConnectionHasEnded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = ln.Serve(ctx) }) // ends with Drain
+	serving.Go(func() { _ = ln.Serve(ctx) }) // returns after Drain
 	defer serving.Wait()
 	defer ln.Drain(ctx)
 	r.address = ln.Addr().String()

@@ -14,9 +14,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestAStormLeavesNothingBehind has callers of every habit at once, on a connection
-// to a host that takes few streams: what the rig holds at its end, buffers and
-// goroutines, is what is tested.
+// TestAStormLeavesNothingBehind runs clients of many kinds concurrently on a connection to a host
+// that allows few streams. It verifies that the connection still works, and the rig that no buffer
+// or goroutine is left.
 func TestAStormLeavesNothingBehind(t *testing.T) {
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -71,7 +71,7 @@ func TestAStormLeavesNothingBehind(t *testing.T) {
 		})
 	}
 	callers.Wait()
-	// The connection to the host still serves.
+	// The connection to the host still works.
 	status, body := get(t, judge(t), "http://"+r2.address+"/echo")
 	if status != 200 || body != "" {
 		t.Errorf("behind the storm: %d %q, %+v", status, body, r2.observed[len(r2.observed)-1])

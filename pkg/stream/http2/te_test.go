@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// TestTEOfAnotherProtocolReachesTheHost: a caller of HTTP/1.1 that wants trailer fields gets
-// them from a host of HTTP/2 that sends them only to those who say so.
+// TestTEOfAnotherProtocolReachesTheHost verifies that the TE field of a client of another protocol
+// reaches an HTTP/2 host, which may send trailers only to clients with TE: trailers.
 func TestTEOfAnotherProtocolReachesTheHost(t *testing.T) {
 	for _, te := range []string{"trailers", ""} {
 		heads := make(chan map[string]string, 1)

@@ -19,15 +19,14 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// bubble is an engine between callers and a host whose connections are pipes, in the
-// time of a test: what takes minutes takes none, and exactly as long as it should.
-// What callers ask for goes to the host.
+// bubble is an engine between clients and a host, whose connections are pipes, in a synctest
+// bubble: time passes instantly, and timeouts are exact. All requests go to the host.
 type bubble struct {
 	t      *testing.T
 	engine *Engine
 	server stream.Server
-	client *UpstreamConn // of the host's connection
-	host   *peer         // its other end; it has sent its settings
+	client *UpstreamConn // the connection to the host
+	host   *peer         // the other side of client; it has sent its settings
 	began  time.Time
 	ended  chan observation
 }
@@ -45,12 +44,13 @@ func inBubble(t *testing.T, change func(o *stream.ServerOptions, u *stream.Upstr
 		u := stream.UpstreamConnOptions{
 			HTTP1: config.DefaultHTTP1Options(), HTTP2: config.DefaultHTTP2Options(), OnRelease: func(bool) {},
 		}
-		o.HTTP1.WriteTimeout, u.HTTP1.WriteTimeout = 0, 0 // pipes hold nothing: peers of a test do not always read
+		// Pipes have no buffer, and peers of a test do not always read.
+		o.HTTP1.WriteTimeout, u.HTTP1.WriteTimeout = 0, 0
 		if change != nil {
 			change(&o, &u)
 		}
 		b.server = b.engine.Protocol().NewServer(o)
-		t.Cleanup(b.engine.Close) // the last: connections have ended
+		t.Cleanup(b.engine.Close) // runs last, after the connections have ended
 		near, far := net.Pipe()
 		b.client = newClient(b.engine, network.NewConn(near), u)
 		t.Cleanup(func() { _ = b.client.Close() })
@@ -75,7 +75,7 @@ func (b *bubble) peer(conn net.Conn) *peer {
 	return p
 }
 
-// connect returns the other end of a connection that is served.
+// connect starts to serve a connection and returns its other side.
 func (b *bubble) connect() net.Conn {
 	near, far := net.Pipe()
 	conn := network.NewConn(near)
@@ -94,7 +94,7 @@ func (b *bubble) connect() net.Conn {
 	return far
 }
 
-// caller connects and says what a client says first.
+// caller connects as a client, and sends the preface and settings.
 func (b *bubble) caller() *peer {
 	b.t.Helper()
 	p := b.peer(b.connect())
@@ -105,7 +105,8 @@ func (b *bubble) caller() *peer {
 	return p
 }
 
-// asked lets the host read until the head of a request, with what precedes the first.
+// asked reads the host's connection until the head of a request, and returns its stream. If first
+// is set, it reads the preface before.
 func (b *bubble) asked(first bool) uint32 {
 	b.t.Helper()
 	if first {
@@ -116,10 +117,10 @@ func (b *bubble) asked(first bool) uint32 {
 	return b.host.awaitHead()
 }
 
-// pass lets time pass.
+// pass waits for d.
 func (b *bubble) pass(d time.Duration) { <-time.After(d) }
 
-// at fails the test unless so much time has passed since its beginning.
+// at fails the test unless exactly want has passed since its start.
 func (b *bubble) at(want time.Duration, what string) {
 	b.t.Helper()
 	if got := time.Since(b.began); got != want {
@@ -138,7 +139,7 @@ func TestAStreamOnWhichNothingGoesEnds(t *testing.T) {
 		p.head(1)
 		b.pass(40 * time.Second)
 		p.ok(p.fr.WriteData(1, false, []byte("still here")))
-		for { // what the caller sent
+		for { // the bytes that the client sent
 			if _, ok := b.host.next().(*http2.DataFrame); ok {
 				break
 			}
@@ -176,7 +177,7 @@ func TestTheTimeOfATryEndsWithTheHead(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
 		deadline time.Duration // of the exchange; 0: none
-		ends     time.Duration // after which the answer does; 0: with its content
+		ends     time.Duration // when the response is cut; 0: it ends with its body
 	}{
 		{"content may come until the deadline", 3 * time.Second, 0},
 		{"content may come whenever it does", 0, 0},
@@ -286,7 +287,7 @@ func TestACallerThatReadsNothingIsCut(t *testing.T) {
 		id := b.asked(true)
 		b.host.headers(id, false, ":status", "200")
 		b.host.ok(b.host.fr.WriteData(id, true, make([]byte, 10<<10)))
-		b.pass(2 * time.Minute) // without a byte of the answer being read
+		b.pass(2 * time.Minute) // the client reads none of the response
 		rest, err := io.ReadAll(p.conn)
 		if err != nil || len(rest) > 0 {
 			t.Errorf("%d bytes could be read, %v", len(rest), err)
@@ -304,7 +305,7 @@ func TestACallerThatOpensNoWindowEndsWithItsStream(t *testing.T) {
 		b.host.headers(id, false, ":status", "200")
 		sent := make(chan error, 1)
 		go func() {
-			for range 6 { // more than the caller's window
+			for range 6 { // more than the client's window
 				if err := b.host.fr.WriteData(id, false, make([]byte, 16<<10)); err != nil {
 					sent <- err
 					return
@@ -337,7 +338,7 @@ func TestWhatACallerResetsIsResetAtTheHostAndKeepsItsPlace(t *testing.T) {
 		for i := range most {
 			ids = append(ids, b.asked(i == 0))
 		}
-		b.pass(60 * time.Millisecond) // longer than a reset that is an attack of its own
+		b.pass(60 * time.Millisecond) // long enough that the resets are not charged
 		for i := range uint32(most) {
 			p.ok(p.fr.WriteRSTStream(1+2*i, http2.ErrCodeCancel))
 			if code := b.host.resetOf(ids[i]); code != http2.ErrCodeCancel {
@@ -375,7 +376,7 @@ func TestAHostThatResetsWhatIsClosed(t *testing.T) {
 			if got := p.head(1 + 2*i)[":status"]; got != "200" {
 				t.Errorf("status %s, want 200", got)
 			}
-			for range 1000 { // one for each frame that was on its way
+			for range 1000 { // one for each frame that was in flight
 				b.host.ok(b.host.fr.WriteRSTStream(id, http2.ErrCodeStreamClosed))
 			}
 		}

@@ -12,16 +12,16 @@ import (
 	syntax "github.com/weft-proxy/weft/pkg/protocol/http2"
 )
 
-// tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): Read and Write carry the
-// content of its stream. One goroutine reads and one writes; Close is safe for concurrent use, and
-// unblocks both. The call is released once the tunnel is closed and no goroutine is inside: from
-// then on it belongs to another exchange.
+// tunnel is a call that has become a tunnel (RFC 9113 8.5, RFC 8441): Read and Write transfer the
+// DATA of its stream. One goroutine reads and one writes. Close is safe for concurrent use, and
+// unblocks both. The call is released once the tunnel is closed and no goroutine uses it: from then
+// on it may belong to another exchange.
 type tunnel struct {
-	k     *call     // used only by goroutines that are inside
-	until time.Time // owned by the goroutine that reads; zero: no deadline
+	k     *call     // used only between enter and leave
+	until time.Time // read deadline, owned by the goroutine that reads; zero: none
 
 	mu     sync.Mutex
-	inside int  // guarded by mu; goroutines that use k
+	inside int  // guarded by mu; number of goroutines that use k
 	closed bool // guarded by mu; no goroutine may enter
 }
 
@@ -30,7 +30,7 @@ func newTunnel(k *call) *tunnel {
 	return &tunnel{k: k}
 }
 
-// enter lets its caller use k until it calls leave; it returns false if t is closed.
+// enter allows its caller to use k until it calls leave. It returns false if t is closed.
 func (t *tunnel) enter() (open bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -51,7 +51,7 @@ func (t *tunnel) leave() {
 	}
 }
 
-// lastLong removes the deadline of an exchange that becomes a tunnel.
+// lastLong removes the deadline of a stream that becomes a tunnel.
 func (l *muxStream) lastLong() {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
@@ -70,7 +70,7 @@ func (t *tunnel) Read(p []byte) (int, error) {
 	return t.k.in.Read(p)
 }
 
-// SetReadDeadline sets the deadline of the next reads. The goroutine that reads calls it.
+// SetReadDeadline sets the deadline of later reads. The goroutine that reads calls it.
 func (t *tunnel) SetReadDeadline(at time.Time) { t.until = at }
 
 // Write implements protocol.Tunnel.
@@ -107,7 +107,7 @@ func (t *tunnel) Close() error {
 	return nil
 }
 
-// send writes content and flushes it.
+// send writes p and flushes the write queue.
 func (l *muxStream) send(p []byte) (int, error) {
 	if err := l.write(p, false); err != nil {
 		return 0, err
@@ -118,7 +118,7 @@ func (l *muxStream) send(p []byte) (int, error) {
 	return len(p), l.wire.outbox.Flush()
 }
 
-// closeWrite sends the end of the message.
+// closeWrite sends END_STREAM.
 func (l *muxStream) closeWrite() error {
 	if err := l.writeEnd(nil); err != nil {
 		return err
@@ -126,8 +126,8 @@ func (l *muxStream) closeWrite() error {
 	return l.wire.outbox.Flush()
 }
 
-// tunnel makes the downstream stream a tunnel, until both directions have ended. If it cannot,
-// finish closes the upstream tunnel.
+// tunnel makes the downstream stream a tunnel until both directions have ended. If that fails, the
+// exchange fails, and finish closes the upstream tunnel.
 func (e *exchange) tunnel() {
 	err := protocol.Fault{Reason: protocol.UpstreamMalformed}
 	if e.isTunnel() {
@@ -143,9 +143,9 @@ func (e *exchange) tunnel() {
 	e.failed(&err)
 }
 
-// wantsTunnel reports whether the client would take a 2xx response for a tunnel (RFC 9113 8.5, RFC
-// 8441 4) although the upstream did not switch. The caller has checked that the response has no
-// tunnel.
+// wantsTunnel reports whether the client would interpret the response as the start of a tunnel: it
+// is a 2xx response to CONNECT (RFC 9113 8.5, RFC 8441 4). The caller has checked that the response
+// has no tunnel.
 func (e *exchange) wantsTunnel() bool {
 	req := &e.x.Request
 	return (req.Upgrade != "" || req.Method == "CONNECT") && e.x.Response.Status/100 == 2 && e.isTunnel()
@@ -158,8 +158,8 @@ func (e *exchange) isTunnel() bool {
 	return e.stream.Tunnel()
 }
 
-// carry relays bytes between the client and peer, on two goroutines, and ends the exchange. It
-// watches for a disconnect, because a client that has ended its direction is no longer read from.
+// carry relays bytes between the client and peer on two goroutines, and ends the exchange. It
+// watches for a disconnect, because it no longer reads from a client that has ended its direction.
 func (e *exchange) carry(peer protocol.Tunnel) {
 	e.batch, e.stack = nil, true
 	stop := e.OnDisconnect(func() { _ = peer.Close() }) // ends both directions
@@ -210,7 +210,7 @@ func (f writerFunc) Write(p []byte) (int, error) { return f(p) }
 
 // carry copies from src to dst. It returns nil when src ends.
 func carry(src io.Reader, dst io.Writer) (err error) {
-	defer protocol.RecoverPanic(&err) // of the tunnel of a filter
+	defer protocol.RecoverPanic(&err) // from the tunnel of a filter
 	piece := buffer.Get(pieceSize)
 	defer piece.Release()
 	for {

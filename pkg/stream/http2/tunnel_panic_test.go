@@ -20,8 +20,8 @@ func (t closableTunnel) Close() error {
 	return nil
 }
 
-// TestAPanicOfTheHeadOfATunnelClosesIt has the encoder panic in the head that would open a
-// tunnel.
+// TestAPanicOfTheHeadOfATunnelClosesIt verifies that the upstream tunnel is closed if the encoder
+// panics in the response head that opens the downstream tunnel.
 func TestAPanicOfTheHeadOfATunnelClosesIt(t *testing.T) {
 	closed := make(chan struct{})
 	r := newRig(t, protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
@@ -38,9 +38,10 @@ func TestAPanicOfTheHeadOfATunnelClosesIt(t *testing.T) {
 	wait(t, closed)
 }
 
-// TestAPanicAtTheEndOfATunnelLeavesNothingBehind has Close of a filter's tunnel, or what a
-// pool does when a tunnel is released, panic: when host and caller have ended the tunnel,
-// and when the caller has reset it while the host still sends. Other tunnels go on.
+// TestAPanicAtTheEndOfATunnelLeavesNothingBehind makes Close of a filter's tunnel or OnRelease
+// panic: after host and client have ended the tunnel, and after the client has reset it while the
+// host still sends. It verifies that no call stays on the host's connection, and that another
+// tunnel works.
 func TestAPanicAtTheEndOfATunnelLeavesNothingBehind(t *testing.T) {
 	for _, point := range []string{"tunnel Close", "Released"} {
 		for _, resets := range []bool{false, true} {

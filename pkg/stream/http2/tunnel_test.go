@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// parrot is a host that takes every tunnel and gives back what it gets.
+// parrot starts a host that accepts every tunnel and echoes its bytes, and returns its address.
 func parrot(t *testing.T) string {
 	return host(t, func(p *peer) {
 		for {
@@ -31,7 +31,7 @@ func parrot(t *testing.T) string {
 	}, http2.Setting{ID: http2.SettingEnableConnectProtocol, Val: 1})
 }
 
-// repeats sends bytes through a tunnel whose other end gives them back.
+// repeats sends text through a tunnel whose other side echoes it.
 func repeats(t *testing.T, tunnel protocol.Tunnel, text string) {
 	t.Helper()
 	if _, err := io.WriteString(tunnel, text); err != nil {
@@ -43,8 +43,8 @@ func repeats(t *testing.T, tunnel protocol.Tunnel, text string) {
 	}
 }
 
-// TestAClosedTunnelIsNoPartOfTheNext has what is done to a tunnel behind its end fail,
-// though its call is another's by then.
+// TestAClosedTunnelIsNoPartOfTheNext verifies that methods of a closed tunnel fail, although its
+// call may belong to another exchange by then.
 func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
 	r := newRig(t, nil, nil)
 	u := r.client(parrot(t), nil)
@@ -77,8 +77,8 @@ func TestAClosedTunnelIsNoPartOfTheNext(t *testing.T) {
 	}
 }
 
-// TestTheEndOfATunnelEndsItsRead has a tunnel closed under who reads it: the
-// connection is given back once, behind that.
+// TestTheEndOfATunnelEndsItsRead verifies that closing a tunnel unblocks a concurrent Read, and
+// that the call is released exactly once.
 func TestTheEndOfATunnelEndsItsRead(t *testing.T) {
 	r := newRig(t, nil, nil)
 	released := make(chan struct{}, 10)
@@ -127,7 +127,7 @@ func TestAReadOfATunnelHasItsDeadline(t *testing.T) {
 	repeats(t, tunnel, "later")
 }
 
-// mute is an application at the end of a tunnel that never says a word.
+// mute is an upstream tunnel whose application never sends a byte.
 type mute struct {
 	ended, closed chan struct{}
 	once          sync.Once
@@ -150,8 +150,9 @@ func (m *mute) Close() error {
 	return nil
 }
 
-// TestACallerThatGoesBehindItsEndLeavesNoTunnel: nothing of such a caller is read any
-// more, and its application does not write.
+// TestACallerThatGoesBehindItsEndLeavesNoTunnel verifies that a tunnel ends if its client
+// disconnects after it has ended its direction, although the engine no longer reads from that
+// client and its application does not write.
 func TestACallerThatGoesBehindItsEndLeavesNoTunnel(t *testing.T) {
 	for name, leave := range map[string]func(p *peer){
 		"it resets its stream": func(p *peer) { p.ok(p.fr.WriteRSTStream(1, http2.ErrCodeCancel)) },
@@ -178,7 +179,8 @@ func TestACallerThatGoesBehindItsEndLeavesNoTunnel(t *testing.T) {
 	}
 }
 
-// TestATunnelOfHTTPIsRefused: its requests would pass by routes and filters.
+// TestATunnelOfHTTPIsRefused verifies that tunnels of protocols that carry HTTP are rejected: their
+// requests would bypass routes and filters.
 func TestATunnelOfHTTPIsRefused(t *testing.T) {
 	for _, name := range []string{"h2c", "h2", "http", "HTTP", "TLS"} {
 		t.Run(name, func(t *testing.T) {

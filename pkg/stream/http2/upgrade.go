@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// upgraded serves a connection that an HTTP/1.1 client has switched to HTTP/2: its request is
-// stream 1, and only the response is in HTTP/2 (RFC 7540 3.2).
+// upgraded serves a connection that was upgraded from HTTP/1.1. The HTTP/1.1 request is stream 1,
+// whose response is in HTTP/2 (RFC 7540 3.2).
 type upgraded struct{ c *downstreamConn }
 
 // Upgrade implements stream.Upgrader. It returns nil for invalid settings.
@@ -57,7 +57,8 @@ func (e *exchange) take(u stream.Upgrade) {
 	to.Method, to.Scheme = strings.Clone(from.Method), strings.Clone(from.Scheme)
 	to.Authority, to.Path = strings.Clone(from.Authority), strings.Clone(from.Path)
 	for name, value := range from.Header.All() {
-		to.Header.Add(strings.ToLower(name), strings.Clone(value)) // HTTP/2 names are lowercase (RFC 9113 8.2)
+		// Names in HTTP/2 are lowercase (RFC 9113 8.2).
+		to.Header.Add(strings.ToLower(name), strings.Clone(value))
 	}
 	to.ContentLength = from.ContentLength
 	e.trailers = u.Trailers
@@ -77,7 +78,7 @@ func (e *exchange) take(u stream.Upgrade) {
 // IdleTimeout implements network.ClientFirstHandler.
 func (u upgraded) IdleTimeout() time.Duration { return u.c.IdleTimeout() }
 
-// ServeConn implements network.Handler: it serves the request without waiting for the client's
+// ServeConn implements network.Handler. It serves the request without waiting for the client's
 // preface.
 func (u upgraded) ServeConn(ctx context.Context, conn *network.Conn) error {
 	c := u.c

@@ -22,7 +22,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// switcher has every connection switched, with the same request, at once.
+// switcher upgrades every connection immediately, with the same request.
 type switcher struct {
 	to stream.Upgrader
 	u  func() stream.Upgrade
@@ -32,8 +32,8 @@ func (s switcher) ServeConn(ctx context.Context, conn *network.Conn) error {
 	return s.to.Upgrade(conn, s.u()).ServeConn(ctx, conn)
 }
 
-// switched connects to r's engine as a caller whose request u has been answered with
-// 101, and which says its preface now if preface is set.
+// switched connects to r's engine as a client whose HTTP/1.1 request u was answered with 101. If
+// preface is set, the client sends its preface and settings immediately.
 func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOptions), service protocol.Service, preface bool) *peer {
 	r.t.Helper()
 	o := stream.ServerOptions{
@@ -52,7 +52,7 @@ func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOpti
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = ln.Serve(ctx) // ends with Drain
+		_ = ln.Serve(ctx) // returns after Drain
 	}()
 	r.t.Cleanup(func() {
 		stop, done := context.WithTimeout(context.Background(), 100*time.Millisecond)
@@ -74,13 +74,13 @@ func (r *rig) switched(u func() stream.Upgrade, change func(o *stream.ServerOpti
 	return p
 }
 
-// settings encodes a SETTINGS payload as HTTP2-Settings has it.
+// settings encodes a SETTINGS payload as the value of HTTP2-Settings.
 func settings(list ...syntax.Setting) string {
 	frame := syntax.AppendSettings(nil, list...)
 	return base64.RawURLEncoding.EncodeToString(frame[syntax.FrameHeaderLen:])
 }
 
-// pingSentAt returns a request that asks for HTTP/2 in HTTP/1.1.
+// pingSentAt returns a function that returns an HTTP/1.1 request that asks for HTTP/2.
 func pingSentAt(method, content, settings string) func() stream.Upgrade {
 	return func() stream.Upgrade {
 		var x protocol.Exchange
@@ -95,7 +95,7 @@ func pingSentAt(method, content, settings string) func() stream.Upgrade {
 	}
 }
 
-// retold answers with what it was asked.
+// retold responds with a description of the request.
 var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) error {
 	r := &x.Request
 	var content []byte
@@ -110,7 +110,7 @@ var retold = protocol.ServiceFunc(func(_ context.Context, x *protocol.Exchange) 
 	return nil
 })
 
-// listen is next for a caller that has not said its preface: it answers nothing.
+// listen is next for a client that has not sent its preface: it does not acknowledge SETTINGS.
 func (p *peer) listen() http2.Frame {
 	p.t.Helper()
 	for {
@@ -130,7 +130,7 @@ func (p *peer) listen() http2.Frame {
 	}
 }
 
-// content reads what comes on a stream, to its end.
+// content reads the DATA of a stream to its end.
 func (p *peer) content(id uint32) string {
 	p.t.Helper()
 	var all strings.Builder

@@ -23,7 +23,7 @@ func (s *sending) over() bool {
 	}
 }
 
-// upload sends the body of k's request: what can be sent now, and the rest as it arrives and
+// upload sends the body of k's request: what can be sent now, and the rest as bytes arrive and
 // windows open. The caller owns k.
 func (k *call) upload(b *batch) {
 	u, x := k.u, k.x
@@ -47,15 +47,16 @@ func (k *call) upload(b *batch) {
 		readErr, writeErr := k.copyFrom(body, length, &x.Request.Trailer)
 		k.uploaded(k.number.Load())
 		k.pumped(b, &u.muxConn, k.number.Load(), readErr)
-		_ = writeErr // fail or sever has set why the stream was cut
+		_ = writeErr // fail or sever has recorded why the stream was cut
 		return
 	}
 	s := &sending{body, make(chan struct{})}
 	k.sending = s
 	trailer, number := &x.Request.Trailer, k.number.Load()
 	u.engine.start(func() {
-		readErr, _ := k.copyFrom(body, length, trailer) // fail or sever has set why the stream was cut
-		_ = u.outbox.Flush()                            // the connection's reader finds out
+		// The write error is ignored: fail or sever has recorded why the stream was cut.
+		readErr, _ := k.copyFrom(body, length, trailer)
+		_ = u.outbox.Flush() // the connection's reader handles the error
 		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request's content")
 		k.uploaded(number)
 		close(s.done)
@@ -63,15 +64,15 @@ func (k *call) upload(b *batch) {
 	})
 }
 
-// fitsNow reports whether a request's body is small and all of it can be sent now. The error is a
-// panic of the body.
+// fitsNow reports whether a request's body is small, buffered and fits the window. The error is nil
+// or the Fault of a recovered panic of the body.
 func (k *call) fitsNow(body protocol.Body, length int64) (fits bool, err error) {
-	defer protocol.RecoverPanic(&err) // of the body of a filter
+	defer protocol.RecoverPanic(&err) // from the body of a filter
 	n := int(min(length, pieceSize+1))
 	return n >= 0 && n <= pieceSize && body.Buffered() >= n && k.room() >= n, nil
 }
 
-// uploaded records that nothing more of the request's body will be sent.
+// uploaded records that no more of the request's body will be sent.
 func (k *call) uploaded(number uint64) {
 	if k.x.IdleTimeout <= 0 {
 		return
@@ -91,7 +92,7 @@ func (k *call) requestSent(now time.Time) {
 	}
 }
 
-// room returns how many bytes of content may be sent now.
+// room returns how many bytes of the body may be sent now.
 func (l *muxStream) room() int {
 	l.wire.mu.Lock()
 	defer l.wire.mu.Unlock()
@@ -101,8 +102,9 @@ func (l *muxStream) room() int {
 	return l.wire.state.Writable(l.stream)
 }
 
-// pumped implements pumper: the request has been sent, or cannot be because its body failed. If the
-// host accepts no more of it, a response may still arrive. k may belong to another exchange.
+// pumped implements pumper: the request was sent, or failed with err. It fails the call, unless
+// sending was cut: then a response may still arrive, or the call has already failed. k may belong
+// to another exchange by now.
 func (k *call) pumped(b *batch, to *muxConn, number uint64, err error) {
 	u, ok := to.side.(*UpstreamConn)
 	if !ok || err == nil || k.number.Load() != number {
@@ -120,8 +122,8 @@ func (k *call) pumped(b *batch, to *muxConn, number uint64, err error) {
 	}
 }
 
-// end stops sending, and reports whether the request has a body, part of which may have been
-// consumed.
+// end stops sending the request. It reports whether the request has a body, part of which may have
+// been consumed.
 func (k *call) end() (started bool) {
 	k.out.stop()
 	if s := k.sending; s != nil {

@@ -15,8 +15,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// TestAPanicOfCloseEndsAnUploadAtOnce has the host reset a request whose content is still
-// on its way, and whose body panics when it is closed, before it has closed what it wraps.
+// TestAPanicOfCloseEndsAnUploadAtOnce makes the host reset a request whose body is still arriving.
+// It verifies that the exchange ends although Close of a filter's body panics before it closes the
+// body that it wraps.
 func TestAPanicOfCloseEndsAnUploadAtOnce(t *testing.T) {
 	h := &hooks{point: "request body Close"}
 	r, calls, log := panicRig(t, h, host(t, func(p *peer) {
@@ -44,7 +45,7 @@ func TestAPanicOfCloseEndsAnUploadAtOnce(t *testing.T) {
 	}
 }
 
-// laterBody is a body whose first read is as it should be, and whose second panics.
+// laterBody is a body whose second Read panics.
 type laterBody struct {
 	protocol.Body
 	reads atomic.Int64
@@ -57,14 +58,14 @@ func (b *laterBody) Read(p []byte) (int, error) {
 	return b.Body.Read(p)
 }
 
-// TestAPanicOfAnUploadEndsItsExchange has the content of a request panic when it is read:
-// on the goroutine that sends it, before and behind the head of the answer, and on the
-// reader's, which sends content that is small and there. The host's stream is reset, and
-// both connections go on.
+// TestAPanicOfAnUploadEndsItsExchange makes the body of a request panic when it is read: on the
+// goroutine that sends it, before and after the head of the response, and on the goroutine that
+// serves the request, which sends small bodies. It verifies that the host's stream is reset, and
+// that both connections continue.
 func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
 	for _, test := range []struct {
 		name, length string // content-length; "": none
-		answered     bool   // the host answers before the panic
+		answered     bool   // the host sends the response head before the panic
 	}{
 		{"a stream", "", false}, {"a stream behind the head of its answer", "", true},
 		{"small content", "12", false},
@@ -133,7 +134,7 @@ func TestAPanicOfAnUploadEndsItsExchange(t *testing.T) {
 	}
 }
 
-// wait receives from c.
+// wait receives from c, or fails the test.
 func wait[T any](t *testing.T, c <-chan T) {
 	t.Helper()
 	select {

@@ -11,7 +11,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// asksForWebSocket makes x what a caller of HTTP/1.1 asks for.
+// asksForWebSocket makes x a WebSocket request of an HTTP/1.1 client.
 func asksForWebSocket(x *protocol.Exchange) {
 	x.Meta.Version = "HTTP/1.1"
 	x.Request.Upgrade = "websocket"
@@ -20,7 +20,7 @@ func asksForWebSocket(x *protocol.Exchange) {
 	x.Request.Header.Add("Sec-WebSocket-Protocol", "chat")
 }
 
-// shake has an exchange with u that asks for WebSocket.
+// shake sends a WebSocket request on u.
 func shake(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, error) {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -30,7 +30,8 @@ func shake(u *UpstreamConn, deadline time.Time) (*protocol.Exchange, error) {
 	return x, u.Serve(context.Background(), x)
 }
 
-// fieldsOf waits for the head of a request and returns its stream and its fields.
+// fieldsOf waits for the head of a request and returns its stream and fields, or 0 at the end of
+// the connection.
 func (p *peer) fieldsOf() (uint32, map[string]string) {
 	for {
 		switch f := p.next().(type) {
@@ -46,8 +47,8 @@ func (p *peer) fieldsOf() (uint32, map[string]string) {
 	}
 }
 
-// TestTheFirstUpgradeWaitsForTheSettingsOfItsHost has a host that sends nothing
-// before it has read the client's settings, on a connection that has carried nothing.
+// TestTheFirstUpgradeWaitsForTheSettingsOfItsHost verifies that an upgrade on a new connection
+// waits for the host's settings, and becomes an extended CONNECT.
 func TestTheFirstUpgradeWaitsForTheSettingsOfItsHost(t *testing.T) { // RFC 8441 3
 	asked := make(chan map[string]string, 1)
 	up := host(t, func(p *peer) {
@@ -105,8 +106,8 @@ func TestARefusalToSwitchPasses(t *testing.T) {
 	x.ResetResponse()
 }
 
-// TestATunnelOutlivesTheDeadlineOfItsExchange uses a tunnel behind the deadline that
-// its answer had to come in.
+// TestATunnelOutlivesTheDeadlineOfItsExchange verifies that a tunnel continues after the deadline
+// of its exchange, which applies only to the response.
 func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
 	up := host(t, func(p *peer) {
 		id, _ := p.fieldsOf()
@@ -148,9 +149,8 @@ func TestATunnelOutlivesTheDeadlineOfItsExchange(t *testing.T) {
 	}
 }
 
-// TestAnAnswerThatDoesNotSwitchIsNoTunnel: of an extended CONNECT any answer of 2xx
-// is the beginning of a tunnel, which an application that has ignored Upgrade did
-// not mean.
+// TestAnAnswerThatDoesNotSwitchIsNoTunnel verifies that a 2xx response without a tunnel is not sent
+// in response to an extended CONNECT: the client would interpret it as the start of a tunnel.
 func TestAnAnswerThatDoesNotSwitchIsNoTunnel(t *testing.T) { // RFC 8441 4
 	for status, want := range map[int]string{200: "501", 204: "501", 404: "404", 302: "302"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// answering is a rig before an origin that answers with so many bytes, and where its
-// last caller's session is put.
+// answering returns a rig in front of an origin that responds with size bytes, and a pointer to the
+// last client's connection.
 func answering(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	t.Helper()
 	up := origin(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, strings.Repeat("x", size)) })
@@ -25,7 +25,7 @@ func answering(t *testing.T, size int) (*rig, *atomic.Pointer[downstreamConn]) {
 	return r, at
 }
 
-// noting notes whose exchanges it forwards.
+// noting stores the connection of the last exchange that it forwards.
 type noting struct {
 	*forward
 	at *atomic.Pointer[downstreamConn]
@@ -36,8 +36,8 @@ func (n noting) Start(ctx context.Context, x *protocol.Exchange) error {
 	return n.forward.Start(ctx, x)
 }
 
-// waiting counts the streams of c that wait for a window, and those of them that wait
-// for the connection's.
+// waiting returns the number of blocked streams of c, and how many of them are blocked by the
+// connection's window.
 func (c *downstreamConn) waiting() (all, connection int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -49,9 +49,9 @@ func (c *downstreamConn) waiting() (all, connection int) {
 	return all, c.stalled.len()
 }
 
-// TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections: a caller that opens a
-// thousand streams with windows of 0 could have each of them looked at by a frame of 13
-// bytes.
+// TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections verifies that streams blocked by their own
+// windows are not in the connection's queue. Otherwise a client with a thousand such streams could
+// make the engine check each of them with a frame of 13 bytes.
 func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
 	const streams = 100
 	r, at := answering(t, 1000)
@@ -89,8 +89,8 @@ func TestWhoWaitsForItsOwnWindowIsNotWokenForTheConnections(t *testing.T) {
 	}
 }
 
-// TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt opens it by little, and then by
-// enough for all.
+// TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt verifies that blocked streams use the
+// connection's window completely, when it grows by little and when it suffices for all.
 func TestTheWindowOfAConnectionIsSharedByWhoWaitsForIt(t *testing.T) {
 	const (
 		streams = 8

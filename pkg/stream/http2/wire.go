@@ -12,75 +12,75 @@ import (
 )
 
 const (
-	// firstRead and busyRead are the sizes of one read, in bytes. busyRead is used while reads fill
-	// firstRead.
+	// firstRead and busyRead are the sizes of one read, in bytes. busyRead is used after a read
+	// that filled its buffer, until a read returns no more than firstRead.
 	firstRead = 4 << 10
 	busyRead  = 64 << 10
-	// leastPart is how much of a DATA frame has to have arrived, in bytes, to be processed before
-	// the rest: less is not worth a frame of its own.
+	// leastPart is the minimum number of bytes of an incomplete DATA frame that are processed
+	// before the rest arrives. Less is not worth a separate frame.
 	leastPart = 4 << 10
-	// maxScratch is the maximum size of a scratch that is kept for the next frames, in bytes.
+	// maxScratch is the maximum capacity of scratch that is kept for the next frames, in bytes.
 	maxScratch = 16 << 10
-	// leastCharge is the number of charges of a connection from which on they are added to the
-	// budgets of its source address and its listener. A connection with fewer charges is not closed
-	// for those of others, unless none of its requests got a response and its address is over its
-	// budget.
+	// leastCharge is the minimum number of charges of a connection that are added to the budgets of
+	// its source address and its listener. A connection with fewer charges is not closed because of
+	// the charges of others, unless none of its requests got a complete response and its address is
+	// over its budget.
 	leastCharge = 16
 )
 
-// muxConn is what downstream and upstream connections have in common.
+// muxConn is the common part of downstream and upstream connections.
 type muxConn struct {
 	engine     *Engine             // immutable
 	conn       *network.Conn       // immutable
 	outbox     *network.WriteQueue // immutable
 	side       connSide            // immutable
 	idle       time.Duration       // immutable; idle timeout of a stream; 0: none
-	creditFrom int                 // immutable; how much of a stream's content is consumed before its peer is credited, in bytes
+	creditFrom int                 // immutable; bytes of a stream to consume before a credit
 
 	mu       sync.Mutex
-	state    *syntax.Session // guarded by mu; what it appends is queued in outbox with mu held
+	state    *syntax.Session // guarded by mu; appended frames are queued with mu held
 	lost     error           // guarded by mu; a Fault: why the connection ended
-	stalled  fifo[muxStream] // guarded by mu; streams that are blocked by the connection's window
-	waiters  fifo[pump]      // guarded by mu; pumps that wait for space in outbox, once each
+	stalled  fifo[muxStream] // guarded by mu; streams blocked by the connection's window
+	waiters  fifo[pump]      // guarded by mu; pumps that wait for space in outbox
 	awaiting bool            // guarded by mu; awaitRoom is running
-	scratch  []byte          // guarded by mu; state appends to it
+	scratch  []byte          // guarded by mu; storage for frames that state appends
 	alarm    connTimer
 
 	// The reader goroutine owns these fields.
 	in    *buffer.IoBuffer // nil: no unprocessed bytes
 	event syntax.Event     // meaning of the last frame
-	busy  bool             // the last read filled its buffer
+	busy  bool             // the next read uses busyRead
 	read  int              // bytes read since the last flush
 }
 
 // connSide is the side that embeds a muxConn: a downstreamConn or an UpstreamConn.
 type connSide interface {
-	// happened handles the events that concern only this side: heads, settings, PING
-	// acknowledgements, GOAWAY. wire.mu is held. The caller runs the returned function without it.
+	// happened handles the events that concern only one side: heads, settings, PING
+	// acknowledgements, GOAWAY. wire.mu is held. The caller runs the returned function, if not nil,
+	// without it.
 	happened(e *syntax.Event, b *batch) func(b *batch)
 	// reset and broken return the Fault of a stream that the peer has reset, or on which it
 	// violated the protocol.
 	reset(code syntax.Code) error
 	broken(e *syntax.StreamError) error
-	// chargeFrom returns the number of charges from which on charge is called. wire.mu is
-	// held.
+	// chargeFrom returns the number of charges at which charge is called. wire.mu is held.
 	chargeFrom(now time.Time) int
-	// charge adds n charges to the budgets that the connection shares; its error ends the
+	// charge adds n charges to the budgets that the connection shares. An error ends the
 	// connection. wire.mu is held.
 	charge(n int, now time.Time) error
 	timeoutSide
 }
 
-// timeoutSide is what the timer needs from a side.
+// timeoutSide is the part of connSide that the timer uses.
 type timeoutSide interface {
-	// idleReason returns the reason of a stream that ended because it was idle.
+	// idleReason returns the reason of a stream that ends because it is idle.
 	idleReason() protocol.Reason
 	// expired is called when the timer fires, with wire.mu held. The caller runs the returned
-	// functions without it; next is when expired has to be called again.
+	// functions without it. next is when expired has to be called again, or zero.
 	expired(b *batch) (then []func(*batch), next time.Time)
 }
 
-// init initializes w for conn. The side sets state.
+// init initializes w for conn, except for state, which the side sets.
 func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 	w.engine, w.conn, w.side = e, conn, side
 	w.outbox = network.NewWriteQueue(conn, e.start)
@@ -92,12 +92,12 @@ func (w *muxConn) init(e *Engine, conn *network.Conn, side connSide) {
 // is held.
 func (w *muxConn) enqueue(frames []byte) (some bool) {
 	if len(frames) > 0 {
-		_ = w.queue(frames) // the reader finds out
+		_ = w.queue(frames) // the reader handles the error
 	}
 	return len(frames) > 0
 }
 
-// queue queues frames that state has appended to scratch; the error says that the connection is
+// queue queues frames that state has appended to scratch. It returns an error if the connection is
 // lost. mu is held.
 func (w *muxConn) queue(frames []byte) error {
 	w.scratch = frames[:0]
@@ -109,8 +109,8 @@ func (w *muxConn) queue(frames []byte) error {
 
 // startHead returns scratch for the frames of a header section, which the caller passes to put. If
 // appending panics, nothing is sent: the caller recovers and resets the stream, and the connection
-// continues. The error is ErrWriteQueueFull, before anything is encoded: the peer has to see each
-// section that was encoded (RFC 9113 4.3). mu is held.
+// continues. The error is ErrWriteQueueFull. startHead checks the queue before anything is encoded,
+// because the peer has to receive each section that was encoded (RFC 9113 4.3). mu is held.
 func (w *muxConn) startHead() ([]byte, error) {
 	if w.outbox.Full() {
 		return nil, network.ErrWriteQueueFull
@@ -121,8 +121,8 @@ func (w *muxConn) startHead() ([]byte, error) {
 	return w.scratch[:0], nil
 }
 
-// put queues what was appended to startHead's scratch, or returns why not. Errors are Faults. mu is
-// held.
+// put queues the frames that were appended to startHead's scratch. err is the error of appending
+// them, which put returns as a Fault. mu is held.
 func (w *muxConn) put(frames []byte, err error) error {
 	switch {
 	case err == nil:
@@ -152,7 +152,7 @@ func (w *muxConn) appendEnd(l *muxStream, trailer *protocol.Header) error {
 	return w.put(dst, err)
 }
 
-// goneFault returns the Fault of a peer that has disconnected or accepts no more.
+// goneFault returns the Fault of a peer that has disconnected or accepts no more frames.
 func goneFault(err error) error { return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err) }
 
 // block marks l as blocked by its window or the connection's. mu is held.
@@ -170,8 +170,8 @@ func (w *muxConn) unblock(l *muxStream) {
 	l.writable.Broadcast()
 }
 
-// windowGrown unblocks l, whose window has grown, and returns the function to call without mu. mu
-// is held.
+// windowGrown unblocks l, whose window has grown, and returns the function to call without mu, or
+// nil. l may be nil. mu is held.
 func (w *muxConn) windowGrown(l *muxStream) func(b *batch) {
 	if l == nil || !l.stalled {
 		return nil
@@ -180,9 +180,9 @@ func (w *muxConn) windowGrown(l *muxStream) func(b *batch) {
 	return l.out.kick
 }
 
-// resumeBlocked resumes the streams that are blocked by the connection's window, in the order in
-// which they were blocked, while the window is open. It leaves streams blocked by their own window
-// alone: there may be thousands, which each update would wake in vain.
+// resumeBlocked resumes the streams that are blocked by the connection's window, oldest first,
+// while the window is open. It does not resume streams that are blocked by their own window: there
+// may be thousands, which each update would wake in vain.
 func (w *muxConn) resumeBlocked(b *batch) {
 	for {
 		w.mu.Lock()
@@ -197,8 +197,8 @@ func (w *muxConn) resumeBlocked(b *batch) {
 	}
 }
 
-// resized unblocks all blocked streams, because every stream's window may have changed, and returns
-// the functions to call without mu. mu is held.
+// resized unblocks all blocked streams, because SETTINGS may have changed every stream's window. It
+// returns the functions to call without mu. mu is held.
 func (w *muxConn) resized() (all []func(b *batch)) {
 	for s := range w.state.Streams() {
 		if l := muxStreamOf(s); l != nil {
@@ -217,7 +217,8 @@ func (w *muxConn) fill(wait func(), b *batch) error {
 		size = busyRead
 	}
 	if w.in != nil {
-		// Without this, the start of a frame could leave room for its end only.
+		// Without this, the buffer of an incomplete frame might have room only for the rest of that
+		// frame.
 		w.reserve(max(size, w.in.Cap())-w.in.Len(), b)
 	}
 	n, err := w.conn.FillOnWait(&w.in, size, wait)
@@ -242,10 +243,11 @@ func (w *muxConn) release() {
 	}
 }
 
-// frames processes every complete frame in the buffer. The error is a *syntax.ConnectionError.
+// frames processes every complete frame in the buffer. The error is nil or a
+// *syntax.ConnectionError.
 func (w *muxConn) frames(b *batch) error {
 	err := w.eachFrame(b)
-	w.event = syntax.Event{} // a connection that waits holds no buffer
+	w.event = syntax.Event{} // it would refer to the buffer
 	switch {
 	case w.in == nil || w.in.Len() > 0:
 	case len(b.lent) > 0:
@@ -276,8 +278,8 @@ func (w *muxConn) eachFrame(b *batch) error {
 	return nil
 }
 
-// part processes the content of an incomplete DATA frame that has arrived, so that it need not be
-// moved to a buffer with room for the whole frame.
+// part processes the received part of an incomplete DATA frame, so that it need not be copied to a
+// buffer with room for the complete frame. For other frames it reserves that room.
 func (w *muxConn) part(b *batch) error {
 	all := w.in.Bytes()
 	if len(all) < syntax.FrameHeaderLen {
@@ -296,7 +298,7 @@ func (w *muxConn) part(b *batch) error {
 	return nil
 }
 
-// reserve makes room for n bytes behind the unprocessed ones.
+// reserve makes room for n bytes after the unprocessed ones.
 func (w *muxConn) reserve(n int, b *batch) {
 	switch {
 	case len(b.lent) == 0:
@@ -306,8 +308,8 @@ func (w *muxConn) reserve(n int, b *batch) {
 	}
 }
 
-// restart is reserve if only rest is unprocessed. rest must not be part of the buffer unless that
-// is borrowed.
+// restart is like reserve, but keeps only rest as the unprocessed bytes. rest may point into the
+// buffer only if parts of the buffer are borrowed.
 func (w *muxConn) restart(rest []byte, n int, b *batch) {
 	if len(b.lent) == 0 {
 		w.in.Reset()
@@ -326,7 +328,7 @@ func frameLen(b []byte) int {
 	return syntax.FrameHeaderLen + int(b[0])<<16 + int(b[1])<<8 + int(b[2])
 }
 
-// frame processes one frame.
+// frame processes one frame, and then calls what handle returned, without mu.
 func (w *muxConn) frame(f syntax.Frame, b *batch) error {
 	a, err := w.handle(f, b)
 	if a.kick != nil {
@@ -341,15 +343,15 @@ func (w *muxConn) frame(f syntax.Frame, b *batch) error {
 	return err
 }
 
-// afterFrame holds what to call without mu after a frame.
+// afterFrame holds the calls to make without mu after a frame.
 type afterFrame struct {
 	kick *pump
 	lent *content
 	then func(*batch)
 }
 
-// handle is frame with mu held. A panic in the decoder leaves the compression table in an unknown
-// state (RFC 9113 4.3): the reader recovers and closes the connection.
+// handle is the part of frame with mu held. A panic in the decoder leaves the compression table in
+// an unknown state (RFC 9113 4.3), so the reader recovers and closes the connection.
 func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -367,7 +369,8 @@ func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 	default:
 		a.then = w.happened(e, b)
 	}
-	if err == nil && w.state.Charges() > charged { // after the event is handled, which may have ended a stream
+	// Charge after the event was handled, which may have ended a stream.
+	if err == nil && w.state.Charges() > charged {
 		if n := w.state.TakeCharges(w.side.chargeFrom(b.now)); n > 0 {
 			err = w.side.charge(n, b.now)
 		}
@@ -378,8 +381,9 @@ func (w *muxConn) handle(f syntax.Frame, b *batch) (a afterFrame, err error) {
 // errInternal ends a connection after a panic on its reader goroutine.
 var errInternal = &syntax.ConnectionError{Code: syntax.InternalError, Reason: "internal error"}
 
-// handleStreamError ends the stream on which the peer violated the protocol. It returns other
-// errors. mu is held.
+// handleStreamError ends the stream on which the peer violated the protocol. It returns the
+// function to call without mu, or nil. It returns other errors, and that of Session.Fail. mu is
+// held.
 func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, func(*batch), error) {
 	var e *syntax.StreamError
 	if !errors.As(err, &e) {
@@ -393,7 +397,8 @@ func (w *muxConn) handleStreamError(out []byte, err error, b *batch) ([]byte, fu
 	return out, l.owner.fail(w.side.broken(e)), nil
 }
 
-// end fails the streams in flight because the connection ends. The reader calls it last.
+// end fails the streams in flight because the connection ends, and waits for expire. The reader
+// calls it after its last read.
 func (w *muxConn) end(why error, b *batch) {
 	w.mu.Lock()
 	var all []func(*batch)
@@ -418,14 +423,14 @@ func (w *muxConn) end(why error, b *batch) {
 	w.alarm.firing.Wait()
 }
 
-// enqueueBatched queues frames, and flushes them with b.
+// enqueueBatched queues frames, which are flushed with b. mu is held.
 func (w *muxConn) enqueueBatched(frames []byte, b *batch) {
 	if w.enqueue(frames) {
 		b.sends(w.outbox)
 	}
 }
 
-// handleData adds content to its stream. It returns the pump to be kicked, and the content if that
+// handleData adds received DATA to its stream. It returns the pump to kick, and the content if it
 // borrows the data. mu is held.
 func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *content) {
 	l := muxStreamOf(e.Stream)
@@ -453,8 +458,8 @@ func (w *muxConn) handleData(e *syntax.Event, b *batch) (kick *pump, lent *conte
 	return kick, lent
 }
 
-// dataFrame returns the frame that the reader processes, if it holds data and nothing else, such as
-// padding.
+// dataFrame returns the frame that the reader processes, if its payload is data without padding.
+// Otherwise it returns nil.
 func (w *muxConn) dataFrame(data []byte) []byte {
 	all := w.in.Bytes()
 	end := syntax.FrameHeaderLen + len(data)
@@ -464,8 +469,8 @@ func (w *muxConn) dataFrame(data []byte) []byte {
 	return all[:end]
 }
 
-// happened handles events other than data. mu is held. The caller runs the returned function
-// without it.
+// happened handles events other than DataArrived. mu is held. The caller runs the returned
+// function, if not nil, without it.
 func (w *muxConn) happened(e *syntax.Event, b *batch) func(*batch) {
 	switch e.Kind {
 	case syntax.TrailersArrived:
