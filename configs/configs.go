@@ -1,10 +1,9 @@
-// Package configs owns the example configurations; the quick start is part of
-// the binary.
+// Package configs owns the example configurations; the binary embeds the one of the quick start.
 package configs
 
 import _ "embed" // for the quick start
 
-// Quickstart is quickstart.json: what "weft start" runs without a file.
+// Quickstart is quickstart.json: the configuration of "weft start" without a file.
 //
 //go:embed quickstart.json
 var Quickstart []byte

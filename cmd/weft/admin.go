@@ -15,8 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// openAdmin opens the operator's ports. They are bound once: a change of their addresses
-// takes effect after a restart, see restartOnly.
+// openAdmin opens the admin port and the Prometheus port. They are bound once: a change of their
+// addresses takes effect after a restart, see restartOnly.
 func (p *process) openAdmin(ctx context.Context, c *config.Snapshot) error {
 	if c.Admin != nil {
 		s, err := admin.Listen(ctx, admin.Options{
@@ -66,7 +66,7 @@ func (p *process) sources() admin.Sources {
 		Drain: func() {
 			select {
 			case p.drainAsked <- struct{}{}:
-			default: // asked already
+			default: // a request is pending already
 			}
 		},
 		Reload:  p.reloadNow,
@@ -142,11 +142,11 @@ func (p *process) adminOverload() any {
 	return nil
 }
 
-// serverInfo is what runs, as tools for Envoy read it.
+// serverInfo describes the process as Envoy's /server_info does.
 type serverInfo struct {
-	Version string `json:"version"` // as "revision/version/edition/type/TLS library"
+	Version string `json:"version"` // "revision/version/edition/type/TLS library"
 	State   string `json:"state"`
-	Uptime  string `json:"uptime_current_epoch"` // as "12s"
+	Uptime  string `json:"uptime_current_epoch"` // such as "12s"
 	All     string `json:"uptime_all_epochs"`
 	Restart string `json:"hot_restart_version"`
 
@@ -186,7 +186,7 @@ func (p *process) setLevel(name string) error {
 	return fmt.Errorf("no log level %q: there are %v", name, levels())
 }
 
-// exportState exports what is of the process as a whole.
+// exportState exports the metrics of the process.
 func (p *process) exportState() {
 	p.metrics.Func(metrics.ConfigTime, func() float64 {
 		if s := p.state.Load(); s != nil {

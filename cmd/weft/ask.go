@@ -16,17 +16,16 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// asking is how commands reach the admin port of a running Weft, or another that says
-// what runs.
+// asking calls the admin port of a running Weft, or the API of Dubbo services.
 type asking struct {
 	admin string // ip:port, or the path of a unix socket
 	form  outputForm
 
-	what, flag string // what is asked, and where its address comes from; "": the admin port, --admin
-	token      string // to be shown; "": none
+	what, flag string // name of the server, and the flag that has its address; "": the admin port, --admin
+	token      string // bearer token; "": none
 }
 
-// outputForm is the form of what a command prints.
+// outputForm is the output format of a command.
 type outputForm string
 
 // The forms.
@@ -46,7 +45,7 @@ func (f outputForm) check() error {
 	return nil
 }
 
-// usual is the admin port of the built-in example, and of those in configs.
+// usual is the admin address of the built-in example, and of the files in configs.
 const usual = "127.0.0.1:34901"
 
 func (a *asking) flags(flags *pflag.FlagSet) {
@@ -54,10 +53,10 @@ func (a *asking) flags(flags *pflag.FlagSet) {
 	a.form.flag(flags)
 }
 
-// check says what is wrong with the flags.
+// check returns an error if the flags are invalid.
 func (a *asking) check() error { return a.form.check() }
 
-// Bounds of what an admin port may take and answer.
+// Limits of a request to the admin port.
 const (
 	askTimeout = 30 * time.Second
 	mostAnswer = 1 << 30 // bytes
@@ -68,8 +67,8 @@ func (a *asking) get(ctx context.Context, page string, query url.Values, v any) 
 	return a.ask(ctx, http.MethodGet, page, query, v)
 }
 
-// ask is get with another method. An answer with status 422 is read into v, too: it says
-// what was refused.
+// ask is get with another method. It also reads a response with status 422 into v, because it says
+// what was rejected.
 func (a *asking) ask(ctx context.Context, method, page string, query url.Values, v any) error {
 	ctx, cancel := context.WithTimeout(ctx, askTimeout)
 	defer cancel()
@@ -98,7 +97,7 @@ func (a *asking) ask(ctx context.Context, method, page string, query url.Values,
 	if err != nil {
 		return fmt.Errorf("%s does not answer (%s says where it is): %w", what, flag, err)
 	}
-	defer func() { _ = answer.Body.Close() }() // all of it that counts was read
+	defer func() { _ = answer.Body.Close() }() // the body was read as far as needed
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
@@ -110,14 +109,14 @@ func (a *asking) ask(ctx context.Context, method, page string, query url.Values,
 		Error   string `json:"error"`
 		Message string `json:"err_msg"`
 	}
-	_ = json.Unmarshal(text, &problem) // of something else nothing is known but the status
+	_ = json.Unmarshal(text, &problem) // for other bodies the status is reported
 	return errors.New(cmp.Or(problem.Error, problem.Message, answer.Status))
 }
 
-// printed is something that is printed in either form.
+// printed is a value that can be printed in both forms.
 type printed interface{ Text() string }
 
-// print writes v in the form that was asked for.
+// print writes v in the form of the --output flag.
 func (a *asking) print(w io.Writer, v printed) error {
 	if a.form == formText {
 		_, err := io.WriteString(w, v.Text())

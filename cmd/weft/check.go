@@ -75,10 +75,10 @@ func (f *checkFlags) run(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkResult is what check finds out about a file.
+// checkResult is the result of check for one file.
 type checkResult struct {
 	File        string         `json:"file"`
-	OK          bool           `json:"ok"` // start runs it, and there are no warnings with --strict
+	OK          bool           `json:"ok"` // start runs it and, with --strict, there are no warnings
 	Listeners   int            `json:"listeners"`
 	RouteTables int            `json:"route_tables"`
 	Clusters    int            `json:"clusters"`
@@ -91,9 +91,9 @@ type checkResult struct {
 type checkProblem struct {
 	Severity string `json:"severity"` // "error" or "warning"
 	File     string `json:"file"`
-	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem is the file's as a whole
+	Line     int    `json:"line,omitempty"`   // from 1; missing: the problem concerns the whole file
 	Column   int    `json:"column,omitempty"` // from 1, in characters
-	Path     string `json:"path,omitempty"`   // servers[0].listeners[2].address
+	Path     string `json:"path,omitempty"`   // such as servers[0].listeners[2].address
 	Message  string `json:"message"`
 }
 
@@ -143,7 +143,7 @@ func count(n int, noun string) string {
 // report prints diagnostics, a line each.
 func report(w io.Writer, diagnostics document.Diagnostics) {
 	for _, d := range diagnostics {
-		_, _ = fmt.Fprintln(w, d) // there is nowhere else to say it
+		_, _ = fmt.Fprintln(w, d) // there is no other place to report the error
 	}
 }
 

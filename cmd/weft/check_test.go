@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// command runs weft with args and returns its exit status and what it printed.
+// command runs weft with args and returns its exit status and output.
 func command(t *testing.T, args ...string) (status int, out, errs string) {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -40,8 +40,8 @@ func written(t *testing.T, text string) string {
 	return path
 }
 
-// configured is a file with one listener that answers by itself; more are members of the
-// root, and of the server.
+// configuredFile returns a configuration with a listener and a direct response. root and server are
+// additional members of the root and of the server.
 func configuredFile(listener, root, server string) string {
 	return fmt.Sprintf(`{%s"servers": [{%s"default_log_level": "OFF", "listeners": [%s],
 		"routers": [{"router_config_name": "table", "virtual_hosts": [{"name": "all", "domains": ["*"],
@@ -57,7 +57,7 @@ func adminAt(port int) string {
 	return fmt.Sprintf(`"admin": {"address": {"socket_address": {"address": "127.0.0.1", "port_value": %d}}}, `, port)
 }
 
-// TestCheckRefusesWhatStartRefuses holds check and start to the same answer.
+// TestCheckRefusesWhatStartRefuses verifies that check and start reject the same files.
 func TestCheckRefusesWhatStartRefuses(t *testing.T) {
 	dir := t.TempDir()
 	front := listenerAt("front", "127.0.0.1:1801", "")
@@ -96,7 +96,7 @@ func TestCheckRefusesWhatStartRefuses(t *testing.T) {
 			f := startFlags{source: source{path: path}, drain: -1}
 			file, _ := f.open()
 			if file == nil {
-				return // refused as it is read, by both
+				return // open rejects it, for check and start alike
 			}
 			p, err := newProcess(f, file)
 			if err == nil {
@@ -148,7 +148,7 @@ func TestCheckAcceptsWhatStartRuns(t *testing.T) {
 	}
 }
 
-// TestCheckBindsNothing checks a file whose port is in use.
+// TestCheckBindsNothing verifies that check accepts a file whose port is in use.
 func TestCheckBindsNothing(t *testing.T) {
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

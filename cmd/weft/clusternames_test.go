@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// otherClusterKeys are the settings of filters that are about clusters and name none that
-// there has to be, and why.
+// otherClusterKeys returns the filter settings that mention clusters but need not name an existing
+// one, with the reason.
 func otherClusterKeys() map[string]string {
 	const own = "the cluster that this process is in, as other proxies are told"
 	return map[string]string{
@@ -30,8 +30,8 @@ func otherClusterKeys() map[string]string {
 	}
 }
 
-// TestFiltersNameClustersThatThereAre: each setting that names another is told of
-// with its place: an error if it is asked, a warning if it is looked at.
+// TestFiltersNameClustersThatThereAre verifies that every setting that names an unknown cluster
+// gets a diagnostic with its position: an error if the filter calls the cluster, else a warning.
 func TestFiltersNameClustersThatThereAre(t *testing.T) {
 	const text = `
 servers:
@@ -79,8 +79,8 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	}
 }
 
-// TestEveryKeyThatNamesAClusterIsListed: who adds a filter, or a setting, says whether it
-// names a cluster, so that one that there is not is told of.
+// TestEveryKeyThatNamesAClusterIsListed verifies that each filter setting that may name a cluster
+// is either in configjson.ClusterKeys, which makes check validate it, or in otherClusterKeys.
 func TestEveryKeyThatNamesAClusterIsListed(t *testing.T) {
 	settings := map[string]any{}
 	for _, f := range streamFilters() {
@@ -113,8 +113,8 @@ func TestEveryKeyThatNamesAClusterIsListed(t *testing.T) {
 	}
 }
 
-// clusterPaths are the paths of the keys of a type that are about clusters, by their names
-// or, of texts, by what is said of them.
+// clusterPaths returns the paths of the keys of a type that concern clusters, judging by their
+// names or, for strings, by their documentation.
 func clusterPaths(in reflect.Type, outer []reflect.Type) map[string]bool {
 	all := map[string]bool{}
 	if in.Kind() == reflect.Pointer {

@@ -9,8 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// The clusters in the shape of envoy.admin.v3.Clusters, for tools that read those of
-// Envoy.
+// Types of /clusters?format=json, in the shape of envoy.admin.v3.Clusters for Envoy's tools.
 
 type envoyClusters struct {
 	Clusters []envoyCluster `json:"cluster_statuses"`
@@ -18,7 +17,7 @@ type envoyClusters struct {
 
 type envoyCluster struct {
 	Name  string      `json:"name"`
-	Added bool        `json:"added_via_api"` // by a control plane
+	Added bool        `json:"added_via_api"` // not in cluster_manager of the file
 	Hosts []envoyHost `json:"host_statuses,omitempty"`
 }
 
@@ -35,7 +34,7 @@ type envoyHost struct {
 type envoyMetric struct {
 	Type  string `json:"type,omitempty"` // "GAUGE"; "": a counter
 	Name  string `json:"name"`
-	Value string `json:"value"` // as 64-bit numbers are written in JSON
+	Value string `json:"value"` // a string, as JSON encodes 64-bit integers
 }
 
 type envoyHealth struct {
@@ -50,7 +49,7 @@ type envoyLocality struct {
 	SubZone string `json:"sub_zone,omitempty"`
 }
 
-// adminEnvoyClusters is the page.
+// adminEnvoyClusters returns the content of /clusters?format=json.
 func (p *process) adminEnvoyClusters() any {
 	static := map[string]bool{}
 	if s := p.state.Load(); s != nil {
@@ -61,7 +60,8 @@ func (p *process) adminEnvoyClusters() any {
 	return describeForEnvoy(p.server.Clusters().Describe(), static)
 }
 
-// describeForEnvoy describes clusters, of which static are those of the file.
+// describeForEnvoy describes clusters in Envoy's format. static has the names of the file's
+// clusters.
 func describeForEnvoy(all []upstream.ClusterStatus, static map[string]bool) envoyClusters {
 	out := envoyClusters{Clusters: []envoyCluster{}}
 	for i := range all {
@@ -106,7 +106,7 @@ func hostForEnvoy(h *upstream.HostStatus) envoyHost {
 	return out
 }
 
-// addressForEnvoy is where the host is, as envoy.config.core.v3.Address.
+// addressForEnvoy returns the address of a host as an envoy.config.core.v3.Address.
 func addressForEnvoy(h *upstream.HostStatus) map[string]any {
 	text := h.Address
 	if h.Target != "" {

@@ -8,14 +8,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// hasXDS: the build knows control planes.
+// hasXDS reports that the build supports control planes.
 const hasXDS = true
 
-// control is what a configuration of a control plane comes by; nil: there is none.
+// control receives configuration from control planes.
 type control = xds.Source
 
-// newControl returns the way to the control plane that a file tells of, with what the
-// file has in the form of such a one.
+// newControl returns the control for the bootstrap of a file, or nil if the file has none.
 func (p *process) newControl(file *config.Snapshot) (*control, error) {
 	if !hasBootstrap(file) {
 		return nil, nil //nolint:nilnil // there is none

@@ -11,18 +11,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// hasXDS: the build knows no control planes.
+// hasXDS reports that the build does not support control planes.
 const hasXDS = false
 
-// examine has nothing to read: configjson refuses it.
+// examine returns the file unchanged, because configjson rejects a bootstrap.
 func examine(file *configjson.File) (*config.Snapshot, document.Diagnostics) {
 	return file.Snapshot, nil
 }
 
-// joinBootstrap has nothing to say.
+// joinBootstrap does nothing.
 func joinBootstrap(*control, *config.Snapshot, *slog.Logger) error { return nil }
 
-// control is never made.
+// control has no instances in this build.
 type control struct{}
 
 func (*process) newControl(*config.Snapshot) (*control, error) {

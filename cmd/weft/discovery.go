@@ -15,18 +15,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/api"
 )
 
-// services are the Dubbo services that the application publishes and subscribes, with the
-// way in which they come into force: over the file, below the control plane.
+// services manages the Dubbo services that the application publishes and subscribes to. It merges
+// their clusters and routes into the file's configuration, below the control plane's.
 type services struct {
 	p      *process
-	config config.DubboRegistry // of the start
+	config config.DubboRegistry // at the start
 	hub    *dubbo.Discovery
 	api    *api.Server // nil before open
 
 	overlay overlay // guarded by process.applying
 }
 
-// newServices returns the services that a file allows for; nil: none.
+// newServices returns the services if the file enables them, else nil.
 func (p *process) newServices(file *config.Snapshot) (*services, error) {
 	if !file.Dubbo.Enable {
 		return nil, nil //nolint:nilnil // there are none
@@ -48,7 +48,7 @@ func (p *process) newServices(file *config.Snapshot) (*services, error) {
 	return s, nil
 }
 
-// take takes what the hub says is in force. Nothing runs yet.
+// take copies the hub's resources into the overlay. The caller calls it before anything runs.
 func (s *services) take() {
 	clusters, routes := s.hub.Resources()
 	s.overlay.routes = routes
@@ -58,15 +58,15 @@ func (s *services) take() {
 	}
 }
 
-// displace leaves what was in force at the end of the last run to the hub, which finds out
-// what of it cannot be so any longer: it must not keep a process from starting.
+// displace makes the hub apply the services of the last run again, one by one, and removes them
+// from the overlay, so that they cannot keep the process from starting.
 func (s *services) displace() {
 	s.hub.ReapplyEach()
 	s.take()
 }
 
-// registryTLS makes what connections to a registry are secured with. Its files are read
-// again at the next start only.
+// registryTLS returns the TLS configuration for connections to a registry. A change of its files
+// takes effect after a restart.
 func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 	c, err := stream.NewTLSContext(t, nil)
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *process) registryTLS(t *config.TLS) (*tls.Config, error) {
 	return client.Config(t.ServerName, "", nil), nil
 }
 
-// open binds the port of the API.
+// open binds the API.
 func (s *services) open(ctx context.Context) error {
 	var err error
 	s.api, err = api.Listen(ctx, api.Options{
@@ -92,7 +92,7 @@ func (s *services) open(ctx context.Context) error {
 	return err
 }
 
-// tasks are what is to run; open was called.
+// tasks returns the tasks to run. The caller calls open first.
 func (s *services) tasks() []run.Task {
 	return []run.Task{
 		{Name: "Dubbo services", Run: s.hub.Run},
@@ -100,15 +100,15 @@ func (s *services) tasks() []run.Task {
 	}
 }
 
-// close gives up the port.
+// close closes the API.
 func (s *services) close() {
 	if s.api != nil {
-		_ = s.api.Close() // it is closed already if it ran
+		_ = s.api.Close() // already closed if it ran
 	}
 }
 
-// over returns a file with the services, which process.commit puts in its place.
-// process.applying is held.
+// over returns a file merged with the services, for process.apply. undo restores the previous
+// overlay. process.applying is held.
 func (s *services) over(file *config.Snapshot) (next *config.Snapshot, undo func(), err error) {
 	before := s.overlay
 	if err := s.overlay.rebase(file); err != nil {
@@ -120,7 +120,7 @@ func (s *services) over(file *config.Snapshot) (next *config.Snapshot, undo func
 	return s.overlay.snapshot(), func() { s.overlay = before }, nil
 }
 
-// apply puts a change in force: Options.Apply of the hub.
+// apply applies a change of the hub: it implements dubbo.Options.Apply.
 func (s *services) apply(ctx context.Context, c dubbo.Change) error {
 	s.p.applying.Lock()
 	defer s.p.applying.Unlock()
@@ -134,8 +134,8 @@ func (s *services) apply(ctx context.Context, c dubbo.Change) error {
 	return err
 }
 
-// enforce puts in force what the overlay has become by a change: where nothing is gone,
-// at the cost of what is new or changed.
+// enforce applies the overlay after a change. Unless clusters were removed, the cost depends only
+// on what is new or changed.
 func (s *services) enforce(ctx context.Context, c dubbo.Change) error {
 	var tables []*config.RouteTable
 	if c.Routes != nil {
@@ -149,8 +149,8 @@ func (s *services) enforce(ctx context.Context, c dubbo.Change) error {
 	case len(c.Removed) > 0:
 		return server.Apply(ctx, s.overlay.snapshot())
 	default:
-		// Clusters before the routes to them. If those cannot be applied nothing refers to
-		// the clusters, which go with the next Apply.
+		// Clusters come before the routes to them. If the routes cannot be applied, nothing refers
+		// to the clusters, and the next Apply removes them.
 		if err := server.ApplyClusters(ctx, c.Clusters, s.overlay.snapshot); err != nil || tables == nil {
 			return err
 		}
@@ -158,7 +158,8 @@ func (s *services) enforce(ctx context.Context, c dubbo.Change) error {
 	}
 }
 
-// subscribe is Subscribe of the hub, of services whose cluster can have their name.
+// subscribe is the hub's Subscribe. It rejects services whose name is that of a cluster of the
+// file.
 func (s *services) subscribe(ctx context.Context, r dubbo.Request) error {
 	name := r.Service.Key()
 	s.p.applying.Lock()
@@ -170,13 +171,13 @@ func (s *services) subscribe(ctx context.Context, r dubbo.Request) error {
 	return s.hub.Subscribe(ctx, r)
 }
 
-// withdraw takes back what is published and waits for callers to notice.
+// withdraw unregisters the published services and waits for consumers to notice.
 func (s *services) withdraw(ctx context.Context) {
 	s.p.log.Info("unpublishing Dubbo services", "wait", s.config.WithdrawWait)
 	s.hub.UnregisterAll(ctx)
 }
 
-// count counts a call of the API.
+// count counts a request to the API.
 func (s *services) count(path string, o api.Result) {
 	result := metrics.ResultFailed
 	switch o {
@@ -189,7 +190,7 @@ func (s *services) count(path string, o api.Result) {
 	s.p.metrics.Counter(metrics.DiscoveryCalls, path, result).Add(1)
 }
 
-// export exports the hub's numbers.
+// export exports the hub's metrics.
 func (s *services) export() {
 	s.p.metrics.Discovery(func() metrics.Discovery { return metrics.Discovery(s.hub.Totals()) })
 }

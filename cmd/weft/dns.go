@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
 )
 
-// discoveries are the ways to find the hosts of clusters.
+// discoveries returns the discovery of hosts for each cluster type that needs one.
 func (p *process) discoveries() map[config.ClusterType]upstream.Discovery {
 	return map[config.ClusterType]upstream.Discovery{
 		config.ClusterStrictDNS:  p.resolver,
@@ -15,7 +15,7 @@ func (p *process) discoveries() map[config.ClusterType]upstream.Discovery {
 	}
 }
 
-// countLookup counts what became of a lookup of a name.
+// countLookup counts a DNS lookup by its outcome.
 func (p *process) countLookup(o dns.Outcome) {
 	result := metrics.ResultFailed
 	switch o {

@@ -17,7 +17,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
-// awaited calls is until it reports true.
+// awaited calls is until it returns true.
 func awaited(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick, late := time.NewTicker(time.Millisecond), time.NewTimer(10*time.Second)
@@ -32,7 +32,7 @@ func awaited(t *testing.T, what string, is func() bool) {
 	}
 }
 
-// loggedText waits until a log file has a text, and returns what it has.
+// loggedText waits until a log file contains want, and returns the content of the file.
 func loggedText(t *testing.T, path, want string) (text string) {
 	t.Helper()
 	awaited(t, fmt.Sprintf("the log says %q", want), func() bool {
@@ -46,8 +46,8 @@ func loggedText(t *testing.T, path, want string) (text string) {
 	return text
 }
 
-// draining is a process with one request under way at an application that answers when
-// release is called.
+// draining is a process with one request in flight. The application responds after release is
+// called.
 type draining struct {
 	*process
 	signals chan os.Signal
@@ -71,7 +71,7 @@ func drains(t *testing.T) *draining {
 		t.Fatal(err)
 	}
 	front := ln.Addr().String()
-	_ = ln.Close() // its port is free now, for the listener
+	_ = ln.Close() // frees the port for the listener
 	d := &draining{signals: make(chan os.Signal, 4), ended: make(chan error, 1), answer: make(chan string, 1), log: filepath.Join(t.TempDir(), "log")}
 	released := false
 	d.release = func() {
@@ -86,7 +86,7 @@ func drains(t *testing.T) *draining {
 		"cluster_manager": {"clusters": [{"name": "app", "hosts": [{"address": %q}]}]}}`, d.log, listenerAt("front", front, ""), app.Listener.Addr()))
 	d.drainReport = 5 * time.Millisecond
 	go func() { d.ended <- d.run(t.Context(), d.signals) }()
-	idle, err := net.Dial("tcp", front) // carries nothing
+	idle, err := net.Dial("tcp", front) // an idle connection
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestIdleConnectionsAreClosedWithoutAWord(t *testing.T) {
 	}
 }
 
-// ended is a context that has ended.
+// ended returns a context that has ended.
 func ended(t *testing.T) context.Context {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

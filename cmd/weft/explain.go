@@ -81,7 +81,8 @@ func (f *explainFlags) run(cmd *cobra.Command, args []string) error {
 	return f.conclude(cmd, explain.Explain(whole, configured(whole), question))
 }
 
-// conclude prints an answer. One that ends before an action or a cluster is a failure.
+// conclude prints an answer. It returns an exit status of 1 if the answer ends before an action or
+// a cluster.
 func (f *explainFlags) conclude(cmd *cobra.Command, answer *explain.Answer) error {
 	if err := f.print(cmd.OutOrStdout(), answer); err != nil {
 		return err
@@ -92,7 +93,7 @@ func (f *explainFlags) conclude(cmd *cobra.Command, answer *explain.Answer) erro
 	return nil
 }
 
-// query is the question as the admin port takes it.
+// query returns the flags as the query of the admin port's /explain.
 func (f *explainFlags) query(args []string) url.Values {
 	v := url.Values{explain.KeyField: f.fields, explain.KeyAttachment: f.attachments}
 	if len(args) > 0 {
@@ -110,7 +111,7 @@ func (f *explainFlags) query(args []string) url.Values {
 	return v
 }
 
-// configured finds the clusters of a configuration that does not run.
+// configured returns the clusters of a configuration that is not running.
 func configured(c *config.Snapshot) explain.Upstreams {
 	return func(name string) *explain.Upstream {
 		for _, one := range c.Clusters {
@@ -122,7 +123,7 @@ func configured(c *config.Snapshot) explain.Upstreams {
 	}
 }
 
-// adminExplain answers a question by what runs.
+// adminExplain explains a request with the active configuration.
 func (p *process) adminExplain(query url.Values) (any, error) {
 	q, err := explain.Parse(query)
 	if err != nil {
@@ -135,7 +136,7 @@ func (p *process) adminExplain(query url.Values) (any, error) {
 	return explain.Explain(running, p.upstreamNow, q), nil
 }
 
-// upstreamNow is a cluster as it runs.
+// upstreamNow returns the running state of a cluster, or nil if it does not exist.
 func (p *process) upstreamNow(name string) *explain.Upstream {
 	c := p.server.Clusters().Find(name)
 	if c == nil || c.Config() == nil {

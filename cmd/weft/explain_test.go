@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy/explain"
 )
 
-// running is the admin address of a process that runs text until the test ends, whatever
-// that says of an admin port.
+// running runs the configuration text until the test ends, and returns the address of its admin
+// port. The address replaces that of text.
 func running(t *testing.T, text string) string {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "weft") // a socket's path is short
+	dir, err := os.MkdirTemp("", "weft") // the path of a socket must be short
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// eight are filters as a sidecar may have them, in their order, with their settings.
+// eight returns typical filters of a sidecar with their settings, in order.
 func eight() [8][2]string {
 	return [...][2]string{
 		{"ip_access", `{"default_action": "deny", "ips": [
@@ -39,8 +39,7 @@ func eight() [8][2]string {
 	}
 }
 
-// inFront puts the filters from settings[from] up to settings[to] in front of a
-// service that does nothing.
+// inFront puts filters with the given settings in front of a service that does nothing.
 func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
 	t.Helper()
 	kinds := streamFilters()
@@ -65,7 +64,7 @@ func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
 	return protocol.Async(s)
 }
 
-// post is a request that all of the eight let in.
+// post returns a request that all filters of eight accept.
 func post() *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Meta.Conn = &protocol.ConnMeta{Remote: netip.MustParseAddrPort("10.1.2.3:50000"), Local: netip.MustParseAddrPort("10.0.0.1:8080"), RemoteIP: "10.1.2.3"}
@@ -100,8 +99,8 @@ func TestEightFiltersAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkFilters says what each filter takes of a request, and all eight; "none" is
-// what making the request takes, which is to be subtracted.
+// BenchmarkFilters measures the cost of a request in each filter, and in all eight. Subtract
+// "none", the cost of creating the request.
 func BenchmarkFilters(b *testing.B) {
 	settings := eight()
 	run := func(name string, chosen [][2]string) {
@@ -123,7 +122,7 @@ func BenchmarkFilters(b *testing.B) {
 	run("all", settings[:])
 }
 
-// processorTime is what the process has had of the processors, whoever else has them.
+// processorTime returns the processor time that the process has used.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var u syscall.Rusage

@@ -17,20 +17,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// source is where the configuration comes from.
+// source is the origin of the configuration.
 type source struct {
 	path    string // "": the built-in example; stdin: standard input
 	lenient bool
-	lint    bool // warn of what is probably a mistake
+	lint    bool // warn about likely mistakes
 }
 
-// stdin is the path that stands for standard input.
+// stdin is the path that means standard input.
 const stdin = "-"
 
 // builtin is the name of the built-in example in diagnostics.
 const builtin = "quickstart.json"
 
-// noFile refuses arguments, which can only be a file meant for -c.
+// noFile rejects arguments, because users may pass a file without -c.
 func noFile(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("%q: the file is given by -c %s", args[0], args[0])
@@ -38,15 +38,14 @@ func noFile(_ *cobra.Command, args []string) error {
 	return nil
 }
 
-// open reads the configuration. The file is nil if there are errors among the
-// diagnostics.
+// open reads the configuration. The file is nil if the diagnostics contain errors.
 func (s source) open() (*configjson.File, document.Diagnostics) {
 	file, _, diagnostics := s.openWhole()
 	return file, diagnostics
 }
 
-// openWhole is open, and returns also what the file says with what it has in the form of
-// Envoy's bootstrap.
+// openWhole is open, and also returns the configuration including the resources of the Envoy
+// bootstrap.
 func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagnostics) {
 	o := configjson.Options{Lenient: s.lenient, Lint: s.lint}
 	switch s.path {
@@ -70,7 +69,7 @@ func (s source) openWhole() (*configjson.File, *config.Snapshot, document.Diagno
 	return file, whole, diagnostics
 }
 
-// name is what the source is called in diagnostics and on the admin port.
+// name returns the name of the source in diagnostics and on the admin port.
 func (s source) name() string {
 	switch s.path {
 	case "":
@@ -81,8 +80,8 @@ func (s source) name() string {
 	return s.path
 }
 
-// standardInput reads the configuration from standard input, and directories that it names
-// from the file system.
+// standardInput reads the configuration from standard input, and directories that it names from the
+// file system.
 type standardInput struct{}
 
 func (standardInput) ReadFile(string) ([]byte, error) { return io.ReadAll(os.Stdin) }
@@ -98,8 +97,7 @@ func (embedded) ReadDir(name string) ([]os.DirEntry, error) {
 	return nil, &os.PathError{Op: "readdir", Path: name, Err: os.ErrNotExist}
 }
 
-// isQuickstart reports whether the source is the built-in example, or the file
-// that it was made from.
+// isQuickstart reports whether the source is the built-in example, or a file with the same content.
 func (s source) isQuickstart() bool {
 	if s.path == "" {
 		return true
@@ -126,11 +124,11 @@ func kinds() configjson.Kinds {
 	for policy := range policies() {
 		k.Policies = append(k.Policies, policy)
 	}
-	k.Policies = append(k.Policies, config.LBOriginalDst) // of no balancer: there is nothing to choose
+	k.Policies = append(k.Policies, config.LBOriginalDst) // has no balancer, because it chooses no host
 	return k
 }
 
-// reloadHint is the command that reloads this process.
+// reloadHint returns the command that reloads this process.
 func (s source) reloadHint(c *config.Snapshot) string {
 	signal := fmt.Sprintf("kill -HUP %d", os.Getpid())
 	switch {
@@ -142,7 +140,7 @@ func (s source) reloadHint(c *config.Snapshot) string {
 	return fmt.Sprintf("weft reload --admin %s, or %s", c.Admin.Address, signal)
 }
 
-// greeting says what runs and what to try.
+// greeting returns the text that start prints: what runs and what to try.
 func greeting(s source, c *config.Snapshot) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "weft %s is ready: %s, %s\n", version, count(len(c.Listeners), "listener"), count(len(c.Clusters), "cluster"))

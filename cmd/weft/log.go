@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// Levels beyond slog's own.
+// Levels in addition to those of slog.
 const (
 	levelTrace    = slog.LevelDebug - 4
 	levelCritical = slog.LevelError + 4
@@ -40,7 +40,7 @@ func levels() []config.Level {
 		config.LevelError, config.LevelCritical, config.LevelOff}
 }
 
-// levelName is the configuration's name of a level.
+// levelName returns the name of a level in the configuration.
 func levelName(l slog.Level) string {
 	for _, name := range levels() {
 		if levelOf(name) == l {
@@ -50,7 +50,7 @@ func levelName(l slog.Level) string {
 	return l.String()
 }
 
-// openLog opens the operator's log.
+// openLog opens the process log. While checking, it only verifies that the log could be opened.
 func (p *process) openLog(c config.Log) error {
 	p.level.Set(levelOf(c.Level))
 	p.output = &logOutput{}
@@ -73,15 +73,15 @@ func (p *process) openLog(c config.Log) error {
 // stderrPath is the path of a log that is written to standard error.
 const stderrPath = "stderr"
 
-// logOutput is where the operator's log goes. The zero value discards it. Safe for
-// concurrent use.
+// logOutput is the destination of the process log. The zero value discards it. Safe for concurrent
+// use.
 type logOutput struct {
-	mu   sync.Mutex // held while writing, so that a line is not written to a closed file
+	mu   sync.Mutex // held during writes, so that no line goes to a closed file
 	path string     // guarded by mu
 	out  *logfile.File
 }
 
-// Write is io.Writer's.
+// Write implements io.Writer.
 func (o *logOutput) Write(line []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -91,7 +91,7 @@ func (o *logOutput) Write(line []byte) (int, error) {
 	return o.out.Write(line)
 }
 
-// move makes the log go where c says. After an error it goes where it went before.
+// move changes the destination of the log to that of c. On failure the destination stays the same.
 func (o *logOutput) move(c config.Log) error {
 	path := cmp.Or(c.Path, stderrPath)
 	roller := logfile.Roller(c.Roller)
@@ -106,7 +106,7 @@ func (o *logOutput) move(c config.Log) error {
 		return err
 	}
 	if o.out != nil {
-		_ = o.out.Close() // there is no log left to report it to
+		_ = o.out.Close() // there is no log left for the error
 	}
 	o.path, o.out = path, next
 	return nil
@@ -126,12 +126,12 @@ func (o *logOutput) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.out != nil {
-		_ = o.out.Close() // there is no log left to report it to
+		_ = o.out.Close() // there is no log left for the error
 		o.out = nil
 	}
 }
 
-// onlyWhat leaves time and level out of a line.
+// onlyWhat removes time and level from a line.
 func onlyWhat(_ []string, a slog.Attr) slog.Attr {
 	if a.Key == slog.TimeKey || a.Key == slog.LevelKey {
 		return slog.Attr{}
@@ -139,8 +139,8 @@ func onlyWhat(_ []string, a slog.Attr) slog.Attr {
 	return a
 }
 
-// levelNames writes the levels beyond slog's own by their names. Other attributes may
-// be called "level", too.
+// levelNames writes levels by their names in the configuration. It checks the type of the value
+// because other attributes may be called "level" too.
 func levelNames(_ []string, a slog.Attr) slog.Attr {
 	if l, ok := a.Value.Any().(slog.Level); ok && a.Key == slog.LevelKey {
 		return slog.String(slog.LevelKey, levelName(l))

@@ -1,5 +1,5 @@
-// Command weft is the sidecar data plane: it carries the HTTP and RPC traffic of
-// the application beside it as config.json says.
+// Command weft is a sidecar data plane: it proxies the HTTP and RPC traffic of an application as
+// config.json configures.
 package main
 
 import (
@@ -15,7 +15,7 @@ func main() {
 	os.Exit(status(context.Background(), os.Args[1:]))
 }
 
-// status is main with its arguments and its exit status.
+// status runs the command with args and returns the exit status.
 func status(ctx context.Context, args []string) int {
 	root := newCommand()
 	root.SetArgs(args)
@@ -32,7 +32,7 @@ func status(ctx context.Context, args []string) int {
 	}
 }
 
-// exitError ends the process with a status after everything has been said.
+// exitError exits with a status without printing another message.
 type exitError struct{ status int }
 
 func (e *exitError) Error() string { return fmt.Sprintf("exit status %d", e.status) }

@@ -13,9 +13,9 @@ import (
 
 var updateMistakes = flag.Bool("update-mistakes", false, "write what is said of the files of testdata/mistakes")
 
-// TestMistakesInFilesForEnvoy: every mistake of a file is told at once, each once, with its line
-// and column, in the names of Envoy's documentation. A file NAME.yaml of testdata/mistakes has
-// mistakes; NAME.txt is what is said of them.
+// TestMistakesInFilesForEnvoy verifies that all mistakes of a file are reported, each once, with
+// line and column, in the terms of Envoy's documentation. The mistakes are in
+// testdata/mistakes/NAME.yaml, the expected output in NAME.txt.
 func TestMistakesInFilesForEnvoy(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) == 0 {

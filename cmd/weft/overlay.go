@@ -9,17 +9,17 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo"
 )
 
-// overlay lays the clusters and the route table of Dubbo services over what the file
-// says. It belongs to who holds process.applying.
+// overlay adds the clusters and the route table of Dubbo services to the file's configuration.
+// Guarded by process.applying.
 type overlay struct {
 	file     *config.Snapshot
-	named    map[string]bool // clusters of the file
+	named    map[string]bool // names of the file's clusters
 	clusters map[string]*config.Cluster
 	routes   *config.RouteTable // of the services; nil: none yet
-	merged   *config.RouteTable // what routes and the file's table make; nil: to be made
+	merged   *config.RouteTable // merge of routes and the file's table; nil: not merged yet
 }
 
-// rebase takes another file. What it refuses leaves the overlay as it was.
+// rebase replaces the file. On error the overlay is unchanged.
 func (o *overlay) rebase(file *config.Snapshot) error {
 	before := *o
 	o.file, o.merged = file, nil
@@ -39,8 +39,8 @@ func (o *overlay) rebase(file *config.Snapshot) error {
 	return err
 }
 
-// change takes a change of the services. undo takes it back; after an error nothing is
-// to be taken back.
+// change applies a change of the services. undo reverts it. On error the overlay is unchanged, and
+// undo is nil.
 func (o *overlay) change(c dubbo.Change) (undo func(), err error) {
 	for _, one := range c.Clusters {
 		if o.named[one.Name] {
@@ -84,7 +84,7 @@ func clusterClash(name string) error {
 	return fmt.Errorf("the file has a cluster %q, which is the name of a service that the application calls: it needs another name", name)
 }
 
-// snapshot is the file with all of the services.
+// snapshot returns the file with all services.
 func (o *overlay) snapshot() *config.Snapshot {
 	next := *o.file
 	next.Clusters = slices.Clone(o.file.Clusters)
@@ -100,12 +100,12 @@ func (o *overlay) snapshot() *config.Snapshot {
 	return &next
 }
 
-// tableAt finds the table of services among those of a file; below 0: it is not there.
+// tableAt returns the index of the route table of services in tables, or a negative number.
 func tableAt(tables []*config.RouteTable) int {
 	return slices.IndexFunc(tables, func(t *config.RouteTable) bool { return t.Name == config.DubboRouteTable })
 }
 
-// merge makes the table: the routes of the file come first.
+// merge builds the merged table: routes of the file come first.
 func (o *overlay) merge() error {
 	out := config.RouteTable{Name: config.DubboRouteTable}
 	if at := tableAt(o.file.Routes); at >= 0 {
@@ -123,7 +123,8 @@ func (o *overlay) merge() error {
 	return nil
 }
 
-// follow adds the routes of a virtual host to the one of the table for the same domain.
+// follow appends the routes of a virtual host to the virtual host of the table with the same
+// domain. If there is none, it adds the virtual host.
 func follow(t *config.RouteTable, v *config.VirtualHost) error {
 	named := map[string]bool{}
 	hosts := map[string]bool{}

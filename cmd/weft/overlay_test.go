@@ -22,7 +22,7 @@ func clustersNamed(names ...string) (all []*config.Cluster) {
 	return all
 }
 
-// tableOf makes the table of services; hosts are as "domain: route route".
+// tableOf returns a route table of services; hosts have the form "domain: route route".
 func tableOf(hosts ...string) *config.RouteTable {
 	t := &config.RouteTable{Name: config.DubboRouteTable}
 	for i, h := range hosts {
@@ -36,7 +36,8 @@ func tableOf(hosts ...string) *config.RouteTable {
 	return t
 }
 
-// describe is what tests compare: clusters, then the virtual hosts of the table.
+// describe returns the text that tests compare: clusters, then route tables with their virtual
+// hosts.
 func describe(s *config.Snapshot) string {
 	var words []string
 	for _, c := range s.Clusters {
@@ -133,8 +134,8 @@ func TestNamesOfTheFileAreRefused(t *testing.T) {
 	}
 }
 
-// A service may not be asked for whose cluster cannot have its name, however that is
-// written.
+// TestAServiceWithTheNameOfAClusterIsRefused verifies that subscribe rejects a service whose
+// cluster would have the name of a cluster of the file, however the service is written.
 func TestAServiceWithTheNameOfAClusterIsRefused(t *testing.T) {
 	s := &services{p: &process{}, overlay: overlay{named: map[string]bool{"g/x:1": true, "y": true}}}
 	for _, service := range []dubbo.Service{
@@ -149,8 +150,8 @@ func TestAServiceWithTheNameOfAClusterIsRefused(t *testing.T) {
 	}
 }
 
-// TestWhatWasSubscribedToKeepsNoProcessFromStarting is of a file that has been given a
-// cluster meanwhile with the name of a service that the last run knew.
+// TestWhatWasSubscribedToKeepsNoProcessFromStarting verifies that a process starts although the
+// file now has a cluster with the name of a service of the last run.
 func TestWhatWasSubscribedToKeepsNoProcessFromStarting(t *testing.T) {
 	dir := t.TempDir()
 	path, state := filepath.Join(dir, "config.json"), filepath.Join(dir, "state.json")
@@ -170,7 +171,7 @@ func TestWhatWasSubscribedToKeepsNoProcessFromStarting(t *testing.T) {
 		}
 	}
 	cancel()
-	running.Wait() // it has written the state file
+	running.Wait() // Run has written the state file
 
 	text := `{"servers": [{"default_log_path": "stderr", "default_log_level": "OFF"}],
 		"cluster_manager": {"clusters": [{"name": "com.example.Hello", "type": "SIMPLE", "lb_type": "LB_RANDOM", "hosts": [{"address": "127.0.0.1:1"}]}]},

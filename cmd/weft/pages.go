@@ -11,14 +11,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mapping is a range of addresses that a file is mapped to.
+// mapping is an address range to which a file is mapped.
 type mapping struct{ from, to uintptr }
 
-// unmapProgram has the kernel take the pages of the program's file off the process,
-// and returns of how many bytes there were. Starting touches nearly all of a binary, to
-// initialize it and to read a configuration, and serving a small part; what is used
-// again comes back out of the page cache, without a read of the disk, at the price of a
-// minor fault for each 64 kB.
+// unmapProgram makes the kernel drop the pages of the program's file from the process, and returns
+// their size in bytes. The start touches nearly all pages of the binary, and serving touches a
+// small part. Pages that are needed again come back from the page cache, without a disk read, at
+// the price of a minor fault for each 64 kB.
 func unmapProgram() (int64, error) {
 	program, err := os.Readlink("/proc/self/exe")
 	if err != nil {
@@ -30,7 +29,7 @@ func unmapProgram() (int64, error) {
 	}
 	found, resident, err := programMappings(table, program)
 	for _, m := range found {
-		// Nobody can have written to these: nothing is lost with them.
+		// These mappings are read-only and unmodified, so no data is lost.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, m.from, m.to-m.from, unix.MADV_DONTNEED); errno != 0 {
 			err = errors.Join(err, os.NewSyscallError("madvise", errno))
 		}
@@ -38,9 +37,9 @@ func unmapProgram() (int64, error) {
 	return resident, err
 }
 
-// programMappings finds, in the text of /proc/PID/smaps (proc(5)), the mappings of a
-// file that are only read, privately, and of which no page was ever written, as a linker
-// does to relocate them; and how many of their bytes are resident.
+// programMappings returns, from the text of /proc/PID/smaps (proc(5)), the mappings of a file that
+// are private, read-only and unmodified, and the number of resident bytes in them. A linker
+// modifies pages when it relocates them.
 func programMappings(smaps []byte, file string) (found []mapping, resident int64, err error) {
 	var m mapping
 	var ours bool
@@ -70,7 +69,7 @@ func programMappings(smaps []byte, file string) (found []mapping, resident int64
 	return found, resident, nil
 }
 
-// parseMapping reads "from-to", in hexadecimal.
+// parseMapping parses "from-to", in hexadecimal.
 func parseMapping(text string) (mapping, error) {
 	from, to, _ := strings.Cut(text, "-")
 	a, err1 := strconv.ParseUint(from, 16, 64)

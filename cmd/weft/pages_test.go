@@ -32,7 +32,7 @@ Anonymous:           756 kB
 
 func TestMappingsOfTheProgram(t *testing.T) {
 	found, resident, err := programMappings([]byte(smaps), "/usr/bin/weft")
-	// Not those that are written to, were relocated, are shared, or are another file's.
+	// Mappings that are writable, modified, shared or of another file are not included.
 	if want := []mapping{{0x400000, 0xb00000}, {0xb00000, 0x1400000}}; !slices.Equal(found, want) || err != nil {
 		t.Errorf("mappings %x, %v, want %x", found, err, want)
 	}
@@ -52,7 +52,8 @@ func TestMappingsOfTheProgram(t *testing.T) {
 	}
 }
 
-// TestTheProgramGoesOnWithoutItsPages: they come back as they were.
+// TestTheProgramGoesOnWithoutItsPages verifies that the program continues after its pages were
+// dropped.
 func TestTheProgramGoesOnWithoutItsPages(t *testing.T) {
 	dropped, err := unmapProgram()
 	if err != nil || dropped < 1<<20 {

@@ -15,14 +15,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// panicCase is a filter with settings that have it hold as much as it can, of which it may
-// hold one thing at a time.
+// panicCase is a filter whose settings make it hold resources, one at a time.
 type panicCase struct {
 	settings filtertest.Settings
 	fields   []string                    // of the requests
 	clusters map[string]protocol.Service // that the filter calls
 	content  string                      // of the requests
-	never    string                      // the end of the name of a metric that must stay 0
+	never    string                      // suffix of the name of a metric that must stay 0
 }
 
 // panicCases returns the cases by the name of the filter.
@@ -89,8 +88,8 @@ func panicCases() map[string][]panicCase {
 	}
 }
 
-// TestFiltersGiveBackWhatTheyHoldAfterPanics puts an application that panics behind each
-// filter of the registry. The filter holds nothing afterwards, and lets the next request pass.
+// TestFiltersGiveBackWhatTheyHoldAfterPanics verifies for each registered filter that after panics
+// of the application it holds nothing and lets the next request pass.
 func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
 	cases := panicCases()
 	for i, kind := range streamFilters() {
@@ -101,7 +100,7 @@ func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
 			for _, at := range filtertest.Moments() {
 				t.Run(kind.Name+"/"+string(at), func(t *testing.T) {
 					synctest.Test(t, func(t *testing.T) {
-						c.try(t, streamFilters()[i], at) // filters of one kind share what they hold
+						c.try(t, streamFilters()[i], at) // filters from the same factory share their resources
 					})
 				})
 			}
@@ -113,7 +112,7 @@ func (c *panicCase) try(t *testing.T, kind filter.StreamFilterFactory, at filter
 	calls := &filtertest.Calls{Clusters: c.clusters}
 	f, counts := filtertest.BuildWith(t, kind, c.settings, calls)
 	for range 3 {
-		_ = filtertest.Play(t, f, filtertest.Panicking(at), c.request(at), counts) // a filter may have answered before
+		_ = filtertest.Play(t, f, filtertest.Panicking(at), c.request(at), counts) // a filter may have responded before
 		calls.Wait()
 		c.holdsNothing(t, kind, counts)
 	}
@@ -135,8 +134,8 @@ func (c *panicCase) try(t *testing.T, kind filter.StreamFilterFactory, at filter
 	c.holdsNothing(t, kind, counts)
 }
 
-// holdsNothing checks the gauges of what is under way, and the counters of what was refused
-// because of that.
+// holdsNothing verifies that the gauges of requests in flight, and the counter that must stay 0,
+// are 0.
 func (c *panicCase) holdsNothing(t *testing.T, kind filter.StreamFilterFactory, counts *filtertest.Counts) {
 	t.Helper()
 	for _, m := range kind.Metrics {

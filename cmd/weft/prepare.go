@@ -12,10 +12,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// verify returns what start would refuse of a file that open has read, before start binds
-// an address: it makes the process that start makes, with logs that are only checked, and
-// applies the file to it without binding. Warnings are what start would log as errors, and
-// go on.
+// verify returns the errors for which start would reject the file that open read, before start
+// binds an address. It creates the process that start creates, with logs that are only checked, and
+// applies the file to it without binding. The warnings are errors that start would only log.
 func verify(ctx context.Context, f startFlags, file *configjson.File) (problems document.Diagnostics) {
 	p := &process{flags: f, checking: true}
 	if err := p.verify(ctx, file); err != nil {
@@ -43,7 +42,7 @@ func (p *process) verify(ctx context.Context, file *configjson.File) error {
 	return nil
 }
 
-// diagnosticsOf makes a diagnostic of the file as a whole of each line of text.
+// diagnosticsOf returns a diagnostic of the whole file for each line of text.
 func diagnosticsOf(severity document.Severity, name, text string) (all document.Diagnostics) {
 	for line := range strings.SplitSeq(text, "\n") {
 		all = append(all, document.Diagnostic{Severity: severity, File: name, Problem: line})
@@ -53,15 +52,14 @@ func diagnosticsOf(severity document.Severity, name, text string) (all document.
 
 // claim is an address that start binds.
 type claim struct {
-	what    string // as it is called in messages
-	path    string // where the file says it; "": it does not
+	what    string // name in messages
+	path    string // path of the setting in the file; "": none
 	network string // "tcp", "udp" or "unix"
 	address string
-	shared  bool // with others that say so (SO_REUSEPORT)
+	shared  bool // with other shared claims (SO_REUSEPORT)
 }
 
-// claims returns the addresses that start binds for a file: whole is the file with its
-// static_resources.
+// claims returns the addresses that start binds. whole is the file with its static_resources.
 func claims(file, whole *config.Snapshot) (all []claim) {
 	for i, l := range whole.Listeners {
 		if !l.Bind {
@@ -95,10 +93,10 @@ func claims(file, whole *config.Snapshot) (all []claim) {
 	return all
 }
 
-// maxSocketPath is how long the path of a unix socket may be (unix(7)), in bytes.
+// maxSocketPath is the maximum length in bytes of the path of a unix socket (unix(7)).
 const maxSocketPath = 107
 
-// conflicts returns the claims that cannot be met together, or at all.
+// conflicts reports the claims that cannot be bound, alone or together.
 func conflicts(file *configjson.File, all []claim) (problems document.Diagnostics) {
 	for i, c := range all {
 		if c.network == "unix" && len(c.address) > maxSocketPath {
@@ -117,8 +115,8 @@ func conflicts(file *configjson.File, all []claim) (problems document.Diagnostic
 	return problems
 }
 
-// meets reports whether the kernel refuses to bind both: the same address, or one of every
-// address and another with the same port.
+// meets reports whether the kernel would refuse to bind both claims: they have the same address, or
+// the same port with a wildcard address.
 func (c claim) meets(other claim) bool {
 	if c.network != other.network {
 		return false
@@ -134,7 +132,7 @@ func (c claim) meets(other claim) bool {
 	return a.Addr().Unmap() == b.Addr().Unmap() || covers(a.Addr(), b.Addr()) || covers(b.Addr(), a.Addr())
 }
 
-// everyAddress completes ":80", which is every address of IPv4 and IPv6.
+// everyAddress adds the wildcard address to ":80", which means all IPv4 and IPv6 addresses.
 func everyAddress(address string) string {
 	if strings.HasPrefix(address, ":") {
 		return "[::]" + address
@@ -142,7 +140,7 @@ func everyAddress(address string) string {
 	return address
 }
 
-// covers reports whether binding a binds b as well: [::] is bound for IPv4, too.
+// covers reports whether binding a also binds b: a is a wildcard address, and [::] includes IPv4.
 func covers(a, b netip.Addr) bool {
 	return a.IsUnspecified() && (a.Is6() || b.Unmap().Is4())
 }

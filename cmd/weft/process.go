@@ -27,13 +27,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dns"
 )
 
-// process is everything that runs: the server, its logs and metrics, and the
-// admin port.
+// process holds everything that runs: the server, its logs and metrics, and the admin port.
 type process struct {
 	flags startFlags
-	// checking: nothing is opened, bound or connected; what start would refuse is found.
+	// checking: the process opens, binds and connects nothing, and only finds errors of start.
 	checking bool
-	errors   bytes.Buffer // the log's errors, a line each, while checking: nothing else runs then
+	errors   bytes.Buffer // log lines of level error while checking; only one goroutine runs then
 
 	log      *slog.Logger
 	level    *slog.LevelVar
@@ -44,28 +43,27 @@ type process struct {
 	rpc      *xprotocol.Engine
 	resolver *dns.Discovery
 	server   *proxy.Server
-	control  *control  // nil: the file says all
-	services *services // nil: no Dubbo services are published or subscribed
+	control  *control  // nil: the file has no bootstrap
+	services *services // nil: Dubbo services are disabled
 
-	applying   sync.Mutex // held by who changes what the control plane's is laid over
+	applying   sync.Mutex // held while the file or the services change
 	state      atomic.Pointer[state]
 	started    time.Time
 	drainAsked chan struct{}
-	// reloads are requests to read the file again. One that waits stands for all that come
-	// until it is served.
+	// reloads has capacity 1: a pending request also covers later SIGHUPs.
 	reloads     chan reloadRequest
-	began       *config.Snapshot // the file of the start, as flags changed it
-	pidFile     string           // as written; "": none. Guarded by applying
-	drainReport time.Duration    // between two lines of the log while draining
-	leaving     atomic.Bool      // a drain has begun
-	ports       []*admin.Server  // the operator's
+	began       *config.Snapshot // the file at the start, with overrides of flags
+	pidFile     string           // as written; "": none; guarded by applying
+	drainReport time.Duration    // interval between log lines during a drain
+	leaving     atomic.Bool      // a shutdown has begun
+	ports       []*admin.Server  // admin and Prometheus ports
 }
 
-// state is what the admin port tells of configuration.
+// state is the configuration state that the admin port shows.
 type state struct {
 	file     *configjson.File
 	applied  time.Time
-	rejected *rejection // the last reload, if it was refused
+	rejected *rejection // of the last reload, if it was rejected
 }
 
 type rejection struct {
@@ -73,12 +71,12 @@ type rejection struct {
 	reasons []string
 }
 
-// newProcess makes everything that does not yet run.
+// newProcess creates a process that does not run yet.
 func newProcess(f startFlags, file *configjson.File) (*process, error) {
 	return makeProcess(&process{flags: f}, file)
 }
 
-// makeProcess completes a process that has its flags.
+// makeProcess initializes a process whose flags are set.
 func makeProcess(p *process, file *configjson.File) (*process, error) {
 	*p = process{
 		flags:       p.flags,
@@ -143,8 +141,8 @@ func newRegistry() *metrics.Registry {
 	return metrics.New(o)
 }
 
-// begin applies the first configuration and opens the operator's ports, which
-// answer once run is called.
+// begin applies the first configuration and opens the admin and Prometheus ports, which respond
+// once run is called.
 func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	if err := p.applyFirst(ctx, file); err != nil {
 		return err
@@ -160,8 +158,8 @@ func (p *process) begin(ctx context.Context, file *configjson.File) error {
 	return p.movePID(file.Snapshot.Server.PIDFile)
 }
 
-// enforce makes next the configuration that the server runs. While checking it finds only
-// what the server would refuse.
+// enforce applies next to the server. While checking, it only returns the error that the server
+// would return.
 func (p *process) enforce(ctx context.Context, next *config.Snapshot) error {
 	if p.checking {
 		return p.server.Check(next)
@@ -169,8 +167,8 @@ func (p *process) enforce(ctx context.Context, next *config.Snapshot) error {
 	return p.server.Apply(ctx, next)
 }
 
-// applyFirst is apply for the first configuration: with the services of the last run, or
-// without them, if they are what is wrong.
+// applyFirst applies the first configuration together with the services of the last run. If that
+// fails, it retries without them.
 func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 	err := p.apply(ctx, file)
 	if err == nil || p.services == nil {
@@ -184,7 +182,7 @@ func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 	return nil
 }
 
-// run serves until a signal, the operator, a failure or ctx ends it.
+// run serves until a signal, a request of the admin port, a failure or ctx ends it.
 func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 	tasks := []run.Task{
 		{Name: "signals", Run: func(ctx context.Context) error { return p.obey(ctx, signals) }},
@@ -212,7 +210,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 	return run.Group(ctx, 0, tasks...)
 }
 
-// apply makes a configuration the running one.
+// apply makes a configuration the active one.
 func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	p.applying.Lock()
 	defer p.applying.Unlock()
@@ -244,13 +242,13 @@ func (p *process) apply(ctx context.Context, file *configjson.File) error {
 	return nil
 }
 
-// drainTime is how long SIGTERM waits; 0: it does not.
+// drainTime returns how long SIGTERM waits for requests in flight; 0: it does not wait.
 func (p *process) drainTime() time.Duration { return p.server.Running().Server.GracefulTimeout }
 
-// end stops what still runs and writes what waits to be written.
+// end stops everything that still runs and flushes the logs.
 func (p *process) end() {
 	ctx, cancel := context.WithCancel(context.Background())
-	cancel() // at once: a graceful end was before
+	cancel() // any graceful drain is already over
 	p.server.Drain(ctx)
 	p.h2.Close()
 	p.rpc.Close()
@@ -259,10 +257,10 @@ func (p *process) end() {
 		p.services.close()
 	}
 	for _, port := range p.ports {
-		_ = port.Close() // it is closed already if it ran
+		_ = port.Close() // already closed if it ran
 	}
 	if p.pidFile != "" {
-		_ = os.Remove(p.pidFile) // it may have been removed already
+		_ = os.Remove(p.pidFile) // it may already be removed
 	}
 	p.output.close()
 }
@@ -276,7 +274,7 @@ func (p *process) reopenLogs() {
 	}
 }
 
-// movePID writes the process id to path and removes the file that held it before.
+// movePID writes the process ID to path and removes the previous pid file.
 func (p *process) movePID(path string) error {
 	if path == p.pidFile {
 		return nil
@@ -287,7 +285,7 @@ func (p *process) movePID(path string) error {
 		}
 	}
 	if p.pidFile != "" {
-		_ = os.Remove(p.pidFile) // it may have been removed already
+		_ = os.Remove(p.pidFile) // it may already be removed
 	}
 	p.pidFile = path
 	return nil

@@ -44,10 +44,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/discovery/dubbo/zookeeper"
 )
 
-// What exists. A new protocol, filter or policy is a folder and a line here.
+// The registry of protocols, filters and policies. A new one needs a directory and a line here.
 
-// The order is that in which "Auto" looks for the protocol of a connection. Nil
-// engines do for those who only look.
+// protocols returns all protocols, in the order in which "Auto" detects them. The engines may be
+// nil if the caller only reads names and detects protocols.
 func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 	return []stream.Protocol{
 		http1.Protocol(),
@@ -58,7 +58,7 @@ func protocols(h2 *http2.Engine, rpc *xprotocol.Engine) []stream.Protocol {
 	}
 }
 
-// heartbeats are the protocols whose hosts can be checked by them.
+// heartbeats returns the codecs of the protocols whose heartbeats can check hosts.
 func heartbeats() map[config.Protocol]codec.Codec {
 	return map[config.Protocol]codec.Codec{
 		config.Dubbo:  dubbo.Codec{},
@@ -94,7 +94,7 @@ func streamFilters() []filter.StreamFilterFactory {
 	}
 }
 
-// gates are the network filters that decide about connections, or watch them.
+// gates returns the network filters that allow, deny or observe connections.
 func gates() []filter.ConnectionFilterFactory {
 	return []filter.ConnectionFilterFactory{
 		istiostats.Connections(),
@@ -106,7 +106,7 @@ func tcpProxy(cfg config.TCPProxy, carrier *proxy.TCPForwarder, log *slog.Logger
 	return tcpproxy.New(cfg, carrier, log)
 }
 
-// registries are the kinds of registries that Dubbo services are published to.
+// registries returns the types of registries for Dubbo services.
 func registries() map[string]registry.OpenFunc {
 	return map[string]registry.OpenFunc{
 		"memory":    localregistry.NewServer().Open,

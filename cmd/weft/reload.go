@@ -12,11 +12,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// reloadRequest asks for a reload; answer, if it is not nil, gets the result and has room
-// for it.
+// reloadRequest asks for a reload. answer receives the result; it is nil or buffered.
 type reloadRequest struct{ answer chan<- admin.Reload }
 
-// serveReloads reads the file again as often as it is asked to, until ctx ends.
+// serveReloads reads the file again for each request, until ctx ends.
 func (p *process) serveReloads(ctx context.Context) {
 	for {
 		select {
@@ -31,8 +30,8 @@ func (p *process) serveReloads(ctx context.Context) {
 	}
 }
 
-// askReload asks for a reload without waiting for it. One that has not begun yet will read
-// what is in the file now.
+// askReload requests a reload without waiting for it. A pending reload reads the current file, so
+// one is enough.
 func (p *process) askReload() {
 	select {
 	case p.reloads <- reloadRequest{}:
@@ -56,8 +55,8 @@ func (p *process) reloadNow(ctx context.Context) (admin.Reload, error) {
 	}
 }
 
-// reload reads the file again. A bad one is refused with its reasons, and what runs goes
-// on. A reload that a shutdown overtakes is given up.
+// reload reads the file again. If it rejects the file, it reports the reasons and the previous
+// configuration stays active. A shutdown aborts the reload.
 func (p *process) reload(ctx context.Context) admin.Reload {
 	result := admin.Reload{Source: p.flags.name()}
 	if p.flags.path == stdin {
@@ -88,7 +87,7 @@ func (p *process) reload(ctx context.Context) admin.Reload {
 
 var errLeaving = errors.New("weft is shutting down")
 
-// refuse records that a reload was refused.
+// refuse records that a reload was rejected.
 func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
 	result.Problems = append(result.Problems, reasons...)
 	for _, r := range result.Problems {
@@ -101,8 +100,8 @@ func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
 	return result
 }
 
-// applyRest applies what of a configuration is the process's and not the server's, and
-// returns the keys that have changed since the start and take effect after a restart.
+// applyRest applies the settings of the process rather than of the server. It returns the changed
+// keys that take effect after a restart.
 func (p *process) applyRest(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
 	if err := p.output.move(next.Server.Log); err != nil {
@@ -126,13 +125,13 @@ func (p *process) applyRest(next *config.Snapshot) (restart []string) {
 	return restart
 }
 
-// later logs that a change of a key does not apply to the running process.
+// later logs that a change of a key takes effect after a restart.
 func (p *process) later(key string) {
 	p.log.Warn("a change takes effect after a restart", "key", key)
 }
 
-// restartOnly returns the keys whose values a process keeps from its start and that differ
-// between its first file and the next.
+// restartOnly returns the keys that differ between the first file and the next and that take effect
+// only at the start of a process.
 func restartOnly(began, next *config.Snapshot) (keys []string) {
 	a, b := began.Admin, next.Admin
 	switch {

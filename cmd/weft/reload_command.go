@@ -42,10 +42,10 @@ func reloadCommand() *cobra.Command {
 	return cmd
 }
 
-// reloadResult is printed.
+// reloadResult is the result of a reload, for printing.
 type reloadResult struct{ admin.Reload }
 
-// Text is printed's.
+// Text implements printed.
 func (r *reloadResult) Text() string {
 	var b strings.Builder
 	for _, p := range r.Problems {

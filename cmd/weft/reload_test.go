@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/internal/admin"
 )
 
-// begun is a process that runs a file; rewrite changes the file.
+// begun returns a process that has started with a file; rewrite changes the file.
 func begun(t *testing.T, text string) (p *process, rewrite func(text string)) {
 	t.Helper()
 	path := written(t, text)
@@ -125,8 +125,8 @@ func TestStandardInputCannotBeReloaded(t *testing.T) {
 	}
 }
 
-// TestAShutdownOvertakesAReload that waits for the hosts of a cluster: its name server does
-// not answer.
+// TestAShutdownOvertakesAReload verifies that SIGTERM aborts a reload that waits for the hosts of a
+// cluster whose name server does not respond.
 func TestAShutdownOvertakesAReload(t *testing.T) {
 	silent, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -174,7 +174,8 @@ func TestAShutdownOvertakesAReload(t *testing.T) {
 	}
 }
 
-// TestTheReloadCommandPrintsTheResult of an admin port.
+// TestTheReloadCommandPrintsTheResult verifies the output and the exit status for a response of the
+// admin port.
 func TestTheReloadCommandPrintsTheResult(t *testing.T) {
 	for name, c := range map[string]struct {
 		status int
@@ -210,7 +211,7 @@ func TestTheReloadCommandPrintsTheResult(t *testing.T) {
 	}
 }
 
-// TestTheAdminPortReloads a process from its admin port.
+// TestTheAdminPortReloads verifies that weft reload makes a running process reload.
 func TestTheAdminPortReloads(t *testing.T) {
 	p, rewrite := begun(t, configuredFile(listenerAt("front", "127.0.0.1:0", ""), adminAt(0), ""))
 	ctx, cancel := context.WithCancel(t.Context())

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// requestOf returns a request as the engine of a protocol makes it, with x-r once for
-// each value.
+// requestOf returns a request as the engine of a protocol creates it, with one x-r header for each
+// value.
 func requestOf(p string, values []string) *protocol.Exchange {
 	x := new(protocol.Exchange)
 	x.Reset()
@@ -41,8 +41,8 @@ func requestOf(p string, values []string) *protocol.Exchange {
 	return x
 }
 
-// TestNoPolicyIsEvadedByARepeatedField: what a filter does about a value it does whatever
-// values of the same field stand before or after it.
+// TestNoPolicyIsEvadedByARepeatedField verifies that filters act on a header value even if other
+// values of the same header precede or follow it.
 func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 	const admin = `{"name": "x-r", "string_match": {"exact": "admin"}}`
 	const other = `{"name": "x-r", "string_match": {"exact": "admin"}, "invert_match": true, "treat_missing_header_as_empty": true}`
@@ -62,8 +62,8 @@ func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 	const role = `{"metadata": {"filter": "n", "path": [{"key": "role"}], "value": {"string_match": {"exact": "admin"}}}}`
 	for name, test := range map[string]struct {
 		filters [][2]string
-		spent   bool // the first request is let in
-		inHTTP  bool // only that has the filter
+		spent   bool // the filter admits the first request
+		inHTTP  bool // only for HTTP
 	}{
 		"rbac":                     {filters: [][2]string{rules("DENY", `{"header": `+admin+`}`)}},
 		"rbac, not_id":             {filters: [][2]string{rules("ALLOW", `{"not_id": {"header": `+admin+`}}`)}},
@@ -109,15 +109,15 @@ func TestNoPolicyIsEvadedByARepeatedField(t *testing.T) {
 	}
 }
 
-// letsIn reports whether a service of inFront let x through to the end.
+// letsIn reports whether the filters of s let x pass to the service.
 func letsIn(t *testing.T, s protocol.AsyncService, x *protocol.Exchange) bool {
 	t.Helper()
 	err := s.Serve(context.Background(), x)
 	return err == nil && x.Response.Status == 0
 }
 
-// TestManyCombinationsOfRepeatedFieldsAreBeyondALimit: what a limit does not look at it
-// does not let in.
+// TestManyCombinationsOfRepeatedFieldsAreBeyondALimit verifies that the rate limit rejects a
+// request with more combinations of values than it evaluates.
 func TestManyCombinationsOfRepeatedFieldsAreBeyondALimit(t *testing.T) {
 	s := inFront(t, [][2]string{{"local_ratelimit", `{
 		"rate_limits": [{"actions": [{"request_headers": {"header_name": "x-r", "descriptor_key": "r"}}, {"request_headers": {"header_name": "x-r", "descriptor_key": "s"}}]}],

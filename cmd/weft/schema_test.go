@@ -12,8 +12,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestTheSchemaKnowsWhatIsBuilt: it takes every file of configs, and refuses words of which
-// nothing is built where an editor would complete them.
+// TestTheSchemaKnowsWhatIsBuilt verifies that the schema accepts every file of configs and rejects
+// unknown names where an editor would complete them.
 func TestTheSchemaKnowsWhatIsBuilt(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	doc, err := jsonschema.UnmarshalJSON(bytes.NewReader(kinds().Schema()))
@@ -42,7 +42,7 @@ func TestTheSchemaKnowsWhatIsBuilt(t *testing.T) {
 	}
 	checked := 0
 	for _, path := range files {
-		if filepath.Ext(path) == ".go" || filepath.Base(path) == "older_form.json" { // has keys in another case
+		if filepath.Ext(path) == ".go" || filepath.Base(path) == "older_form.json" { // has keys in different case
 			continue
 		}
 		text, err := os.ReadFile(path)

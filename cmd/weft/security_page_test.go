@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestConfigurationsOfTheSecurityPage: weft check passes the whole configurations of
-// docs/security.md. It warns of nothing but stat_prefix, which Envoy asks for.
+// TestConfigurationsOfTheSecurityPage verifies that the complete configurations of docs/security.md
+// load with no diagnostics except warnings about stat_prefix, which Envoy requires.
 func TestConfigurationsOfTheSecurityPage(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	if err != nil {

@@ -75,13 +75,13 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 	return a.print(cmd.OutOrStdout(), s)
 }
 
-// servicesNow is what an API says, as it is printed.
+// servicesNow is the status of an API, for printing.
 type servicesNow struct {
 	dubbo.Status
 	now time.Time
 }
 
-// Text is what the API says, in plain words.
+// Text implements printed.
 func (s *servicesNow) Text() string {
 	var b strings.Builder
 	if s.LastError != "" {
@@ -93,7 +93,7 @@ func (s *servicesNow) Text() string {
 	return b.String()
 }
 
-// table writes rows, the first of them the heads.
+// table writes rows in columns. The first row is the header.
 func table(b *strings.Builder, rows [][]string) {
 	t := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
@@ -101,13 +101,13 @@ func table(b *strings.Builder, rows [][]string) {
 		for i, word := range row {
 			words[i] = dash(harmless(word))
 		}
-		_, _ = fmt.Fprintln(t, "  "+strings.Join(words, "\t")) // a builder takes all
+		_, _ = fmt.Fprintln(t, "  "+strings.Join(words, "\t")) // a strings.Builder returns no errors
 	}
 	_ = t.Flush() // as above
 }
 
-// harmless returns a text with nothing in it that a terminal, or a table, would obey:
-// whoever can write to a registry has a say in it.
+// harmless replaces the characters of text that a terminal or a table would interpret. The text may
+// come from anyone who can write to a registry.
 func harmless(text string) string {
 	return strings.Map(func(c rune) rune {
 		if !unicode.IsPrint(c) {
@@ -157,7 +157,7 @@ func registered(is bool) string {
 	return "waits"
 }
 
-// fewProviders is how many addresses a line has; the rest is counted.
+// fewProviders is the maximum number of addresses in a row; the others are only counted.
 const fewProviders = 3
 
 func (s *servicesNow) subscribed(b *strings.Builder) {
@@ -184,7 +184,7 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 	}
 }
 
-// list says what a list of a registry's is worth.
+// list returns the state of the snapshot of a registry.
 func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
 	switch {
 	case !from.EmptySince.IsZero():
@@ -197,7 +197,7 @@ func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
 	return "awaited"
 }
 
-// providers counts the providers that get calls, and names some.
+// providers returns the number of providers in use, with some addresses.
 func (s *servicesNow) providers(one *dubbo.ReferenceStatus) string {
 	var used []string
 	unused := 0
@@ -222,7 +222,7 @@ func (s *servicesNow) providers(one *dubbo.ReferenceStatus) string {
 	return text
 }
 
-// since is how long something is past, "-" for the zero time.
+// since returns the time since at, or "-" for the zero time.
 func (s *servicesNow) since(at time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -234,7 +234,7 @@ func (s *servicesNow) since(at time.Time) string {
 	return d.Round(time.Second).String()
 }
 
-// dash stands for a word that is not there.
+// dash returns "-" for an empty cell.
 func dash(text string) string {
 	if text == "" {
 		return "-"
@@ -242,7 +242,7 @@ func dash(text string) string {
 	return text
 }
 
-// adminServices is what the admin port shows of Dubbo services; nil: there are none.
+// adminServices returns the state of Dubbo services for the admin port; nil if there are none.
 func (p *process) adminServices() any {
 	if p.services == nil {
 		return nil

@@ -70,7 +70,7 @@ subscribed
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			got := (&servicesNow{Status: tt.said, now: now}).Text()
-			// Columns are as wide as they need to be: what counts is what is in them.
+			// Column widths vary, so compare the content only.
 			if diff := cmp.Diff(squeezed(tt.want), squeezed(got)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
@@ -78,8 +78,8 @@ subscribed
 	}
 }
 
-// TestWhatARegistrySaysCannotCommandATerminal: names, errors and rules are what somebody
-// wrote into a registry.
+// TestWhatARegistrySaysCannotCommandATerminal verifies that control characters in names, errors and
+// rules of a registry do not reach the terminal.
 func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
 	const evil = "\x1b]0;x\a\x9b2J\u202e\nnothing is published\tregistered\xff"
 	said := dubbo.Status{
@@ -101,7 +101,7 @@ func TestWhatARegistrySaysCannotCommandATerminal(t *testing.T) {
 	}
 }
 
-// squeezed makes one space of several.
+// squeezed replaces runs of spaces by one space.
 func squeezed(text string) (lines []string) {
 	for line := range strings.Lines(text) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
@@ -109,7 +109,8 @@ func squeezed(text string) (lines []string) {
 	return lines
 }
 
-// TestServicesAskAsTheFileSays: where the API is, and with its token.
+// TestServicesAskAsTheFileSays verifies that services uses the API address and the token of the
+// file.
 func TestServicesAskAsTheFileSays(t *testing.T) {
 	asked := make(chan string, 1)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -23,7 +23,7 @@ type startFlags struct {
 	source
 	logLevel    string
 	logJSON     bool
-	drain       int // seconds; below 0: as the configuration says
+	drain       int // seconds; negative: the configuration's value
 	concurrency int
 }
 
@@ -62,8 +62,7 @@ func startCommand() *cobra.Command {
 	return cmd
 }
 
-// acceptLauncherFlags takes what launchers of the pilot-agent kind pass and
-// Weft has no use for.
+// acceptLauncherFlags accepts and ignores flags that launchers such as Istio's pilot-agent pass.
 func acceptLauncherFlags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	for _, name := range []struct{ long, short string }{
@@ -77,9 +76,9 @@ func acceptLauncherFlags(cmd *cobra.Command) {
 	}
 }
 
-// garbage is how much may be allocated between two collections, in percent of what
-// lives: half of Go's default. Requests allocate nothing, so collections come with
-// connections and reloads, and are rare; and beside every application memory counts.
+// garbage is the value of GOGC: half of Go's default. The heap may grow by this percentage between
+// two collections. Requests allocate nothing, so collections are rare, and a sidecar must save
+// memory.
 const garbage = 50
 
 // start runs until a signal ends it.
@@ -114,7 +113,7 @@ func start(ctx context.Context, f startFlags) error {
 	return p.run(ctx, signals)
 }
 
-// check says what is wrong with the flags.
+// check returns an error if the flags are invalid.
 func (f *startFlags) check() error {
 	if f.logLevel == "" || slices.Contains(levels(), f.level()) {
 		return nil
@@ -135,7 +134,7 @@ func (f *startFlags) level() config.Level {
 	return config.Level(name)
 }
 
-// override puts what flags say in place of what the file says.
+// override replaces values of the file with those of the flags.
 func (f *startFlags) override(c *config.Snapshot) {
 	if f.concurrency > 0 {
 		c.Server.Processor = f.concurrency
@@ -151,8 +150,8 @@ func (f *startFlags) override(c *config.Snapshot) {
 	}
 }
 
-// obey does what signals and the operator ask for, and returns run.ErrDone when that
-// is to end. A reload runs on a goroutine of its own: a shutdown does not wait for it.
+// obey handles signals and drain requests of the admin port. It returns run.ErrDone when the
+// process should exit. It does not wait for a reload, so a shutdown does not either.
 func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 	for {
 		select {
@@ -178,23 +177,23 @@ func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 	}
 }
 
-// usualDrainReport is how often a drain logs what it waits for.
+// usualDrainReport is the interval between log lines during a drain.
 const usualDrainReport = 5 * time.Second
 
-// drain ends gracefully; another SIGTERM or SIGINT cuts it short.
+// drain ends the process gracefully; another SIGTERM or SIGINT aborts the drain.
 func (p *process) drain(by string, signals <-chan os.Signal) error {
 	begun, limit := time.Now(), p.drainTime()
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	p.leaving.Store(true)
-	p.server.Hurry() // a reload that waits for hosts gives up
+	p.server.Hurry() // aborts a reload that waits for hosts
 	connections, requests := p.server.Remaining()
 	p.log.Info("draining", "by", by, "seconds", limit.Seconds(), "connections", connections, "requests", requests)
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		if p.services != nil {
-			p.services.withdraw(ctx) // or callers would go on coming
+			p.services.withdraw(ctx) // otherwise consumers would keep sending requests
 		}
 		p.server.Drain(ctx)
 	}()
@@ -217,5 +216,5 @@ func (p *process) drain(by string, signals <-chan os.Signal) error {
 	}
 }
 
-// seconds rounds for logs.
+// seconds returns d in seconds, not negative and rounded for logs.
 func seconds(d time.Duration) float64 { return max(d, 0).Round(time.Millisecond).Seconds() }

@@ -15,9 +15,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// examine reads what a file says in the form of Envoy's bootstrap: whole is the file with
-// what its static_resources have, as far as that needs no control plane; nil after an
-// error among the diagnostics.
+// examine reads the Envoy bootstrap of a file. whole is the file with its static_resources, as far
+// as they do not depend on a control plane; nil if the diagnostics contain errors.
 func examine(file *configjson.File) (whole *config.Snapshot, diagnostics document.Diagnostics) {
 	if !hasBootstrap(file.Snapshot) {
 		return file.Snapshot, nil
@@ -41,13 +40,13 @@ func examine(file *configjson.File) (whole *config.Snapshot, diagnostics documen
 	return whole, diagnostics
 }
 
-// hasBootstrap reports whether a file has anything for a control to do.
+// hasBootstrap reports whether a file has dynamic_resources or static_resources.
 func hasBootstrap(file *config.Snapshot) bool {
 	return len(file.Bootstrap.Dynamic)+len(file.Bootstrap.Static) > 0
 }
 
-// joinBootstrap says that a bootstrap, which the file did not have when the process began,
-// counts at the next start. The error is that nothing would be served until then.
+// joinBootstrap warns that a bootstrap takes effect after a restart if the file had none when the
+// process started. It returns an error if there would be no listeners until then.
 func joinBootstrap(c *control, file *config.Snapshot, log *slog.Logger) error {
 	switch {
 	case c != nil || !hasBootstrap(file):

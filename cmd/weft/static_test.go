@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestFilesForEnvoyAreRead as their users write them: what they have is there, and what
-// has no effect is warned of with its place.
+// TestFilesForEnvoyAreRead verifies that files written for Envoy load, with a warning and its
+// position for each setting that has no effect.
 func TestFilesForEnvoyAreRead(t *testing.T) {
 	for name, want := range map[string]struct {
 		listeners, clusters, warnings []string
@@ -55,8 +55,8 @@ func TestFilesForEnvoyAreRead(t *testing.T) {
 	}
 }
 
-// TestClustersOfAFileForEnvoyAreWarnedOf where Envoy goes on without them, in the order of
-// the file.
+// TestClustersOfAFileForEnvoyAreWarnedOf verifies that an unknown cluster is a warning where Envoy
+// tolerates it, and that the diagnostics are in the order of the file.
 func TestClustersOfAFileForEnvoyAreWarnedOf(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
 	if err != nil {
@@ -76,7 +76,8 @@ func TestClustersOfAFileForEnvoyAreWarnedOf(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrongInAFileForEnvoyHasItsPlace, and there is nothing to run.
+// TestWhatIsWrongInAFileForEnvoyHasItsPlace verifies that each mistake is reported with its
+// position and that the file is rejected.
 func TestWhatIsWrongInAFileForEnvoyHasItsPlace(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("testdata", "envoy", "tls.yaml"))
 	if err != nil {

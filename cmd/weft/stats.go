@@ -10,20 +10,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream"
 )
 
-// The numbers of Weft under the names of Envoy (its documentation, "Statistics"), for
-// tools that look for these, as the readiness probe of Istio's agent does.
+// Weft's metrics under Envoy's names (see "Statistics" in the Envoy documentation), for tools that
+// need these names, such as the readiness probe of Istio's agent.
 
-// place is where numbers of one kind stand in Envoy: "listener.NAME.downstream_cx_total".
+// place is a name pattern of Envoy's statistics, such as "listener.NAME.downstream_cx_total".
 type place struct {
 	prefix string // "listener."
-	label  string // whose value is NAME
-	name   string // ".downstream_cx_total"; with a "*" for the value of the label by
-	by     string // "": the name has none
+	label  string // label whose value is NAME
+	name   string // ".downstream_cx_total"; a "*" stands for the value of the label by
+	by     string // "": name has no "*"
 	gauge  bool
 }
 
-// places returns where numbers stand in Envoy. One number may stand in several places, and
-// several in one, which are added up.
+// places returns the patterns for each metric of Weft. A metric may have several patterns. Metrics
+// with the same pattern are added up.
 func places() map[string][]place {
 	listener := func(name string, gauge bool) place {
 		return place{prefix: "listener.", label: metrics.LabelListener, name: "." + name, gauge: gauge}
@@ -66,7 +66,7 @@ func places() map[string][]place {
 	}
 }
 
-// stats collects numbers under their names.
+// stats holds values by name.
 type stats map[string]*admin.Stat
 
 func (s stats) add(name string, value float64, gauge bool) {
@@ -79,7 +79,7 @@ func (s stats) add(name string, value float64, gauge bool) {
 	one.Touched = one.Touched || value > 0
 }
 
-// addSample adds what stands in places.
+// addSample adds the value of a sample under each pattern.
 func (s stats) addSample(m metrics.Sample, all []place) {
 	for _, p := range all {
 		name := p.prefix
@@ -89,7 +89,7 @@ func (s stats) addSample(m metrics.Sample, all []place) {
 		if p.by != "" {
 			class := m.Labels[p.by]
 			if len(class) != len("2xx") {
-				continue // no answer, or none with such a status
+				continue // no response, or a status outside 1xx to 5xx
 			}
 			name = strings.Replace(name, "*", class, 1)
 		}
@@ -97,7 +97,7 @@ func (s stats) addSample(m metrics.Sample, all []place) {
 	}
 }
 
-// addUpdates adds how many updates of clusters and listeners came from the control plane.
+// addUpdates adds the number of cluster and listener updates from the control plane.
 func (s stats) addUpdates(m metrics.Sample) {
 	prefix, ok := map[string]string{"cluster": "cluster_manager.cds.", "listener": "listener_manager.lds."}[m.Labels[metrics.LabelType]]
 	if !ok {
@@ -112,7 +112,7 @@ func (s stats) addUpdates(m metrics.Sample) {
 	s.add(prefix+"update_rejected", refused, false)
 }
 
-// addOverflow adds how often a limit of a circuit breaker was reached.
+// addOverflow adds how often a circuit breaker limit was reached.
 func (s stats) addOverflow(m metrics.Sample) {
 	name, ok := map[string]string{
 		metrics.LimitConnections.String(): ".upstream_cx_overflow",
@@ -124,10 +124,10 @@ func (s stats) addOverflow(m metrics.Sample) {
 	}
 }
 
-// nameInStats is the name of a listener or cluster as Envoy writes it in statistics.
+// nameInStats returns the name of a listener or cluster as Envoy's statistics spell it.
 func nameInStats(name string) string { return strings.ReplaceAll(name, ":", "_") }
 
-// addHosts adds how many hosts a cluster has.
+// addHosts adds the number of hosts of a cluster and of its pending requests.
 func (s stats) addHosts(c *upstream.ClusterStatus) {
 	healthy := 0
 	for i := range c.Hosts {
@@ -141,7 +141,7 @@ func (s stats) addHosts(c *upstream.ClusterStatus) {
 	s.add(prefix+"upstream_rq_pending_active", float64(c.Pending), true)
 }
 
-// adminStats is the page.
+// adminStats returns the content of /stats.
 func (p *process) adminStats() []admin.Stat {
 	all := stats{}
 	known := places()
@@ -173,7 +173,7 @@ func (p *process) adminStats() []admin.Stat {
 	return out
 }
 
-// addServer adds what is of the process as a whole.
+// addServer adds the values of the whole process.
 func (p *process) addServer(all stats) {
 	const live, draining, preInitializing = 0, 1, 2 // envoy.admin.v3.ServerInfo.State
 	state, isLive, started := preInitializing, 0.0, 0.0

@@ -13,7 +13,7 @@ import (
 )
 
 func TestEveryNumberThatHasAPlaceInEnvoyIsCounted(t *testing.T) {
-	page, err := os.ReadFile("../../docs/observability.md") // another test keeps it complete
+	page, err := os.ReadFile("../../docs/observability.md") // another test verifies that the page is complete
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,8 @@ func TestNumbersAreAddedUpInTheirPlaces(t *testing.T) {
 	}
 }
 
-// TestAnAgentSeesThatWeftIsReady asks what Istio's agent asks.
+// TestAnAgentSeesThatWeftIsReady verifies the values that the readiness probe of Istio's agent
+// reads.
 func TestAnAgentSeesThatWeftIsReady(t *testing.T) {
 	a := asking{admin: running(t, explainable)}
 	var got struct {

@@ -10,21 +10,22 @@ import (
 )
 
 const (
-	// trimSoon and trimLate are how often memory that is not needed any more is
-	// looked for: soon as long as there is none, seldom while there always is.
+	// trimSoon and trimLate bound the interval between checks for unneeded memory. The interval is
+	// trimSoon after a check that found none, and doubles up to trimLate while checks find some.
 	trimSoon = 5 * time.Second
 	trimLate = 2 * time.Minute
-	// trimFrom is from how many bytes of it on it is worth a collection, and trimShare
-	// from which part of what is in use on: that is what a collection costs.
+	// trimFrom and trimShare define how much unneeded memory justifies a collection: at least
+	// trimFrom bytes, and at least 1/trimShare of the live memory, which determines the cost of a
+	// collection.
 	trimFrom  = 4 << 20
 	trimShare = 4
 )
 
-// trim gives memory back that a burst of traffic has left behind. On a proxy
-// that hardly allocates, the runtime collects garbage so seldom that buffers and
-// stacks of thousands of connections would stay for minutes. It acts only when
-// the runtime has not collected since the last look; but once, soon after the
-// start, the pages of the program that only starting has needed go in any case.
+// trim returns the memory of a traffic burst to the system. A proxy that hardly allocates triggers
+// so few collections that buffers and stacks of thousands of connections would stay for minutes.
+// trim collects only if the runtime has not done so since the last check. It unmaps the program's
+// pages after each of its collections, and always after the first check: most of them only the
+// start needed.
 func trim(ctx context.Context, log *slog.Logger) {
 	wait := trimSoon
 	timer := time.NewTimer(wait)
@@ -43,9 +44,9 @@ func trim(ctx context.Context, log *slog.Logger) {
 		case m.cycles != cycles || m.unneeded <= least:
 			wait = trimSoon
 		case wait == trimLate && m.unneeded <= left+least:
-			// It has stayed however often it was looked for.
+			// Earlier collections did not free it.
 		default:
-			runtime.GC() // pools give up what was not used between two collections
+			runtime.GC() // empties pools that were not used between two collections
 			debug.FreeOSMemory()
 			wait, trimmed = min(2*wait, trimLate), true
 			left = readMemory().unneeded
@@ -60,11 +61,11 @@ func trim(ctx context.Context, log *slog.Logger) {
 	}
 }
 
-// memory is what trim goes by.
+// memory holds the runtime values that trim uses.
 type memory struct {
 	cycles   uint64 // collections so far
-	live     uint64 // bytes that the last collection found in use
-	unneeded uint64 // bytes beyond these
+	live     uint64 // bytes that the last collection found live
+	unneeded uint64 // bytes of the heap that are not live
 }
 
 func readMemory() memory {

@@ -36,12 +36,12 @@ func versionCommand() *cobra.Command {
 	return cmd
 }
 
-// versionLine says what the binary is.
+// versionLine returns the version, the revision and the platform of the binary.
 func versionLine() string {
 	return fmt.Sprintf("weft %s %s %s %s/%s", version, revision(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }
 
-// revision is the commit that the binary was built from.
+// revision returns the commit that the binary was built from.
 func revision() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {

@@ -24,7 +24,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/proxy"
 )
 
-// TestMetricsNameEveryCauseOfAnEnd: a cause without a name would not be counted.
+// TestMetricsNameEveryCauseOfAnEnd verifies that the metrics have a label value for each close
+// reason; without one, connections would not be counted.
 func TestMetricsNameEveryCauseOfAnEnd(t *testing.T) {
 	r := newRegistry()
 	l, release := r.Listener("in")
@@ -58,7 +59,7 @@ func TestMetricsNameEveryCauseOfAnEnd(t *testing.T) {
 	}
 }
 
-// plugs returns the names of the packages in a folder.
+// plugs returns the names of the packages in a directory.
 func plugs(t *testing.T, dir string) []string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -74,7 +75,7 @@ func plugs(t *testing.T, dir string) []string {
 	return names
 }
 
-// TestEveryPlugIsInTheRegistry: a folder that nobody registers is dead code.
+// TestEveryPlugIsInTheRegistry verifies that every plugin directory is registered.
 func TestEveryPlugIsInTheRegistry(t *testing.T) {
 	var filters, engines, codecs []string
 	for _, f := range streamFilters() {
@@ -82,8 +83,8 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 		filters = append(filters, strings.TrimSuffix(folder, "filter")) // MOSN's flowControlFilter
 	}
 	for _, p := range protocols(nil, nil) {
-		if p.Multiplexed && p.Name != config.HTTP2 { // a codec of the one engine of framed protocols
-			folder, _, _ := strings.Cut(string(p.Name), "v2") // a later version is its folder's
+		if p.Multiplexed && p.Name != config.HTTP2 { // a codec of the xprotocol engine
+			folder, _, _ := strings.Cut(string(p.Name), "v2") // versions share a directory
 			codecs = append(codecs, folder)
 			engines = append(engines, "xprotocol")
 		} else {
@@ -106,7 +107,8 @@ func TestEveryPlugIsInTheRegistry(t *testing.T) {
 	}
 }
 
-// TestConfigurationMayNameWhatIsRegistered, and nothing else.
+// TestConfigurationMayNameWhatIsRegistered verifies that the configuration accepts exactly the
+// registered names.
 func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 	k := kinds()
 	for _, f := range streamFilters() {
@@ -215,8 +217,8 @@ func TestLevelsGoBothWays(t *testing.T) {
 	}
 }
 
-// TestLaunchersCanPassWhatTheyPassToOthers: the arguments of a pilot-agent kind
-// of launcher are accepted and hidden.
+// TestLaunchersCanPassWhatTheyPassToOthers verifies that start accepts and hides the flags of
+// launchers such as pilot-agent.
 func TestLaunchersCanPassWhatTheyPassToOthers(t *testing.T) {
 	cmd := startCommand()
 	err := cmd.ParseFlags([]string{
@@ -260,8 +262,7 @@ func TestFlagsTakeThePlaceOfTheFile(t *testing.T) {
 	}
 }
 
-// execute runs a command in this process and returns what it prints and the
-// status that it would exit with.
+// execute runs a command in this process and returns its output and the exit status.
 func execute(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	var out, errs bytes.Buffer
@@ -332,7 +333,8 @@ func TestVersionSaysWhatRuns(t *testing.T) {
 	}
 }
 
-// TestAReloadOfABadFileChangesNothing runs a process' parts, without a process.
+// TestAReloadOfABadFileChangesNothing verifies that a rejected reload leaves the configuration
+// active, without running the process.
 func TestAReloadOfABadFileChangesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "config.json")
 	write := func(text string) {

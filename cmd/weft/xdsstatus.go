@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds"
 )
 
-// xdsCommands are the commands about control planes.
+// xdsCommands returns the commands about control planes.
 func xdsCommands() []*cobra.Command { return []*cobra.Command{xdsStatusCommand()} }
 
 func xdsStatusCommand() *cobra.Command {
@@ -40,16 +40,16 @@ func xdsStatusCommand() *cobra.Command {
 	return cmd
 }
 
-// xdsStatus is a status as it is printed.
+// xdsStatus is a status for printing.
 type xdsStatus struct {
 	xds.Status
 	now time.Time
 }
 
-// mostNamed is how many names a line has; the rest is counted.
+// mostNamed is the maximum number of names in a line; the others are only counted.
 const mostNamed = 10
 
-// Text is the status in plain words.
+// Text implements printed.
 func (s *xdsStatus) Text() string {
 	var b strings.Builder
 	for i := range s.Planes {
@@ -77,7 +77,7 @@ func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
 		fmt.Fprintf(b, "away for %s, %d attempts: %s\n", s.ago(p.Since), p.Attempts, p.Failure)
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tHELD\tWANTED\tCHANGED\tACCEPTED\tREFUSED") // a builder takes all
+	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tHELD\tWANTED\tCHANGED\tACCEPTED\tREFUSED") // a strings.Builder returns no errors
 	for i := range p.Types {
 		t := &p.Types[i]
 		wanted := fmt.Sprint(t.Wanted)
@@ -117,7 +117,7 @@ func (s *xdsStatus) waiting(b *strings.Builder) {
 	}
 }
 
-// asleep says what is left with the control plane until it is used.
+// asleep writes the on-demand resources and which of them are not subscribed.
 func (s *xdsStatus) asleep(b *strings.Builder) {
 	l := s.Lazy
 	if l == nil {
@@ -134,7 +134,7 @@ func (s *xdsStatus) asleep(b *strings.Builder) {
 	line("routes", l.AwakeTables, l.AsleepTables)
 }
 
-// replied is when, and to which version, the last such reply was.
+// replied returns the version and the age of a reply.
 func (s *xdsStatus) replied(r *xds.Reply) string {
 	if r == nil {
 		return "-"
@@ -142,7 +142,7 @@ func (s *xdsStatus) replied(r *xds.Reply) string {
 	return strings.TrimSpace(r.Version + " " + s.ago(r.At) + " ago")
 }
 
-// ago is how long something is past, "-" for the zero time.
+// ago returns the time since at, or "-" for the zero time.
 func (s *xdsStatus) ago(at time.Time) string {
 	if at.IsZero() {
 		return "-"
@@ -169,19 +169,20 @@ func named(names []string) string {
 	return strings.Join(names[:mostNamed], ", ") + fmt.Sprintf(" and %d more", len(names)-mostNamed)
 }
 
-// adminXDS is the page that the command reads; nil: there is no control plane.
+// adminXDS returns the content of /xds; nil if there is no control plane.
 func (p *process) adminXDS() any {
 	if p.control == nil {
 		return nil
 	}
 	s := p.control.Status()
 	if len(s.Planes) == 0 {
-		return nil // there are static resources alone
+		return nil // static resources only
 	}
 	return s
 }
 
-// adminDump is what came from the control plane, as Envoy shows it; nil: there is none.
+// adminDump returns the resources of the control planes in Envoy's format; nil if there is no
+// control plane.
 func (p *process) adminDump(part string, endpoints bool) ([]any, error) {
 	if p.control == nil {
 		return nil, nil
@@ -189,6 +190,5 @@ func (p *process) adminDump(part string, endpoints bool) ([]any, error) {
 	return p.control.Dump(xds.DumpOptions{Resource: part, Endpoints: endpoints})
 }
 
-// isSupplied reports whether there is no control plane, or its first listeners are in
-// force.
+// isSupplied reports whether there is no control plane, or its first listeners are active.
 func (p *process) isSupplied() bool { return p.control == nil || p.control.Ready() }

@@ -4,14 +4,14 @@ package main
 
 import "github.com/spf13/cobra"
 
-// xdsCommands are the commands about control planes: there are none.
+// xdsCommands returns no commands.
 func xdsCommands() []*cobra.Command { return nil }
 
-// adminXDS has nothing to show.
+// adminXDS returns nil.
 func (*process) adminXDS() any { return nil }
 
-// adminDump has nothing to show.
+// adminDump returns nil.
 func (*process) adminDump(string, bool) ([]any, error) { return nil, nil }
 
-// isSupplied says that nothing is waited for.
+// isSupplied returns true, because there is nothing to wait for.
 func (*process) isSupplied() bool { return true }

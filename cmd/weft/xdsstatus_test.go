@@ -60,7 +60,7 @@ func TestXDSStatusOfWhatRuns(t *testing.T) {
 	asked := ""
 	port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		asked = r.URL.Path
-		_, _ = w.Write(page) // a test's
+		_, _ = w.Write(page)
 	}))
 	defer port.Close()
 	address := strings.TrimPrefix(port.URL, "http://")
@@ -75,7 +75,8 @@ func TestXDSStatusOfWhatRuns(t *testing.T) {
 	}
 }
 
-// TestThereIsNoStatusWithoutAControlPlane, and that is said.
+// TestThereIsNoStatusWithoutAControlPlane verifies that xds-status fails and says that no control
+// plane is configured.
 func TestThereIsNoStatusWithoutAControlPlane(t *testing.T) {
 	_, stderr, status := execute(t, "xds-status", "--admin", running(t, explainable))
 	if status != 1 || !strings.Contains(stderr, "no control plane is configured") {

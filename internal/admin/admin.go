@@ -1,13 +1,12 @@
-// Package admin owns the operator's port: what runs, how it is, and the few
-// things that can be told to it.
+// Package admin implements the admin port, which shows what runs and takes a few commands.
 //
-//	Server     the port: addresses, timeouts, shutdown      admin.go
-//	guard      who may ask: no foreign web page             guard.go
-//	endpoints  what there is to ask, one table              endpoints.go
-//	index      the same table for people                    index.go
+//	Server     address, timeouts, shutdown                  admin.go
+//	guard      rejects requests of foreign web pages        guard.go
+//	endpoints  table of all endpoints                       endpoints.go
+//	index      lists the endpoints                          index.go
 //
-// It knows nothing of the proxy: what it shows comes from the functions in
-// Sources, as plain data.
+// The package does not import the proxy: the functions in Sources return what it shows, as plain
+// data.
 package admin
 
 import (
@@ -27,144 +26,143 @@ import (
 	"github.com/weft-proxy/weft/internal/unixsocket"
 )
 
-// Limits of the port. Nobody who is slow or greedy there costs the proxy much.
+// Limits of the port. They bound what a slow or abusive client costs the proxy.
 const (
 	headTimeout     = 5 * time.Second
 	readTimeout     = 10 * time.Second
-	writeTimeout    = 90 * time.Second // a CPU profile of a minute fits
+	writeTimeout    = 90 * time.Second // long enough for a CPU profile of one minute
 	idleTimeout     = 60 * time.Second
 	maxHeaderBytes  = 16 << 10
 	maxBodyBytes    = 4 << 10
 	shutdownTimeout = 3 * time.Second
 )
 
-// Options describe a port. Immutable.
+// Options configure an admin port. Immutable.
 type Options struct {
 	Address string // ip:port, or the path of a unix socket
-	// Mode has the permissions of the unix socket: who may write may connect. 0: its owner
-	// alone may.
+	// Mode holds the permissions of the unix socket: users with write permission can connect. 0
+	// allows only the owner.
 	Mode fs.FileMode
-	// Hosts are the host names that requests may have in addition to addresses and
-	// localhost: without port, or "*.suffix".
+	// Hosts are the host names, without port or as "*.suffix", that requests may have in addition
+	// to IP addresses and localhost.
 	Hosts   []string
 	Pprof   bool // serve /debug/pprof/
 	Sources Sources
-	Log     *slog.Logger // nil: no log
+	Log     *slog.Logger // nil discards the log
 }
 
-// State is how far the process is.
+// State is the phase of the process.
 type State string
 
-// The states.
+// States of the process.
 const (
 	Starting State = "starting"
 	Ready    State = "ready"
 	Draining State = "draining"
 )
 
-// Sources are where the answers come from. Each function may be called from
-// several goroutines at once; what it returns is only read. An endpoint whose
-// source is nil does not exist.
+// Sources provide the data that the port shows. Several goroutines may call each function
+// concurrently, and the port does not modify what it returns. An endpoint whose source is nil does
+// not exist.
 type Sources struct {
 	State  func() State
 	Config func() Config
 
-	// Clusters, Listeners and Routes return what encoding/json can write: of the
-	// cluster, listener or route table called name, nil if there is none; of all
-	// if name is "".
+	// Clusters, Listeners and Routes return a value for encoding/json: the cluster, listener or
+	// route table called name, or nil if it does not exist; all of them if name is "".
 	Clusters, Listeners, Routes func(name string) any
 
-	// EnvoyClusters returns the clusters in the shape of Envoy's /clusters?format=json,
-	// for encoding/json.
+	// EnvoyClusters returns the clusters for encoding/json, in the shape of Envoy's
+	// /clusters?format=json.
 	EnvoyClusters func() any
 
-	// Stats returns numbers under the names of Envoy, in any order.
+	// Stats returns values under Envoy's names, in any order.
 	Stats func() []Stat
 
-	// Overload returns what is watched and what is done about it, for encoding/json;
-	// nil: nothing is configured.
+	// Overload returns the state of the overload manager, for encoding/json; nil if none is
+	// configured.
 	Overload func() any
 
-	// XDS returns how it stands with control planes, for encoding/json; nil: none is
-	// configured.
+	// XDS returns the state of the control planes, for encoding/json; nil if none is configured.
 	XDS func() any
 
-	// Dump returns what of the configuration came from a control plane, for encoding/json
-	// as the list "configs" in the shape of Envoy's /config_dump; resource and endpoints
-	// are its parameters resource and include_eds. nil: there is no control plane. An
-	// error is one of the parameters.
+	// Dump returns the resources that control planes sent, for encoding/json as the list "configs"
+	// in the shape of Envoy's /config_dump. resource and endpoints are its parameters resource and
+	// include_eds. Dump returns nil if there is no control plane, and an error if a parameter is
+	// invalid.
 	Dump func(resource string, endpoints bool) ([]any, error)
 
-	// ServerInfo returns what runs, for encoding/json in the shape of Envoy's
-	// /server_info.
+	// ServerInfo returns a value for encoding/json in the shape of Envoy's /server_info.
 	ServerInfo func() any
 
-	// Explain says where a request would go, for encoding/json. An error is one of the
-	// question.
+	// Explain returns where a request would go, for encoding/json. It returns an error if the
+	// question is invalid.
 	Explain func(question url.Values) (any, error)
 
-	Level    func() string            // of the log
-	SetLevel func(level string) error // an error says which levels there are
+	Level    func() string            // log level
+	SetLevel func(level string) error // the error lists the valid levels
 
 	Version func() Version
-	Drain   func() // begins to drain and returns
-	// Reload reads the configuration again and returns what came of it. The error is that
-	// ctx ended before.
+	Drain   func() // starts a drain and returns
+	// Reload reads the configuration again and returns the result. It returns an error only if ctx
+	// ends first.
 	Reload  func(ctx context.Context) (Reload, error)
 	Metrics http.Handler
 }
 
-// Config is the running configuration.
+// Config is the active configuration.
 type Config struct {
 	Source  string    `json:"source"`  // file or server that it came from
-	Hash    string    `json:"hash"`    // of its content
-	Applied time.Time `json:"applied"` // when it became the running one
-	// Rejected is the newest configuration, if it was refused; null else.
+	Hash    string    `json:"hash"`    // of the content
+	Applied time.Time `json:"applied"` // when it became active
+	// Rejected is the newest configuration if it was rejected, else null.
 	Rejected *Rejection `json:"rejected"`
-	// Config is the configuration with its secrets redacted: what encoding/json
-	// can write, a json.RawMessage for one.
+	// Config is the configuration with its secrets redacted, as a value for encoding/json such as a
+	// json.RawMessage.
 	Config any `json:"config"`
-	// Dubbo is what the application publishes and subscribes, for encoding/json; nil: nothing.
+	// Dubbo shows the services that the application publishes and subscribes to, for encoding/json;
+	// nil: none.
 	Dubbo any `json:"dubbo,omitempty"`
-	// Configs is what came from a control plane, see Sources.Dump; nil: there is none.
+	// Configs holds the resources that control planes sent, see Sources.Dump; nil: there is no
+	// control plane.
 	Configs []any `json:"configs,omitempty"`
 }
 
-// Rejection is why a configuration was refused.
+// Rejection says why a configuration was rejected.
 type Rejection struct {
 	At      time.Time `json:"at"`
 	Reasons []string  `json:"reasons"`
 }
 
-// Reload is what came of reading the configuration again.
+// Reload is the result of reading the configuration again.
 type Reload struct {
 	Source  string `json:"source"`
-	Applied bool   `json:"applied"` // false: what ran before goes on
-	// Problems are why it was refused, and warnings.
+	Applied bool   `json:"applied"` // false: the previous configuration stays active
+	// Problems holds the reasons for a rejection, and warnings.
 	Problems []string `json:"problems,omitempty"`
-	// Restart are keys that have changed since the start and take effect after a restart.
+	// Restart lists the changed keys that take effect after a restart.
 	Restart []string `json:"restart,omitempty"`
 }
 
-// Version is what runs.
+// Version identifies the build.
 type Version struct {
 	Version  string `json:"version"`
 	Revision string `json:"revision"`
 	Go       string `json:"go"`
 }
 
-// Server is a port. Made by Listen or ListenMetrics.
+// Server is one HTTP port. Listen and ListenMetrics return one.
 type Server struct {
 	ln   net.Listener
 	http *http.Server
 }
 
-// Listen binds the admin port. Requests queue in the kernel until Run.
+// Listen binds the admin port. Connections queue in the kernel until Run.
 func Listen(ctx context.Context, o Options) (*Server, error) {
 	return listen(ctx, o.Address, o.Mode, newHandler(o), o.Log)
 }
 
-// ListenMetrics binds a port that answers scrapes at path and nothing else.
+// ListenMetrics binds a port that serves scrapes at path and nothing else.
 func ListenMetrics(ctx context.Context, address, path string, metrics http.Handler, log *slog.Logger) (*Server, error) {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+path, metrics)
@@ -196,8 +194,8 @@ func listen(ctx context.Context, address string, mode fs.FileMode, h http.Handle
 // Addr returns the bound address.
 func (s *Server) Addr() net.Addr { return s.ln.Addr() }
 
-// Run answers until ctx ends, and then for at most three seconds what was asked
-// before. It returns nil unless the socket failed, and is called once.
+// Run serves requests until ctx ends, and then waits at most three seconds for the requests in
+// flight. It returns nil unless the socket failed. The caller must call it only once.
 func (s *Server) Run(ctx context.Context) error {
 	ended := make(chan error, 1)
 	go func() { ended <- s.http.Serve(s.ln) }()
@@ -209,7 +207,7 @@ func (s *Server) Run(ctx context.Context) error {
 	patience, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 	defer cancel()
 	if err := s.http.Shutdown(patience); err != nil {
-		_ = s.http.Close() // whoever still reads a profile
+		_ = s.http.Close() // cuts off a client that still reads, such as a profile
 	}
 	if err := <-ended; !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin: %w", err)
@@ -217,10 +215,10 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
-// Close gives up a port that is not going to be run.
+// Close closes a port that will not run.
 func (s *Server) Close() error { return s.ln.Close() }
 
-// bind listens on ip:port, or on a unix socket with the mode given.
+// bind listens on ip:port, or on a unix socket with the given mode.
 func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, error) {
 	if strings.Contains(address, "/") || unixsocket.IsAbstract(address) {
 		return unixsocket.Listen(ctx, address, mode)
@@ -231,10 +229,10 @@ func bind(ctx context.Context, address string, mode fs.FileMode) (net.Listener, 
 
 func isLoopback(a net.Addr) bool {
 	address, err := netip.ParseAddrPort(a.String())
-	return err != nil || address.Addr().Unmap().IsLoopback() // an error: a unix socket
+	return err != nil || address.Addr().Unmap().IsLoopback() // a unix socket does not parse
 }
 
-// writeJSON answers with v. What cannot be encoded is a defect of a source.
+// writeJSON writes v as the response. A value that cannot be encoded is a bug of its source.
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -243,10 +241,10 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(text, '\n')) // the client may be gone
+	_, _ = w.Write(append(text, '\n')) // the client may have disconnected
 }
 
-// problem is the answer to a request that cannot be met.
+// problem is the body of an error response.
 type problem struct {
 	Error string `json:"error"`
 	Hint  string `json:"hint,omitempty"`

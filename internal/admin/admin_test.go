@@ -20,7 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// process is what the tests' sources tell of.
+// process holds what the sources of the tests return.
 type process struct {
 	state   State
 	level   string
@@ -153,7 +153,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 	for _, c := range []struct {
 		method, target string
 		status         int
-		body           string // as JSON, or text if it is none
+		body           string // JSON, or text if it does not parse
 	}{
 		{"GET", "/ready", 200, `{"state":"ready"}`},
 		{"HEAD", "/ready", 200, ""},
@@ -346,7 +346,7 @@ func TestAnAnswerThatCannotBeEncodedIsAnError(t *testing.T) {
 	}
 }
 
-// running serves a port until the test ends.
+// running serves the port until the test ends.
 func running(t *testing.T, s *Server) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -402,7 +402,7 @@ func TestPortOverAUnixSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
-	dead.Close() // as a killed process leaves it
+	dead.Close() // leaves the socket file, like a killed process
 
 	s, err := Listen(t.Context(), Options{Address: path, Sources: newProcess().sources()})
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"github.com/go-chi/chi/v5/middleware"
 )
 
-// Endpoint describes one thing to ask, for the index and for documentation.
+// Endpoint describes one endpoint of the admin port, for the index and for documentation.
 type Endpoint struct {
 	Method string // "GET", "POST", "PUT"
 	Path   string // with an example of its query, if it takes one
 	Doc    string // one sentence
 }
 
-// endpoint is an Endpoint with its answer.
+// endpoint is an Endpoint with its handler.
 type endpoint struct {
 	Endpoint
 	route   string // Path without its query
@@ -23,7 +23,7 @@ type endpoint struct {
 	handler http.HandlerFunc
 }
 
-// Endpoints returns what a port has that is given every source and Pprof.
+// Endpoints returns the endpoints of a port that has every source and Pprof.
 func Endpoints() []Endpoint {
 	var all []Endpoint
 	for _, e := range endpoints(Options{}) {
@@ -32,7 +32,7 @@ func Endpoints() []Endpoint {
 	return all
 }
 
-// endpoints is the table of everything that can be asked.
+// endpoints returns the table of all endpoints.
 func endpoints(o Options) []endpoint {
 	s := &o.Sources
 	named := func(source func(string) any, kind string) http.HandlerFunc {
@@ -125,8 +125,8 @@ func (s *Sources) clusters(w http.ResponseWriter, r *http.Request) {
 	showNamed(w, r, s.Clusters, "cluster")
 }
 
-// configDump is the configuration; with ?resource= a part of what came from a control
-// plane and nothing else.
+// configDump writes the configuration. With ?resource= it writes only that part of the resources
+// that control planes sent.
 func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	part := query.Get("resource")
@@ -241,6 +241,6 @@ func profiles(w http.ResponseWriter, r *http.Request) {
 	case "symbol":
 		pprof.Symbol(w, r)
 	default:
-		pprof.Index(w, r) // the list, or the profile that the path names
+		pprof.Index(w, r) // the index, or the profile that the path names
 	}
 }

@@ -8,15 +8,14 @@ import (
 	"strings"
 )
 
-// guard keeps web pages that an operator happens to look at away from the port.
-// It refuses
+// guard protects the port against web pages that an operator visits. It rejects
 //
-//   - requests for a host name that is not ours: a page whose name suddenly
-//     resolves to our address (DNS rebinding) could read everything;
-//   - requests that a browser makes on behalf of a page from elsewhere, unless
-//     the operator followed a link to look at something.
+//   - requests for a host name that is not allowed: a page whose name resolves to Weft's
+//     address (DNS rebinding) could read everything;
+//   - requests that a browser makes for a page of another origin, unless the operator
+//     followed a link.
 //
-// A client that is no browser sends neither Origin nor Sec-Fetch-Site.
+// Clients other than browsers send neither Origin nor Sec-Fetch-Site.
 type guard struct {
 	hosts  []string // lower case
 	origin *http.CrossOriginProtection
@@ -48,8 +47,8 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.next.ServeHTTP(w, r)
 }
 
-// isOurs reports whether the request is for an address, localhost or a name
-// that is configured. A unix socket is out of a browser's reach.
+// isOurs reports whether the request is for an IP address, localhost or an allowed host name. It
+// returns true for a unix socket, which browsers cannot reach.
 func (g *guard) isOurs(r *http.Request) bool {
 	if local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr); ok && local.Network() == "unix" {
 		return true
@@ -65,7 +64,7 @@ func (g *guard) isOurs(r *http.Request) bool {
 	return host == "localhost" || slices.ContainsFunc(g.hosts, func(allowed string) bool { return matches(allowed, host) })
 }
 
-// matches reports whether a host name is the one that is allowed, or below its suffix.
+// matches reports whether host is the allowed name, or ends in the suffix of an allowed "*.suffix".
 func matches(allowed, host string) bool {
 	suffix, wild := strings.CutPrefix(allowed, "*")
 	if wild {
@@ -74,9 +73,9 @@ func matches(allowed, host string) bool {
 	return host == allowed
 }
 
-// fromElsewhere reports whether a page of another site makes the request, and
-// not the operator by following a link. It adds to CrossOriginProtection, which
-// lets every GET pass: some of ours are dear.
+// fromElsewhere reports whether a page of another origin makes the request, and the operator did
+// not follow a link. CrossOriginProtection allows every GET; fromElsewhere also rejects
+// cross-origin GETs, because some endpoints are expensive.
 func fromElsewhere(r *http.Request) bool {
 	if origin := r.Header.Get("Origin"); origin != "" {
 		_, host, _ := strings.Cut(origin, "://")

@@ -9,8 +9,8 @@ import (
 	"text/tabwriter"
 )
 
-// The index for browsers. html/template would have the linker keep every exported method of
-// the program: 2.4 MB of it.
+// HTML of the index. The package does not use html/template because with it the linker keeps every
+// exported method of the program: 2.4 MB.
 const (
 	pageHead = `<!doctype html>
 <html lang="en">
@@ -25,7 +25,7 @@ const (
 `
 )
 
-// writePage writes the index for browsers. An error is the writer's.
+// writePage writes the index as HTML. It returns the error of w.
 func writePage(w io.Writer, there []Endpoint) error {
 	var b strings.Builder
 	b.WriteString(pageHead)
@@ -47,20 +47,20 @@ func (e Endpoint) Route() string {
 	return route
 }
 
-// index lists what there is: as a page for browsers, else as text.
+// index lists the endpoints, as HTML for browsers and else as text.
 func index(there []Endpoint) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if strings.Contains(r.Header.Get("Accept"), "text/html") {
 			w.Header().Set("Content-Type", "text/html; charset=utf-8")
 			w.Header().Set("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'")
-			_ = writePage(w, there) // the client may be gone
+			_ = writePage(w, there) // the client may have disconnected
 			return
 		}
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 		for _, e := range there {
-			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", e.Method, e.Path, e.Doc) // shown by Flush
+			_, _ = fmt.Fprintf(table, "%s\t%s\t%s\n", e.Method, e.Path, e.Doc) // Flush returns the error
 		}
-		_ = table.Flush() // the client may be gone
+		_ = table.Flush() // the client may have disconnected
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestTheSocketHasItsMode of the configuration.
+// TestTheSocketHasItsMode verifies that the unix socket has the configured mode.
 func TestTheSocketHasItsMode(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	s, err := Listen(t.Context(), Options{Address: path, Mode: 0o660})

@@ -9,17 +9,17 @@ import (
 	"strconv"
 )
 
-// Stat is one number under the name that tools for Envoy look for.
+// Stat is one value under the name that Envoy gives it.
 type Stat struct {
 	Name    string `json:"name"`
 	Value   uint64 `json:"value"`
-	Gauge   bool   `json:"-"` // else it is a counter
-	Touched bool   `json:"-"` // it has counted something, or a gauge was set
+	Gauge   bool   `json:"-"` // false: a counter
+	Touched bool   `json:"-"` // true for a gauge, and for a counter that is not zero
 }
 
-// stats lists the numbers as Envoy does: in lines "name: value" in the order of their
-// names, or as JSON. ?filter= is a regular expression that names are searched for,
-// ?usedonly leaves out what has counted nothing, ?type=Counters or Gauges the others.
+// stats writes the values as Envoy does: in lines "name: value" sorted by name, or as JSON.
+// ?filter= is a regular expression that the name must match, ?usedonly omits values that are not
+// Touched, and ?type= selects Counters or Gauges.
 func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 	query := r.URL.Query()
 	if format := query.Get("format"); format == "prometheus" && s.Metrics != nil {
@@ -48,9 +48,9 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 		out := bufio.NewWriter(w)
 		for _, one := range all {
-			_, _ = out.WriteString(one.Name + ": " + strconv.FormatUint(one.Value, 10) + "\n") // the reader may be gone
+			_, _ = out.WriteString(one.Name + ": " + strconv.FormatUint(one.Value, 10) + "\n") // the client may have disconnected
 		}
-		_ = out.Flush() // the same
+		_ = out.Flush() // the client may have disconnected
 	default:
 		writeProblem(w, http.StatusBadRequest, "there is no such format", "formats are text, json and prometheus")
 	}

@@ -1,10 +1,10 @@
-// Package align finds what a list has kept of the list that it was before.
+// Package align finds the elements that two versions of a list have in common.
 package align
 
-// Places returns for each element of now the place in before of an equal one, -1 if
-// there is none. What both lists begin and end with costs a comparison each; only what is
-// between costs a map. Of equal elements the first of before between the two ends counts,
-// so that a place may occur more than once.
+// Places returns, for each element of now, the index of an equal element of before, or -1 if there
+// is none. The common prefix and suffix cost one comparison for each element; only the elements
+// between them need a map. Among equal elements of before between the two ends, Places returns the
+// index of the first, so an index may occur more than once.
 func Places[E comparable](before, now []E) []int32 {
 	places := make([]int32, len(now))
 	least := min(len(before), len(now))

@@ -1,15 +1,14 @@
-// Package archtest holds the house to its plan: it reads the source of a tree
-// and reports where it breaks the rules of docs/ARCHITECTURE.md.
+// Package archtest verifies the architecture: it parses the source of a tree and reports where it
+// breaks the rules of docs/ARCHITECTURE.md.
 //
-// It parses files itself. The go list command would be shorter, but the test
-// cache knows only the files that a test opens: a breach would stay hidden
-// behind a cached "ok" until something else changed.
+// It parses files itself. The go list command would be shorter, but the test cache tracks only the
+// files that a test opens: a breach would stay hidden behind a cached "ok" until another file
+// changed.
 //
-// A rule is a function of the parsed tree; what it is about (floors, plugs,
-// homes of dependencies) is data in house.go. A breach that is right for once
-// is written down, either there or at the place itself:
+// A rule is a function of the parsed tree. Its data (layers, plugins, owning packages of
+// dependencies) is in house.go. Exceptions are listed there or marked in the source:
 //
-//	//arch:long reason     a file or function may be longer than the limit
+//	//arch:long reason     a file or function may exceed the length limit
 //	//arch:clock reason    a test's function may sleep: it runs in a bubble of testing/synctest
 package archtest
 
@@ -22,31 +21,29 @@ import (
 	"slices"
 )
 
-// A Breach is one place that breaks one rule.
+// A Breach is one position that breaks one rule.
 type Breach struct {
-	File string // slash-separated, from the root of the tree
+	File string // slash-separated, relative to the root of the tree
 	Line int
 	Rule string // name of the rule
-	Text string // what is wrong, and what to do about it
+	Text string // what is wrong, and how to fix it
 }
 
-// String returns the breach in the form that editors jump to.
+// String returns the breach in the format that editors can jump to.
 func (b Breach) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s", b.File, b.Line, b.Rule, b.Text)
 }
 
-// A rule looks at one package and reports what it finds. Rules keep nothing
-// between packages.
+// A rule checks one package and reports breaches. Rules keep no state between packages.
 type rule struct {
 	name  string
 	check func(p *pkg, report reporter)
 }
 
-// reporter takes a breach at a place in the source: what is wrong, then what
-// to do.
+// reporter records a breach at a position: what is wrong, then how to fix it.
 type reporter func(at token.Pos, wrong, instead string)
 
-// rules returns every rule, cheap ones first.
+// rules returns all rules, cheap ones first.
 func rules() []rule {
 	return []rule{
 		{"floors", checkFloors},
@@ -61,10 +58,10 @@ func rules() []rule {
 	}
 }
 
-// Check reads the Go module whose root is fsys and returns its breaches in the
-// order of files and lines. Folders that the go command ignores (testdata, a
-// leading "." or "_") and nested modules are not read. The error is of reading
-// or parsing; source that does not type-check is no error.
+// Check reads the Go module whose root is fsys and returns its breaches, sorted by file and line.
+// It skips directories that the go command ignores (testdata, vendor, a leading "." or "_") and
+// nested modules. It returns an error if it cannot read or parse a file; source that does not
+// type-check is not an error.
 func Check(fsys fs.FS) ([]Breach, error) {
 	tree, err := load(fsys)
 	if err != nil {
@@ -95,8 +92,8 @@ func Check(fsys fs.FS) ([]Breach, error) {
 	return slices.Compact(breaches), nil
 }
 
-// marker returns the reason of an "//arch:name reason" comment in the group and
-// whether there is such a comment.
+// marker returns the reason of an "//arch:name reason" comment in the group, and whether the group
+// has such a comment.
 func marker(group *ast.CommentGroup, name string) (reason string, found bool) {
 	if group == nil {
 		return "", false

@@ -15,7 +15,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the rules report into the testdata")
 
-// TestHouse holds this module to its plan.
+// TestHouse verifies that this module follows its rules.
 func TestHouse(t *testing.T) {
 	breaches, err := Check(os.DirFS(filepath.Join("..", "..")))
 	if err != nil {
@@ -26,8 +26,8 @@ func TestHouse(t *testing.T) {
 	}
 }
 
-// TestRules runs every archive of testdata: a small tree with deliberate
-// breaches beside what is allowed, and in its file "want" all that is reported.
+// TestRules runs Check on every archive of testdata: a small tree with allowed code and deliberate
+// breaches. Its file "want" lists all expected reports.
 func TestRules(t *testing.T) {
 	archives, err := filepath.Glob("testdata/*.txtar")
 	if err != nil {
@@ -48,8 +48,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// runArchive compares what is reported of an archive with what it wants, and
-// returns the rules that were broken.
+// runArchive compares the reports for an archive with its file "want" and returns the broken rules.
 func runArchive(t *testing.T, name string) (broken []string) {
 	t.Helper()
 	archive, err := txtar.ParseFile(name)

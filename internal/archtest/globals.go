@@ -8,15 +8,13 @@ import (
 	"slices"
 )
 
-// checkGlobals: no package variable is written after start. Two things are
-// reported: variables that are made to change (locks, pools, atomics, channels)
-// where they are declared, and statements that write one: an assignment, ++, a
-// clear, a copy or delete, an address handed to a function, a write to an
-// element or field, in this package or another's.
+// checkGlobals verifies that no package variable is written after start. It reports variables of
+// mutable types (locks, pools, atomics, channels) where they are declared, and statements that
+// write a variable: an assignment, ++, clear, copy, delete, an address passed to a function, or a
+// write to an element or field, in this package or another.
 //
-// What cannot be seen by syntax is not: a method that changes its receiver, a
-// pointer that was returned. The list of exceptions is in house.go; tests may
-// do as they like.
+// It does not detect a method that changes its receiver or a write through a returned pointer. The
+// exceptions are in house.go; tests are not checked.
 func checkGlobals(p *pkg, report reporter) {
 	for f := range p.code {
 		for _, declared := range f.syntax.Decls {
@@ -36,8 +34,7 @@ func checkGlobals(p *pkg, report reporter) {
 	}
 }
 
-// findMutable reports the variables of a declaration whose type is made to
-// change.
+// findMutable reports the variables of a declaration whose type is mutable.
 func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 	for _, spec := range declared.Specs {
 		values, ok := spec.(*ast.ValueSpec)
@@ -67,7 +64,7 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 	}
 }
 
-// made returns the type of what an initial value makes, nil if it does not say.
+// made returns the type of an initial value, or nil if the expression does not name it.
 func made(value ast.Expr) ast.Expr {
 	switch v := ast.Unparen(value).(type) {
 	case *ast.UnaryExpr:
@@ -84,8 +81,8 @@ func made(value ast.Expr) ast.Expr {
 	return nil
 }
 
-// changing returns which part of a type is made to change, "" if none is. seen
-// holds the names that were looked into.
+// changing returns the mutable part of a type, or "" if there is none. seen holds the type names
+// that were visited.
 func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
 	switch t := shape.(type) {
 	case *ast.ParenExpr:
@@ -122,7 +119,7 @@ func (p *pkg) changing(shape ast.Expr, seen map[string]bool) string {
 	return ""
 }
 
-// typeNamed returns the declaration of a type of p, nil if there is none.
+// typeNamed returns the declaration of a type of p, or nil if there is none.
 func (p *pkg) typeNamed(name string) *ast.TypeSpec {
 	for f := range p.code {
 		for _, declared := range f.syntax.Decls {
@@ -175,7 +172,7 @@ func (p *pkg) writesOfCall(call *ast.CallExpr) []ast.Expr {
 	return handed
 }
 
-// global returns the package variable that e is, or is a part of.
+// global returns the name of the package variable that e refers to, directly or in part.
 func (p *pkg) global(e ast.Expr) (name string, ok bool) {
 	switch e := e.(type) {
 	case *ast.ParenExpr:

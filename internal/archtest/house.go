@@ -1,20 +1,20 @@
 package archtest
 
-// This file is the plan of the house as data. Change it together with
-// docs/ARCHITECTURE.md and a decision in docs/decisions.
+// This file holds the architecture as data. Change it together with docs/ARCHITECTURE.md and a
+// decision in docs/decisions.
 
-// room is a folder with everything below it. A package sees the packages of its
-// own room and of rooms on lower floors.
+// room is a directory tree in one layer. A package may import packages of its own room and of rooms
+// in lower layers.
 type room struct {
 	dir   string
 	floor int
 }
 
-// rooms lists the rooms. A package is in the innermost one that holds it.
+// rooms lists the rooms. A package belongs to the innermost room that contains it.
 func rooms() []room {
 	return []room{
 		{"cmd", 6},
-		{"test", 6}, // sees what it tests; nothing sees it
+		{"test", 6}, // imports what it tests; nothing imports it
 		{"pkg/xds", 5},
 		{"pkg/config/configjson", 5},
 		{"pkg/proxy", 4},
@@ -31,29 +31,29 @@ func rooms() []room {
 	}
 }
 
-// way is an import that the general rules would refuse.
+// way is an exception: an import that the layer and plugin rules would reject.
 type way struct{ from, to string }
 
-// ways lists the exceptions by name.
+// ways lists the exceptions.
 func ways() []way {
 	return []way{
-		// Every room needs the switch of the dear checks; it is one constant.
+		// Every room needs the switch for expensive checks; it is one constant.
 		{"pkg/buffer", "internal/invariants"},
-		// An engine and the pure syntax that it drives.
+		// Each engine uses the pure syntax package of its protocol.
 		{"pkg/stream/http1", "pkg/protocol/http1"},
 		{"pkg/stream/http2", "pkg/protocol/http2"},
 		{"pkg/stream/xprotocol", "pkg/protocol/xprotocol"},
-		// A codec whose bodies are Hessian.
+		// The bodies of these codecs are Hessian.
 		{"pkg/protocol/xprotocol/dubbo", "pkg/protocol/hessian"},
 		{"pkg/protocol/xprotocol/bolt", "pkg/protocol/hessian"},
-		// An instance is asked what it provides by a call over Dubbo.
+		// Discovery fetches the metadata of an instance by a Dubbo call.
 		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/xprotocol/dubbo"},
 		{"pkg/upstream/discovery/dubbo/application", "pkg/protocol/hessian"},
 	}
 }
 
-// plugs lists what only the registry in cmd imports, as path.Match patterns of
-// folders. What is below a plug belongs to it.
+// plugs lists the packages that only the registry in cmd imports, as path.Match patterns of
+// directories. Everything below a match belongs to the plugin.
 func plugs() []string {
 	return []string{
 		"pkg/protocol/http1",
@@ -68,8 +68,8 @@ func plugs() []string {
 	}
 }
 
-// pure lists the folders whose packages are functions of their arguments. A
-// room inside a pure one (pkg/config/configjson) is not meant unless listed.
+// pure lists the directories of packages without side effects. An entry does not cover a room
+// inside it (pkg/config/configjson).
 func pure() []string {
 	return []string{
 		"pkg/protocol",
@@ -84,20 +84,20 @@ func pure() []string {
 	}
 }
 
-// home says where a package, and what is below its path, may be imported.
+// home lists the owning packages of a dependency: those that may import path and paths below it.
 type home struct {
 	path string
-	dirs []string // with everything below; none: nowhere
-	// test: also in _test.go files and below test/.
+	dirs []string // including everything below; none: no package
+	// test allows the import in _test.go files and below test/ too.
 	test bool
-	// exact: paths below are another matter.
+	// exact excludes paths below path.
 	exact bool
 	why   string
 }
 
-// homes lists what has a home. A module that is not listed has none; of the
-// standard library only what is listed is restricted. The first entry that
-// fits decides.
+// homes lists the dependencies with owning packages. No package may import a module that is not
+// listed; of the standard library, only listed packages are restricted. The first matching entry
+// applies.
 func homes() []home {
 	const onePlace = "a dependency has one home, so that it can be replaced"
 	return []home{
@@ -141,8 +141,7 @@ func homes() []home {
 // global is a package variable that may change after start.
 type global struct{ dir, name string }
 
-// globals lists them. Each is a pool or a counter that all connections share by
-// nature, and says so in its comment.
+// globals lists the exceptions to checkGlobals: pools and counters that all connections share.
 func globals() []global {
 	return []global{
 		{"pkg/buffer", "pools"},
@@ -152,7 +151,7 @@ func globals() []global {
 	}
 }
 
-// Lines that a file and a function may have.
+// Maximum number of lines of a file and of a function.
 const (
 	fileLimit     = 600
 	functionLimit = 80

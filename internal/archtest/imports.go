@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// roomOf returns the innermost room that holds dir.
+// roomOf returns the innermost room that contains dir.
 func roomOf(dir string) (room, bool) {
 	var inner room
 	for _, r := range rooms() {
@@ -19,12 +19,12 @@ func roomOf(dir string) (room, bool) {
 	return inner, inner.dir != ""
 }
 
-// named reports whether an import is an exception by name.
+// named reports whether ways lists the import as an exception.
 func named(from, to string) bool {
 	return slices.ContainsFunc(ways(), func(w way) bool { return below(from, w.from) && below(to, w.to) })
 }
 
-// plugOf returns the plug that holds dir, "" if none does.
+// plugOf returns the plugin directory that contains dir, or "" if none does.
 func plugOf(dir string) string {
 	elements := strings.Split(dir, "/")
 	for _, pattern := range plugs() {
@@ -42,8 +42,8 @@ func plugOf(dir string) string {
 	return ""
 }
 
-// checkFloors: a package imports its own room and lower floors. Tests may look
-// around, but nothing imports cmd.
+// checkFloors verifies the layer rule: a package imports only its own room and lower layers. Tests
+// may import any package except cmd.
 func checkFloors(p *pkg, report reporter) {
 	from, placed := roomOf(p.dir)
 	if !placed {
@@ -61,7 +61,7 @@ func checkFloors(p *pkg, report reporter) {
 			to, placed := roomOf(dir)
 			switch {
 			case !placed || to == from:
-				// Its own room, or one that is reported where it is.
+				// same room, or a package without a room, which is reported itself
 			case f.test && to.dir == "cmd":
 				report(at, "a test imports "+dir,
 					"nothing imports cmd: test the package below it, or run the program")
@@ -75,8 +75,7 @@ func checkFloors(p *pkg, report reporter) {
 	}
 }
 
-// checkPlugs: a plug is imported by cmd alone. Tests and test/ put together
-// what they like.
+// checkPlugs verifies that only cmd imports plugins. Tests and test/ may import any of them.
 func checkPlugs(p *pkg, report reporter) {
 	if below(p.dir, "cmd") || below(p.dir, "test") {
 		return
@@ -102,7 +101,7 @@ func checkPlugs(p *pkg, report reporter) {
 	}
 }
 
-// checkHomes: a dependency is imported where it lives.
+// checkHomes verifies that only the owning packages import a dependency.
 func checkHomes(p *pkg, report reporter) {
 	for _, f := range p.files {
 		testing := f.test || below(p.dir, "test")
@@ -133,7 +132,7 @@ func homeOf(importPath string) (home, bool) {
 	return home{}, false
 }
 
-// whereabouts says where h is at home.
+// whereabouts describes the owning packages of h.
 func (h home) whereabouts() string {
 	places := slices.Clone(h.dirs)
 	if h.test {
@@ -145,15 +144,15 @@ func (h home) whereabouts() string {
 	return "whose home is " + strings.Join(places, ", ")
 }
 
-// standard reports whether a path is of the standard library: its first element
-// is no domain name.
+// standard reports whether an import path belongs to the standard library: its first element is not
+// a domain name.
 func standard(importPath string) bool {
 	first, _, _ := strings.Cut(importPath, "/")
 	return !strings.Contains(first, ".")
 }
 
-// checkPurity: a pure package cannot reach the world outside: no socket, file,
-// log, lock, goroutine, clock or chance.
+// checkPurity verifies that pure packages have no side effects: no sockets, files, logs, locks,
+// goroutines, clocks or randomness.
 func checkPurity(p *pkg, report reporter) {
 	if !isPure(p.dir) {
 		return
@@ -179,8 +178,8 @@ func checkPurity(p *pkg, report reporter) {
 	}
 }
 
-// isPure reports whether dir is meant by a line of the list of pure folders
-// that is not above its room: a room inside a pure one speaks for itself.
+// isPure reports whether an entry of pure contains dir. Entries above the innermost room of dir do
+// not count, so a room inside a pure directory needs its own entry.
 func isPure(dir string) bool {
 	inner, _ := roomOf(dir)
 	return slices.ContainsFunc(pure(), func(root string) bool {
@@ -188,13 +187,13 @@ func isPure(dir string) bool {
 	})
 }
 
-// worldly reports whether a package of the standard library, or a module that
-// stands for it, reaches outside.
+// worldly reports whether a package of the standard library, or a module that extends it, has side
+// effects.
 func worldly(importPath string) bool {
 	switch importPath {
-	case "net/netip", "net/url": // values
+	case "net/netip", "net/url": // values only
 		return false
-	case "runtime/debug": // the stack of a panic
+	case "runtime/debug": // stack of a panic
 		return false
 	}
 	return belowAny(importPath, []string{
@@ -203,7 +202,7 @@ func worldly(importPath string) bool {
 	})
 }
 
-// clock reports whether a function of package time looks at the clock or waits.
+// clock reports whether a function of package time reads the clock or waits.
 func clock(name string) bool {
 	switch name {
 	case "Now", "Since", "Until", "Sleep", "After", "AfterFunc", "Tick", "NewTimer", "NewTicker":

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// checkComment: every package says in its first sentence what it owns. The
-// outer test package of a folder needs none, and a command may open as it likes.
+// checkComment verifies that every package has a package comment of the usual form. External test
+// packages need none, and the comment of a command may begin with any words.
 func checkComment(p *pkg, report reporter) {
 	if strings.HasSuffix(p.name, "_test") {
 		return
@@ -25,7 +25,7 @@ func checkComment(p *pkg, report reporter) {
 		fmt.Sprintf("open one file with %q and say what the package owns", "// "+opening+"…"))
 }
 
-// checkInit: nothing happens at import.
+// checkInit verifies that no package has an init function.
 func checkInit(p *pkg, report reporter) {
 	for _, f := range p.files {
 		for _, declared := range f.syntax.Decls {
@@ -37,9 +37,8 @@ func checkInit(p *pkg, report reporter) {
 	}
 }
 
-// checkSleep: nobody waits for real time to pass. A test may sleep where time
-// is false, inside the function given to synctest.Test; the programs below
-// test/ may sleep as they like.
+// checkSleep verifies that nothing waits for real time to pass. A test may sleep inside the
+// function that it passes to synctest.Test, where time is fake. Programs below test/ may sleep.
 func checkSleep(p *pkg, report reporter) {
 	for _, f := range p.files {
 		if below(p.dir, "test") && !f.test {
@@ -83,8 +82,8 @@ func (p *pkg) findSleep(f *file, within ast.Node, report reporter) {
 	})
 }
 
-// checkLength: files and functions stay short enough to be read at once, unless
-// they say why not. Tests hold tables: only their files are measured.
+// checkLength verifies that files and functions are short, unless a marker gives a reason. Of
+// tests, only the files are measured, because their functions hold tables.
 func checkLength(p *pkg, report reporter) {
 	for _, f := range p.files {
 		if ast.IsGenerated(f.syntax) {

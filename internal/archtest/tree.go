@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// tree is a module, parsed.
+// tree is a parsed module.
 type tree struct {
 	files    *token.FileSet
-	packages []*pkg // by folder, then name
+	packages []*pkg // by directory, then name
 }
 
-// pkg is the files of one folder that share a package clause, whatever their
-// build constraints.
+// pkg holds the files of one directory that share a package clause, whatever their build
+// constraints.
 type pkg struct {
-	dir    string // slash-separated, from the module's root; "." for the root
+	dir    string // slash-separated, relative to the module's root; "." for the root
 	name   string
-	module string // the module's path
+	module string // module path
 	files  []*file
-	set    *token.FileSet // of the tree
-	info   *types.Info    // what identifiers mean, as far as one package tells
+	set    *token.FileSet // shared by the tree
+	info   *types.Info    // what identifiers mean, resolved within the package
 	scope  *types.Package
 }
 
@@ -47,8 +47,8 @@ func (p *pkg) code(yield func(*file) bool) {
 	}
 }
 
-// within returns the folder below the module's root that an import path names,
-// and whether it is of this module.
+// within returns the directory of an import path relative to the module's root, and whether the
+// path belongs to this module.
 func (p *pkg) within(importPath string) (dir string, ok bool) {
 	if importPath == p.module {
 		return ".", true
@@ -62,7 +62,7 @@ func load(fsys fs.FS) (*tree, error) {
 		return nil, err
 	}
 	t := &tree{files: token.NewFileSet()}
-	found := map[[2]string]*pkg{} // by folder and name
+	found := map[[2]string]*pkg{} // by directory and name
 	err = fs.WalkDir(fsys, ".", func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -115,9 +115,9 @@ func (t *tree) parse(fsys fs.FS, name string) (*file, error) {
 	}, nil
 }
 
-// resolve finds out what the identifiers of p mean. Imported packages stand in
-// as empty ones, so that whatever comes from them has no type: enough to tell a
-// package's variable from a local of the same name.
+// resolve determines what the identifiers of p mean. Imported packages are empty placeholders, so
+// everything from them has no type. That is enough to distinguish a package's variable from a local
+// of the same name.
 func (p *pkg) resolve() {
 	p.info = &types.Info{
 		Defs: map[*ast.Ident]types.Object{},
@@ -125,16 +125,16 @@ func (p *pkg) resolve() {
 	}
 	check := types.Config{
 		Importer: importer{},
-		Error:    func(error) {}, // the compiler's business, not ours
+		Error:    func(error) {}, // the compiler reports errors
 	}
 	syntax := make([]*ast.File, 0, len(p.files))
 	for _, f := range p.files {
 		syntax = append(syntax, f.syntax)
 	}
-	p.scope, _ = check.Check(p.dir, p.set, syntax, p.info) // errors went to Error
+	p.scope, _ = check.Check(p.dir, p.set, syntax, p.info) // Error ignores the errors
 }
 
-// importer makes an empty package of every path.
+// importer returns an empty package for every path.
 type importer struct{}
 
 func (importer) Import(importPath string) (*types.Package, error) {
@@ -143,8 +143,8 @@ func (importer) Import(importPath string) (*types.Package, error) {
 	return made, nil
 }
 
-// guessName returns the name that a package most likely has: the last element
-// of its path without a major version.
+// guessName returns the likely package name of an import path: the last element without a major
+// version.
 func guessName(importPath string) string {
 	base := path.Base(importPath)
 	if rest, isMajor := strings.CutPrefix(base, "v"); isMajor {
@@ -156,7 +156,7 @@ func guessName(importPath string) string {
 	return base
 }
 
-// line returns the line of a place in its file.
+// line returns the line number of a position.
 func (p *pkg) line(at token.Pos) int { return p.set.Position(at).Line }
 
 // imports yields the imports of f with their paths.
@@ -172,8 +172,8 @@ func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
 	}
 }
 
-// member returns the import path and the name of what a selector of a package
-// picks ("time", "Now"), or "" if e is something else.
+// member returns the import path and the name that a package selector refers to ("time", "Now"), or
+// "" if e is anything else.
 func (p *pkg) member(e ast.Expr) (importPath, name string) {
 	selector, ok := e.(*ast.SelectorExpr)
 	if !ok {
@@ -190,7 +190,7 @@ func (p *pkg) member(e ast.Expr) (importPath, name string) {
 	return imported.Imported().Path(), selector.Sel.Name
 }
 
-// modulePath returns the path that the module line of go.mod names.
+// modulePath returns the path of the module line in go.mod.
 func modulePath(fsys fs.FS) (string, error) {
 	text, err := fs.ReadFile(fsys, "go.mod")
 	if err != nil {
@@ -204,18 +204,18 @@ func modulePath(fsys fs.FS) (string, error) {
 	return "", fmt.Errorf("archtest: go.mod has no module line")
 }
 
-// ignored reports whether the go command ignores a folder or file so called.
+// ignored reports whether the go command ignores a directory or file of this name.
 func ignored(base string) bool {
 	return base == "testdata" || base == "vendor" || strings.HasPrefix(base, ".") || strings.HasPrefix(base, "_")
 }
 
-// nested reports whether dir is the root of a module of its own.
+// nested reports whether dir is the root of another module.
 func nested(fsys fs.FS, dir string) bool {
 	_, err := fs.Stat(fsys, path.Join(dir, "go.mod"))
 	return err == nil
 }
 
-// below reports whether dir is root or a folder below it.
+// below reports whether dir is root or below it.
 func below(dir, root string) bool {
 	return dir == root || strings.HasPrefix(dir, root+"/")
 }

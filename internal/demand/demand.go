@@ -1,13 +1,13 @@
-// Package demand owns the meeting of those who need something that is there only while it
-// is used, and of whoever brings it and takes it away:
+// Package demand connects goroutines that use resources on demand with the provider that adds and
+// removes these resources:
 //
-//	who needs it                       who brings it
-//	Item.Use                           Item.Used, now and then
-//	it is absent: Item.Wait,
+//	user                               provider
+//	Item.Use                           polls Item.Used
+//	if absent: Item.Wait,
 //	Desk.Ask                     ──▶   Desk.Asked, Desk.Take
 //	waits                        ◀──   Item.Come
 //
-// Using what is there costs one load.
+// Using a resource that is present costs one atomic load.
 package demand
 
 import (
@@ -17,36 +17,35 @@ import (
 	"sync/atomic"
 )
 
-// Desk is where things are asked for by name. New makes one. Safe for concurrent use.
+// Desk collects requests for resources by name. NewDesk returns one. Safe for concurrent use.
 type Desk struct {
-	bell chan struct{} // of one place
+	bell chan struct{} // has capacity 1
 
 	mu    sync.Mutex
 	asked map[string]struct{} // guarded by mu
 }
 
-// NewDesk returns a desk where nothing was asked for yet.
+// NewDesk returns a Desk without requests.
 func NewDesk() *Desk {
 	return &Desk{bell: make(chan struct{}, 1), asked: map[string]struct{}{}}
 }
 
-// Ask asks for a name, once however often it is called before the next Take. It does not
-// wait.
+// Ask requests a name. Repeated calls before the next Take count as one. Ask does not block.
 func (d *Desk) Ask(name string) {
 	d.mu.Lock()
 	d.asked[name] = struct{}{}
 	d.mu.Unlock()
 	select {
 	case d.bell <- struct{}{}:
-	default: // it rings already
+	default: // a notification is already pending
 	}
 }
 
-// Asked receives when names were asked for since the last Take, and sometimes when none
-// were. It is one receiver's.
+// Asked returns a channel that receives after names were requested since the last Take, and
+// sometimes when none were. Only one goroutine may receive from it.
 func (d *Desk) Asked() <-chan struct{} { return d.bell }
 
-// Take returns the names that were asked for since it was called last, in order.
+// Take returns the names that were requested since the previous call, in sorted order.
 func (d *Desk) Take() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,28 +54,27 @@ func (d *Desk) Take() []string {
 	return names
 }
 
-// Item is something that is there only while it is used. The zero value was not used, and
-// nobody waits for it. Whether it is there its user has to know otherwise. Safe for
-// concurrent use.
+// Item tracks the use of one on-demand resource. The zero value is unused and has no waiters. An
+// Item does not record whether its resource is present. Safe for concurrent use.
 type Item struct {
 	used atomic.Bool
 
 	mu   sync.Mutex
-	come chan struct{} // guarded by mu; those who wait have it; nil: nobody waits
+	come chan struct{} // guarded by mu; shared by all waiters; nil: no waiters
 }
 
-// Use notes that somebody uses it.
+// Use marks the item as used.
 func (i *Item) Use() {
-	if !i.used.Load() { // a store would take the line from other processors
+	if !i.used.Load() { // an unconditional store would invalidate the cache line of other processors
 		i.used.Store(true)
 	}
 }
 
-// Used reports whether somebody has used it since it was called last.
+// Used reports whether Use was called since the previous call of Used.
 func (i *Item) Used() bool { return i.used.Swap(false) }
 
-// Wait returns what is closed by the next Come. Who has called it looks once more whether
-// the thing is there before it waits: it may have come just before.
+// Wait returns a channel that the next Come closes. After Wait, the caller must check again whether
+// the resource is present, because Come may have run just before.
 func (i *Item) Wait() <-chan struct{} {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -86,7 +84,7 @@ func (i *Item) Wait() <-chan struct{} {
 	return i.come
 }
 
-// Come has those who wait go on. It is called once the thing can be found there.
+// Come wakes all waiters. The caller makes the resource available first.
 func (i *Item) Come() {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -48,7 +48,7 @@ func TestUseAllocatesNothing(t *testing.T) {
 
 func TestWhoWaitsGoesOnWhenItHasCome(t *testing.T) {
 	var i Item
-	i.Come() // nobody waits
+	i.Come() // without waiters
 	first, second := i.Wait(), i.Wait()
 	i.Come()
 	<-first

@@ -1,10 +1,9 @@
-// Package hash owns the hashes that choose hosts. They have no seed: proxies that
-// know the same hosts send the same user to the same one. They are not made to
-// withstand somebody who looks for collisions, who would only choose a host.
+// Package hash provides the hashes that choose hosts. They have no seed, so proxies that know the
+// same hosts send the same user to the same host. They do not resist deliberate collisions, which
+// would only let a client choose its host.
 package hash
 
-// String returns the hash of s: FNV-1a of 64 bits, whose last bytes Mix spreads
-// over all bits.
+// String returns the hash of s: 64-bit FNV-1a, finalized by Mix.
 func String(s string) uint64 {
 	const (
 		basis = 0xcbf29ce484222325
@@ -17,7 +16,7 @@ func String(s string) uint64 {
 	return Mix(h)
 }
 
-// Mix spreads each bit of h over all bits; no two numbers become the same. It is the
+// Mix spreads each bit of h over all bits and maps no two values to the same result. It is the
 // finalizer of SplitMix64.
 func Mix(h uint64) uint64 {
 	h = (h ^ h>>30) * 0xbf58476d1ce4e5b9
@@ -25,14 +24,14 @@ func Mix(h uint64) uint64 {
 	return h ^ h>>31
 }
 
-// Nth returns number n of the sequence of hashes that h stands for.
+// Nth returns element n of the pseudorandom sequence that h seeds.
 func Nth(h, n uint64) uint64 {
-	const golden = 0x9e3779b97f4a7c15 // odd: 2^64 divided by the golden ratio
+	const golden = 0x9e3779b97f4a7c15 // odd; 2^64 divided by the golden ratio
 	return Mix(h + n*golden)
 }
 
-// Pair returns the hash of a name and its value. Pairs that are summed up make a
-// hash that does not depend on their order.
+// Pair returns the hash of a name and its value. The sum of the hashes of several pairs does not
+// depend on their order.
 func Pair(name, value string) uint64 {
 	return Mix(String(name)*3 + String(value))
 }

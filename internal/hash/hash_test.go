@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Tables on other machines are built with the same hashes: these may not change.
+// TestHashesStayWhatTheyAre verifies that the hashes do not change: other machines build their
+// tables with the same ones.
 func TestHashesStayWhatTheyAre(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -31,8 +32,8 @@ func TestPairTellsNameFromValue(t *testing.T) {
 	}
 }
 
-// Hashes of strings that hardly differ must fill every bucket alike, whichever bits
-// make the bucket.
+// TestHashesOfNeighboursAreSpread verifies that hashes of similar strings fill all buckets evenly,
+// whichever bits select the bucket.
 func TestHashesOfNeighboursAreSpread(t *testing.T) {
 	const many, buckets = 64_000, 64
 	for _, shift := range []int{0, 29, 58} {

@@ -16,16 +16,15 @@ import (
 )
 
 const (
-	// stamp is when a file was rolled, in UTC, as it stands behind its name:
-	// access.log.20261121T041537.123. It sorts by time.
+	// stamp is the format of the UTC time at which a file was rolled, in the suffix of its name:
+	// access.log.20261121T041537.123. Names sort by time.
 	stamp = "20060102T150405.000"
-	// packed ends the names of compressed files, packing those that are not
-	// whole yet.
+	// packed is the suffix of compressed files, packing that of incomplete ones.
 	packed  = ".gz"
 	packing = ".gz.part"
 )
 
-// archive is the rolled files of one path. One goroutine at a time tidies it.
+// archive manages the rolled files of one path. At most one goroutine at a time works on them.
 type archive struct {
 	path string // immutable
 
@@ -34,8 +33,8 @@ type archive struct {
 	work sync.WaitGroup
 
 	mu     sync.Mutex
-	busy   bool    // guarded by mu; tidying
-	next   *Roller // guarded by mu; tidy once more, by these rules
+	busy   bool    // guarded by mu; run is active
+	next   *Roller // guarded by mu; run once more, with these rules
 	closed bool    // guarded by mu
 }
 
@@ -52,7 +51,7 @@ func (a *archive) take(now time.Time) error {
 		if !exists(name) && !exists(name+packed) {
 			return os.Rename(a.path, name)
 		}
-		now = now.Add(time.Millisecond) // rolled twice at once: keep both, in order
+		now = now.Add(time.Millisecond) // rolled twice in a millisecond: keep both, in order
 	}
 }
 
@@ -61,7 +60,7 @@ func exists(path string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
-// tidy compresses and deletes in the background as r says.
+// tidy starts compression and deletion in the background, as r configures.
 func (a *archive) tidy(r Roller) {
 	if r.MaxDays <= 0 && r.Keep <= 0 && !r.Compress {
 		return
@@ -96,8 +95,7 @@ func (a *archive) run() {
 	}
 }
 
-// stop lets what runs in the background delete what is too much, but not
-// compress, and waits for it.
+// stop waits for the background work: it lets deletions finish and cancels compression.
 func (a *archive) stop() {
 	a.mu.Lock()
 	a.closed = true
@@ -111,7 +109,7 @@ func (a *archive) rolled() []string {
 	dir, base := filepath.Split(a.path)
 	entries, err := os.ReadDir(filepath.Clean(dir + "."))
 	if err != nil {
-		return nil // the folder went away: nothing to tidy
+		return nil // the directory is gone: nothing to do
 	}
 	var paths []string
 	for _, entry := range entries {
@@ -127,8 +125,8 @@ func (a *archive) rolled() []string {
 	return paths
 }
 
-// prune deletes what is too old or too many. A file that cannot be deleted is
-// met again the next time.
+// prune deletes files that are too old or too many. It retries files that it cannot delete the next
+// time.
 func (a *archive) prune(r Roller, now time.Time) {
 	paths := a.rolled()
 	for i, path := range paths {
@@ -141,8 +139,8 @@ func (a *archive) prune(r Roller, now time.Time) {
 	}
 }
 
-// compress compresses what is not, oldest first. A file that cannot be is met
-// again the next time.
+// compress compresses the uncompressed files, oldest first. It retries files that fail the next
+// time.
 func (a *archive) compress() {
 	for _, path := range a.rolled() {
 		if a.ctx.Err() != nil {
@@ -154,14 +152,13 @@ func (a *archive) compress() {
 	}
 }
 
-// pack replaces path by its compressed form. At any moment one of them is
-// there whole.
+// pack replaces path by its compressed form. At every moment one of the two is complete.
 func (a *archive) pack(path string) (err error) {
 	in, err := os.Open(path)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = in.Close() }() // it was only read
+	defer func() { _ = in.Close() }() // only read
 	temporary := path + packing
 	out, err := os.OpenFile(temporary, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o640)
 	if err != nil {
@@ -172,7 +169,7 @@ func (a *archive) pack(path string) (err error) {
 			_ = os.Remove(temporary)
 		}
 	}()
-	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // it shares the processor with requests
+	zip, err := gzip.NewWriterLevel(out, gzip.BestSpeed) // compression competes with requests for processors
 	if err != nil {
 		panic(fmt.Sprintf("logfile: gzip level: %v", err))
 	}
@@ -186,7 +183,7 @@ func (a *archive) pack(path string) (err error) {
 	return os.Remove(path)
 }
 
-// untilDone reads until ctx ends.
+// untilDone reads from r until ctx ends.
 type untilDone struct {
 	ctx context.Context //nolint:containedctx // io.Copy takes no other
 	r   io.Reader

@@ -9,9 +9,8 @@ import (
 	"syscall"
 )
 
-// Check returns the error that Open would return for path, and creates nothing. Open
-// creates the file and its folders: it is enough that the nearest folder that exists can
-// be written.
+// Check returns an error if Open would fail for path, and creates nothing. Because Open creates the
+// file and its directories, Check only verifies that the nearest existing one is writable.
 func Check(path string) error {
 	switch path {
 	case "stdout", "/dev/stdout", "stderr", "/dev/stderr":
@@ -23,8 +22,8 @@ func Check(path string) error {
 	return nil
 }
 
-// CheckFile returns an error if a file cannot be created at path, in folders that may be
-// missing, or if the file that is there cannot be written.
+// CheckFile returns an error if the existing file at path is not writable, or if a file could not
+// be created there together with its missing directories.
 func CheckFile(path string) error {
 	stat, err := os.Stat(path)
 	switch {

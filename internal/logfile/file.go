@@ -1,10 +1,10 @@
-// Package logfile owns log files: rolling by size and age, reopening after
-// somebody else moved them, and writing them without holding up requests.
+// Package logfile writes log files: it rolls them by size and age, reopens them after an external
+// rename, and does not block requests on writes.
 //
-//	Writer   takes lines from requests, never waits for a disk   writer.go
-//	File     writes and rolls one file, or stdout, or stderr     file.go
-//	archive  names, compresses and deletes what was rolled       archive.go
-//	Set      the Writers of a process, one a path                set.go
+//	Writer   buffers lines of requests, never blocks on a disk   writer.go
+//	File     writes and rolls one file, stdout or stderr         file.go
+//	archive  names, compresses and deletes rolled files          archive.go
+//	Set      the Writers of a process, one for each path         set.go
 package logfile
 
 import (
@@ -18,36 +18,34 @@ import (
 	"time"
 )
 
-// Roller says when a file is rolled, that is renamed and begun anew, and what
-// is kept. The zero value never rolls.
+// Roller configures when a file is rolled, which renames it and starts a new one, and which rolled
+// files are kept. The zero value never rolls.
 type Roller struct {
-	MaxSizeMB int           // roll before the file grows beyond this many MiB; 0: not by size
+	MaxSizeMB int           // roll before the file exceeds this size in MiB; 0: not by size
 	Every     time.Duration // roll at multiples of this in local time (24h: at midnight); 0: not by age
 	MaxDays   int           // delete rolled files older than this; 0: never
-	Keep      int           // rolled files kept; 0: all
+	Keep      int           // number of rolled files to keep; 0: all
 	Compress  bool          // gzip rolled files
 }
 
-// File is a log file, "stdout" or "stderr". Each Write ends up in one file
-// whole. Safe for concurrent use.
+// File is a log file, "stdout" or "stderr". Each Write goes to a single file. Safe for concurrent
+// use.
 type File struct {
 	path    string // immutable
 	archive *archive
 
-	// mu is held while writing: its very purpose is that one Write follows the
-	// other. Who cannot wait uses a Writer.
+	// mu is held during writes, because it orders them. Callers that must not block use a Writer.
 	mu     sync.Mutex
-	out    io.Writer // guarded by mu; nil once closed
+	out    io.Writer // guarded by mu; nil after Close
 	closer io.Closer // guarded by mu; nil for stdout and stderr
 	size   int64     // guarded by mu
-	last   time.Time // guarded by mu; of the last write
+	last   time.Time // guarded by mu; time of the last write
 
 	roller atomic.Pointer[Roller]
 }
 
-// Open opens the file for appending and creates it, and its folder, if need be.
-// The paths "stdout" and "stderr" mean the process's own: they are never rolled
-// or closed.
+// Open opens the file for appending. It creates the file and its directory if needed. The paths
+// "stdout" and "stderr" mean those of the process, which are never rolled or closed.
 func Open(path string, r Roller) (*File, error) {
 	f := &File{path: path}
 	f.roller.Store(&r)
@@ -63,12 +61,12 @@ func Open(path string, r Roller) (*File, error) {
 		return nil, err
 	}
 	f.archive = newArchive(path)
-	f.archive.tidy(r) // what an earlier process left
+	f.archive.tidy(r) // rolled files of an earlier process
 	return f, nil
 }
 
-// open opens the path, and closes what was open before if that went well.
-// Called under mu, or before f is shared.
+// open opens the path and, on success, closes the previous file. f.mu is held, or f is not shared
+// yet.
 func (f *File) open() error {
 	if err := os.MkdirAll(filepath.Dir(f.path), 0o755); err != nil {
 		return fmt.Errorf("log file: %w", err)
@@ -83,19 +81,19 @@ func (f *File) open() error {
 		return fmt.Errorf("log file: %w", err)
 	}
 	if f.closer != nil {
-		_ = f.closer.Close() // writes have reported their errors themselves
+		_ = f.closer.Close() // each write has reported its own error
 	}
 	f.out, f.closer = file, file
 	f.size = stat.Size()
 	f.last = time.Now()
 	if f.size > 0 {
-		f.last = stat.ModTime() // an earlier process may have written it, long ago
+		f.last = stat.ModTime() // an earlier process may have written it long ago
 	}
 	return nil
 }
 
-// Write appends p, after rolling the file if it is time. If rolling fails, p
-// goes to the old file.
+// Write appends p, after rolling the file if necessary. If rolling fails, Write appends p to the
+// old file.
 func (f *File) Write(p []byte) (int, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -117,7 +115,7 @@ func (f *File) append(p []byte) (int, error) {
 	return n, err
 }
 
-// due reports whether the file is to be rolled before n bytes are written.
+// due reports whether the file must be rolled before n bytes are written.
 func (f *File) due(n int) bool {
 	r := f.roller.Load()
 	last := f.last
@@ -133,7 +131,7 @@ func (f *File) due(n int) bool {
 	return r.Every > 0 && period(last, r.Every) != period(f.last, r.Every)
 }
 
-// period returns which period of the length given t is in, in local time.
+// period returns the number of the period of the given length that contains t, in local time.
 func period(t time.Time, length time.Duration) int64 {
 	t = t.Local()
 	_, east := t.Zone()
@@ -142,7 +140,7 @@ func period(t time.Time, length time.Duration) int64 {
 
 func (f *File) roll() error {
 	if err := f.archive.take(time.Now()); err != nil {
-		f.size = 0 // try again when as much again has been written: not at every line
+		f.size = 0 // retry after another full size, not at every line
 		return err
 	}
 	if err := f.open(); err != nil {
@@ -152,8 +150,8 @@ func (f *File) roll() error {
 	return nil
 }
 
-// Reopen opens the path again: for use after somebody else renamed the file.
-// If that fails, what was open stays in use.
+// Reopen opens the path again, after another process renamed the file. On failure the previous file
+// stays in use.
 func (f *File) Reopen() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,8 +164,8 @@ func (f *File) Reopen() error {
 // SetRoller replaces the rules. It does not wait for a Write.
 func (f *File) SetRoller(r Roller) { f.roller.Store(&r) }
 
-// Close closes the file. It waits for what goes on in the background but for
-// compression, which is given up and done by the next process.
+// Close closes the file. It waits for background work, except for compression: Close cancels it,
+// and the next process that compresses does it.
 func (f *File) Close() error {
 	f.mu.Lock()
 	closer := f.closer

@@ -14,7 +14,7 @@ import (
 	"time"
 )
 
-// content returns the files of dir by name, compressed ones unpacked.
+// content returns the files of dir by name, with compressed ones unpacked.
 func content(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	entries, err := os.ReadDir(dir)
@@ -60,7 +60,7 @@ func open(t *testing.T, path string, r Roller) *File {
 	return f
 }
 
-// settle waits for what f does in the background.
+// settle waits for the background work of f.
 func settle(f *File) { f.archive.work.Wait() }
 
 func wantFiles(t *testing.T, dir string, want map[string]string) {
@@ -89,7 +89,7 @@ func TestFileIsRolledBeforeItGrowsBeyondItsSize(t *testing.T) {
 		write(t, f, b)
 		time.Sleep(time.Hour)
 		write(t, f, "next\n")
-		write(t, f, c) // larger than a file may be: one of its own
+		write(t, f, c) // larger than the limit: gets a file of its own
 		write(t, f, "last\n")
 		wantFiles(t, dir, map[string]string{
 			"log.20000101T010000.000": a + b,

@@ -8,26 +8,25 @@ import (
 	"sync"
 )
 
-// SetOptions are what a Set needs of the rest of the process. Immutable.
+// SetOptions configure a Set. Immutable.
 type SetOptions struct {
-	// Log is told when a file fails. Must not end up in one of the set's files.
-	// nil: nobody is told.
+	// Log reports when a file fails. It must not write to a file of the set. nil discards the
+	// reports.
 	Log *slog.Logger
-	// Meter is given each file's count of lost lines when it is opened; what it
-	// returns is called when the file is closed. May be nil.
+	// Meter exports a file's count of dropped lines when the file is opened. The set calls remove
+	// when it closes the file. May be nil.
 	Meter func(path string, dropped func() float64) (remove func())
-	// CheckOnly makes Open check that the file could be opened, without opening or
-	// creating it; what is written is discarded.
+	// CheckOnly makes Open check that it could open the file, without opening or creating it.
+	// Writes are discarded.
 	CheckOnly bool
 }
 
-// Set is the log files of a process: who opens the same path shares one Writer.
-// Safe for concurrent use.
+// Set holds the log files of a process; users of the same path share one Writer. Safe for
+// concurrent use.
 type Set struct {
 	o SetOptions // immutable
 
-	// mu is held while files are opened and closed: that is what must not happen
-	// twice at once.
+	// mu is held while files are opened and closed, so that no path is opened twice.
 	mu     sync.Mutex
 	shared map[string]*sharedWriter // by clean path; guarded by mu
 }
@@ -47,9 +46,9 @@ func NewSet(o SetOptions) *Set {
 	return &Set{o: o, shared: map[string]*sharedWriter{}}
 }
 
-// Open opens the log at path, or shares it; r then takes the place of the
-// roller it was opened with before. What is returned is a Writer's: its Write
-// does not wait. Close is to be called once; the last one writes what waits.
+// Open opens the log at path, or shares it; r then replaces the previous roller. Write of the
+// result does not block. The caller must call Close; the last Close of a path writes the pending
+// lines.
 func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	path = filepath.Clean(path)
 	if s.o.CheckOnly {
@@ -75,15 +74,15 @@ func (s *Set) Open(path string, r Roller) (io.WriteCloser, error) {
 	return &holder{set: s, path: path, Writer: w.Writer}, nil
 }
 
-// discarded is a log whose lines are dropped.
+// discarded is a log that drops its lines.
 type discarded struct{}
 
 func (discarded) Write(p []byte) (int, error) { return len(p), nil }
 
 func (discarded) Close() error { return nil }
 
-// Reopen writes what waits and opens all files again; what cannot be opened
-// stays in use as it is.
+// Reopen writes the pending lines and opens all files again. If a path cannot be opened, its
+// previous file stays in use.
 func (s *Set) Reopen() error {
 	s.mu.Lock()
 	writers := make([]*Writer, 0, len(s.shared))
@@ -94,13 +93,13 @@ func (s *Set) Reopen() error {
 	errs := make([]error, len(writers))
 	var all sync.WaitGroup
 	for i, w := range writers {
-		all.Go(func() { errs[i] = w.Reopen() }) // one that is stuck must not hold up the others
+		all.Go(func() { errs[i] = w.Reopen() }) // concurrently, so that a file that hangs does not delay the others
 	}
 	all.Wait()
 	return errors.Join(errs...)
 }
 
-// holder is one of those who share a Writer.
+// holder is one user of a shared Writer.
 type holder struct {
 	set  *Set
 	path string
@@ -110,7 +109,7 @@ type holder struct {
 	err  error
 }
 
-// Close gives the log up.
+// Close releases the log. Repeated calls return the result of the first.
 func (h *holder) Close() error {
 	h.once.Do(func() { h.err = h.set.give(h.path) })
 	return h.err

@@ -12,29 +12,28 @@ import (
 )
 
 const (
-	// flushEvery is how long a line waits at most before it is written.
+	// flushEvery is the maximum time that a line is pending.
 	flushEvery = time.Second
-	// flushSize is how many bytes are worth a write of their own.
+	// flushSize is the number of pending bytes that triggers a write.
 	flushSize = 64 << 10
-	// maxPending is how many bytes wait for a slow disk before lines are dropped.
+	// maxPending is the maximum number of pending bytes; further lines are dropped.
 	maxPending = 1 << 20
-	// closePatience is how long Close and Reopen wait for a disk that hangs.
+	// closePatience is the timeout of Flush, Reopen and Close when a disk hangs.
 	closePatience = 3 * time.Second
 )
 
-// errStuck says that a file did not take what was written to it in time.
+// errStuck reports that a file did not accept a write in time.
 var errStuck = errors.New("log file: writing hangs")
 
-// sink is where a Writer's lines end up: a *File.
+// sink is the destination of a Writer: a *File.
 type sink interface {
 	io.WriteCloser
 	Reopen() error
 }
 
-// Writer gathers lines and lets a goroutine of its own write them: within a
-// second, at 64 KiB, and on Flush, Reopen and Close. Write copies the line and
-// returns; while the file is stuck, up to 1 MiB waits and lines beyond that are
-// dropped and counted. Safe for concurrent use.
+// Writer buffers lines, and its goroutine writes them: within a second, at 64 KiB, and on Flush,
+// Reopen and Close. Write copies the line and returns. While the file hangs, up to 1 MiB is
+// pending; the Writer drops and counts further lines. Safe for concurrent use.
 type Writer struct {
 	name string // immutable
 	file sink
@@ -42,7 +41,7 @@ type Writer struct {
 
 	dropped atomic.Uint64 // lines
 
-	begun    chan struct{} // capacity 1: the first line waits
+	begun    chan struct{} // capacity 1: lines are pending
 	full     chan struct{} // capacity 1: flushSize is reached
 	requests chan request
 	quit     chan struct{} // closed by Close
@@ -50,21 +49,21 @@ type Writer struct {
 
 	mu      sync.Mutex
 	pending []byte // guarded by mu
-	spare   []byte // guarded by mu; storage for pending, while that is being written
+	spare   []byte // guarded by mu; storage for the next pending
 	closed  bool   // guarded by mu
 
 	failing bool  // owned by run; the last write failed
-	last    error // owned by run until done; of closing
+	last    error // owned by run until done; result of Close
 }
 
-// request asks run for something that it answers.
+// request asks run to call do and to send the result to answer.
 type request struct {
 	do     func() error
 	answer chan error
 }
 
-// NewWriter returns a Writer over f, which it owns from now on. name is for the
-// log, which is told when writing begins to fail and when it works again.
+// NewWriter returns a Writer that owns f. name identifies the file in log, which reports when
+// writes start to fail and when they work again.
 func NewWriter(name string, f *File, log *slog.Logger) *Writer { return newWriter(name, f, log) }
 
 func newWriter(name string, f sink, log *slog.Logger) *Writer {
@@ -82,8 +81,8 @@ func newWriter(name string, f sink, log *slog.Logger) *Writer {
 	return w
 }
 
-// Write takes lines: p ends in a line feed. It returns os.ErrClosed after
-// Close, and else no error, even if it dropped p.
+// Write takes one or more lines; p must end in a line feed. It returns os.ErrClosed after Close,
+// and no error otherwise, even if it dropped p.
 func (w *Writer) Write(p []byte) (int, error) {
 	w.mu.Lock()
 	if w.closed {
@@ -111,27 +110,27 @@ func (w *Writer) Write(p []byte) (int, error) {
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
-	default: // one is on its way already
+	default: // a signal is pending already
 	}
 }
 
 func lines(p []byte) uint64 { return uint64(bytes.Count(p, []byte{'\n'})) }
 
-// Dropped returns how many lines were lost.
+// Dropped returns the number of dropped lines.
 func (w *Writer) Dropped() uint64 { return w.dropped.Load() }
 
-// Flush writes what waits and returns the error of writing, or one after three
-// seconds if the file is stuck.
+// Flush writes the pending lines. It returns the write error, or errStuck after three seconds if
+// the file hangs.
 func (w *Writer) Flush() error {
 	return w.ask(func() error { return nil })
 }
 
-// Reopen writes what waits and opens the file again.
+// Reopen writes the pending lines and opens the file again.
 func (w *Writer) Reopen() error { return w.ask(w.file.Reopen) }
 
-// Close writes what waits and closes the file; a second call waits as the first
-// does. If the file is stuck, it gives up after three seconds: the goroutine
-// ends when the file lets go of it.
+// Close writes the pending lines and closes the file. A second call waits like the first. If the
+// file hangs, Close returns errStuck after three seconds, and the goroutine ends when the write
+// returns.
 func (w *Writer) Close() error {
 	w.mu.Lock()
 	if !w.closed {
@@ -149,7 +148,7 @@ func (w *Writer) Close() error {
 	}
 }
 
-// ask lets run write what waits, then do, and waits for the answer.
+// ask makes run write the pending lines and call do, and waits for the result.
 func (w *Writer) ask(do func() error) error {
 	r := request{do, make(chan error, 1)}
 	patience := time.NewTimer(closePatience)
@@ -169,7 +168,7 @@ func (w *Writer) ask(do func() error) error {
 	}
 }
 
-// run writes. It sleeps while there is nothing to write.
+// run writes pending lines until Close.
 func (w *Writer) run() {
 	defer close(w.done)
 	timer := time.NewTimer(flushEvery)
@@ -179,9 +178,9 @@ func (w *Writer) run() {
 		case <-w.begun:
 			timer.Reset(flushEvery)
 		case <-timer.C:
-			_ = w.flush() // reported by flush
+			_ = w.flush() // flush reports the error
 		case <-w.full:
-			_ = w.flush() // reported by flush
+			_ = w.flush() // flush reports the error
 		case r := <-w.requests:
 			r.answer <- errors.Join(w.flush(), r.do())
 		case <-w.quit:
@@ -191,7 +190,7 @@ func (w *Writer) run() {
 	}
 }
 
-// flush writes what waits.
+// flush writes the pending lines.
 func (w *Writer) flush() error {
 	w.mu.Lock()
 	batch := w.pending
@@ -210,8 +209,8 @@ func (w *Writer) flush() error {
 	return err
 }
 
-// keep makes the storage of batch the next spare one, unless it is large: a
-// burst must not be paid for ever after.
+// keep makes the storage of batch the next spare, unless it is large: a burst must not hold memory
+// forever.
 func (w *Writer) keep(batch []byte) {
 	if cap(batch) > 2*flushSize {
 		batch = nil
@@ -221,8 +220,7 @@ func (w *Writer) keep(batch []byte) {
 	w.mu.Unlock()
 }
 
-// report tells the operator when writing begins to fail and when it works
-// again.
+// report logs when writes start to fail and when they work again.
 func (w *Writer) report(err error) {
 	switch {
 	case err != nil && !w.failing:

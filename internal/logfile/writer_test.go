@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// disk is a sink whose writes a test can hold up and let fail.
+// disk is a sink whose writes a test can block or fail.
 type disk struct {
 	mu       sync.Mutex
 	written  bytes.Buffer  // guarded by mu
@@ -23,7 +23,7 @@ type disk struct {
 	reopened int           // guarded by mu
 	closed   bool          // guarded by mu
 	fails    error         // guarded by mu
-	stuck    chan struct{} // nil: never; a Write waits until it is closed
+	stuck    chan struct{} // nil: never; Write blocks until a test closes it
 }
 
 func (d *disk) Write(p []byte) (int, error) {
@@ -183,7 +183,7 @@ func TestCloseGivesUpOnAStuckDisk(t *testing.T) {
 		if err := w.Close(); !errors.Is(err, errStuck) || time.Since(begin) != closePatience {
 			t.Errorf("Close: %v after %v, want %v after %v", err, time.Since(begin), errStuck, closePatience)
 		}
-		close(d.stuck) // the bubble ends only if the goroutine does
+		close(d.stuck) // lets the goroutine end, as the bubble requires
 		if err := w.Close(); err != nil || d.text() != "x\n" {
 			t.Errorf("Close once the disk works: %v, written %q", err, d.text())
 		}
@@ -302,7 +302,7 @@ func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
 	if err := s.Reopen(); err != nil {
 		t.Fatal(err)
 	}
-	for range 2 { // the second Close of one must not take it from the other
+	for range 2 { // a second Close must not release b's reference
 		if err := a.Close(); err != nil {
 			t.Fatal(err)
 		}

@@ -8,7 +8,7 @@ import (
 // Limit is a limit of a cluster's circuit breakers.
 type Limit uint8
 
-// The limits.
+// Limits of circuit breakers.
 const (
 	LimitConnections Limit = iota
 	LimitPending
@@ -30,7 +30,7 @@ var limitNames = [limitCount]string{
 	LimitRetryBudget: "retry_budget",
 }
 
-// String returns the limit as LabelLimit spells it.
+// String returns the value of LabelLimit.
 func (l Limit) String() string { return limitNames[l] }
 
 // Limits yields every limit.
@@ -44,23 +44,22 @@ func Limits() iter.Seq[Limit] {
 	}
 }
 
-// priorityNames are the values of LabelPriority. They are few, and known.
+// priorityNames are the values of LabelPriority, by priority index.
 //
 //nolint:gochecknoglobals // a constant table
 var priorityNames = [...]string{"default", "high"}
 
-// Room is how near requests are to limits that somebody else keeps, by the position of a
-// priority, from 0, and the limit.
+// Room reads the usage of the circuit breaker limits, by priority index and Limit.
 type Room struct {
 	read atomic.Pointer[func(priority int, l Limit) (used, most int64)]
 }
 
-// Follow makes read what is exported; it is called from any goroutine. most 0: there is
-// no limit; below 0: there may be nothing.
+// Follow sets the function that returns the usage; any goroutine may call it. most is the limit: 0
+// means unlimited, and a negative value allows nothing.
 func (r *Room) Follow(read func(priority int, l Limit) (used, most int64)) { r.read.Store(&read) }
 
-// collectBreakers exports what a cluster's circuit breakers refused, and of the limits
-// that are set, whether they are reached and what is left.
+// collectBreakers exports how often each limit was reached and, for limits that are set, whether
+// the limit is reached now and what remains.
 func (c *placeCollector) collectBreakers(e *emitter, name string, cluster *Cluster) {
 	room := cluster.Room.read.Load()
 	for p, priority := range priorityNames {

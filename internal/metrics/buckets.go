@@ -6,9 +6,9 @@ import (
 	"time"
 )
 
-// bounds are the upper bounds of the duration buckets, both for what a sidecar
-// adds (fractions of a millisecond) and for what a caller gives up on. Each is
-// at least twice the one before: bucketOf relies on it.
+// bounds are the upper bounds of the duration buckets. They range from the overhead of a sidecar
+// (fractions of a millisecond) to client timeouts. Each bound is at least twice the previous one:
+// bucketOf relies on it.
 //
 //nolint:gochecknoglobals // a constant table
 var bounds = [...]time.Duration{
@@ -30,15 +30,15 @@ var bounds = [...]time.Duration{
 	60 * time.Second,
 }
 
-// Bounds returns the upper bounds of the duration buckets, in order. Beyond the
-// last there is one more bucket.
+// Bounds returns the upper bounds of the duration buckets, in increasing order. One more bucket
+// follows the last bound.
 func Bounds() []time.Duration { return slices.Clone(bounds[:]) }
 
-// bucketCount counts the bucket beyond the last bound, too.
+// bucketCount includes the bucket beyond the last bound.
 const bucketCount = len(bounds) + 1
 
-// firstBucket is, by the number of bits in a duration of nanoseconds, the
-// bucket of the shortest such duration.
+// firstBucket maps the bit width of a duration in nanoseconds to the bucket of the shortest
+// duration of that width.
 //
 //nolint:gochecknoglobals // a constant table
 var firstBucket = func() (table [64]uint8) {
@@ -51,11 +51,11 @@ var firstBucket = func() (table [64]uint8) {
 	return table
 }()
 
-// bucketOf returns the bucket that d falls into: the first whose bound is not
-// less than d. d must not be negative.
+// bucketOf returns the bucket of d: the first whose bound is not less than d. d must not be
+// negative.
 //
-// Durations of one bit width span less than a factor of two, so at most one
-// bound lies among them and one comparison decides.
+// Durations of one bit width span less than a factor of two, so at most one bound lies among them
+// and one comparison is enough.
 func bucketOf(d time.Duration) int {
 	i := int(firstBucket[bits.Len64(uint64(d))&63])
 	if i < len(bounds) && d > bounds[i] {

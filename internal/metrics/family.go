@@ -9,10 +9,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// families are the metrics that belong to no place: the process's own, and
-// those of filters.
+// families holds the metrics without a scope: those of the process and of filters.
 type families struct {
-	limit int // of the series of one family; immutable
+	limit int // maximum number of series of one family; immutable
 
 	mu     sync.Mutex
 	byName map[string]*family // guarded by mu
@@ -27,14 +26,14 @@ type family struct {
 type series struct {
 	values []string
 	read   func() float64
-	count  *Counter   // behind read, if Registry.Counter made it
-	sizes  *Histogram // in the place of read, if Registry.Histogram made it
+	count  *Counter   // read returns its value; set if Registry.Counter made the series
+	sizes  *Histogram // replaces read; set if Registry.Histogram made the series
 }
 
-// Counter returns the counter of m with the label values given, in the order
-// of m.Labels; the same one for the same values. It stays until the process
-// ends, so values must come from a bounded set: not from requests. Beyond the
-// registry's MaxPlaces values share one series.
+// Counter returns the counter of m with the given label values, in the order of m.Labels. The same
+// values return the same counter. The counter exists until the process exits, so values must come
+// from a bounded set and not from requests. Beyond the registry's MaxPlaces, new values share one
+// series.
 func (r *Registry) Counter(m Metric, values ...string) *Counter {
 	if m.Kind != KindCounter {
 		panic(fmt.Sprintf("metrics: %s is a %s, not a counter", m.Name, m.Kind))
@@ -52,10 +51,9 @@ func (r *Registry) Counter(m Metric, values ...string) *Counter {
 	return s.count
 }
 
-// Func exports what read returns as the series of m with the label values
-// given, until remove is called. read is called from several goroutines at
-// once and must be quick. A second Func for the same values takes the
-// place of the first.
+// Func exports the result of read as the series of m with the given label values, until the caller
+// calls remove. Several goroutines call read concurrently; it must be fast. A second Func for the
+// same values replaces the first.
 func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove func()) {
 	if m.Kind == KindHistogram {
 		panic(fmt.Sprintf("metrics: %s is a histogram, not a single value", m.Name))
@@ -76,8 +74,8 @@ func (r *Registry) Func(m Metric, read func() float64, values ...string) (remove
 	}
 }
 
-// find returns the series of m with the values given, and whether it was there
-// before. Called under mu.
+// find returns the series of m with the given values and whether it existed before; otherwise it
+// adds the series. f.mu is held.
 func (f *families) find(m Metric, values []string) (s *series, found bool) {
 	if len(values) != len(m.Labels) {
 		panic(fmt.Sprintf("metrics: %s has the labels %q, got the values %q", m.Name, m.Labels, values))
@@ -113,14 +111,13 @@ func (f *families) find(m Metric, values []string) (s *series, found bool) {
 	return s, false
 }
 
-// joined makes one key of label values. They are UTF-8, in which the byte 0xFF
-// does not occur.
+// joined returns a map key for label values. They are UTF-8, which never contains the byte 0xFF.
 func joined(values []string) string { return strings.Join(values, "\xff") }
 
-// familyCollector exports the families of a registry: prometheus.Collector.
+// familyCollector exports the families of a registry. It implements prometheus.Collector.
 type familyCollector struct{ r *Registry }
 
-// Describe sends nothing: what filters will add is not known beforehand.
+// Describe sends nothing, because the metrics of filters are not known in advance.
 func (c *familyCollector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect sends all series.

@@ -8,15 +8,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Histogram counts numbers by how large they are. Safe for concurrent use; neither a
-// lock nor an allocation.
+// Histogram counts values by size. It takes no lock and does not allocate. Safe for concurrent use.
 type Histogram struct {
 	bounds []float64       // immutable; increasing
-	cells  []atomic.Uint64 // one more than bounds: beyond the last
+	cells  []atomic.Uint64 // one more than bounds, for values beyond the last
 	sum    atomic.Uint64
 }
 
-// Add counts v. It goes through the bounds: few are less than most numbers.
+// Add counts v. It scans the bounds linearly, because most values are below one of the first.
 func (h *Histogram) Add(v uint64) {
 	i := 0
 	for i < len(h.bounds) && float64(v) > h.bounds[i] {
@@ -26,7 +25,7 @@ func (h *Histogram) Add(v uint64) {
 	h.sum.Add(v)
 }
 
-// Count returns how many numbers have been added.
+// Count returns the number of counted values.
 func (h *Histogram) Count() (n uint64) {
 	for i := range h.cells {
 		n += h.cells[i].Load()
@@ -34,9 +33,9 @@ func (h *Histogram) Count() (n uint64) {
 	return n
 }
 
-// Histogram returns the histogram of m with the label values given, as Counter does
-// counters. bounds are the upper bounds of its buckets, increasing, and the same for all
-// series of m; they stay as they are.
+// Histogram returns the histogram of m with the given label values, with the rules of Counter.
+// bounds are the upper bounds of its buckets; they must increase and be the same for all series of
+// m. Histogram retains bounds, and the caller must not change it.
 func (r *Registry) Histogram(m Metric, bounds []float64, values ...string) *Histogram {
 	if m.Kind != KindHistogram {
 		panic(fmt.Sprintf("metrics: %s is a %s, not a histogram", m.Name, m.Kind))

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// exported returns the lines of a scrape that begin with prefix, sorted as
-// exported, without the prefix "weft_".
+// exported returns the lines of a scrape that begin with prefix, in the order of the export and
+// without the prefix "weft_".
 func exported(t *testing.T, r *Registry, prefix string) []string {
 	t.Helper()
 	answer := httptest.NewRecorder()
@@ -129,12 +129,12 @@ func TestSeriesDisappearWithTheirPlace(t *testing.T) {
 	releaseCluster()
 	releaseHost()
 	routes.Release()
-	listener.Add(one(s)) // exchanges that were under way
+	listener.Add(one(s)) // as from exchanges in flight
 	route.Add("all", "all/0", one(s))
 	if got := counts(); got != [4]int{} {
 		t.Errorf("series after release: %v, want none", got)
 	}
-	releaseHost() // once more does no harm to others
+	releaseHost() // a second release does nothing
 	if _, again := r.Host("shop", "10.0.0.1:80"); again == nil {
 		t.Error("no account for the host after it came back")
 	}
@@ -159,7 +159,7 @@ func TestAPlaceThatTwoConfigurationsShareKeepsItsNumbers(t *testing.T) {
 	open(fresh, "b")
 	again := open(fresh, "a")
 	old.Release()
-	a.Add("vh", "a", sample) // a late one counts still: the route exists
+	a.Add("vh", "a", sample) // a late request still counts: the route exists
 	again.Add("vh", "a", sample)
 	elsewhere.Add("vh", "a", sample)
 
@@ -182,7 +182,7 @@ func TestARouteThatLeavesItsTableTakesItsNumbersAlong(t *testing.T) {
 	was.Add("vh", "a", counted) // late
 	is.Add("vh", "a", counted)
 	unused.Close()
-	unused.Add("vh", "b", counted) // too late: nobody would take it off the list
+	unused.Add("vh", "b", counted) // too late: nothing would remove it from the shelf
 	wantLines(t, exported(t, r, "route_requests_total"),
 		`route_requests_total{protocol="none",route="a",status_class="2xx",table="table",virtual_host="vh"} 3`)
 	is.Close()
@@ -291,7 +291,7 @@ func TestExclusions(t *testing.T) {
 	for _, c := range []struct {
 		name      string
 		exclusion Exclusion
-		left      map[string]bool // by beginning of a line
+		left      map[string]bool // by prefix of a line
 	}{
 		{"nothing", Exclusion{}, map[string]bool{"host_requests_total": true, "listener_accept": true, "go_goroutines": true, "process_cpu": true}},
 		{"all", Exclusion{All: true}, map[string]bool{"host_requests_total": false, "listener_accept": false, "go_goroutines": false, "process_cpu": false}},
@@ -328,7 +328,7 @@ func TestCountersAndFunctionsWithoutAPlace(t *testing.T) {
 	r.Counter(ConfigReloads, ResultRejected)
 	removeOld := r.Func(LogDropped, func() float64 { return 1 }, "a.log")
 	remove := r.Func(LogDropped, func() float64 { return 7 }, "a.log")
-	removeOld() // no longer its own
+	removeOld() // the series belongs to the second Func
 	wantLines(t, exported(t, r, "config_reloads"), `config_reloads_total{result="applied"} 3`, `config_reloads_total{result="rejected"} 0`)
 	wantLines(t, exported(t, r, "access_log"), `access_log_dropped_total{log="a.log"} 7`)
 	wantLines(t, exported(t, r, "build_info"), fmt.Sprintf(`build_info{go_version=%q,revision="abc",version="1.2"} 1`, runtime.Version()))
@@ -399,8 +399,8 @@ func TestConcurrentUseLosesNothing(t *testing.T) {
 	wait.Wait()
 	defer release()
 	kept.Add(one(sample{Status: 200}))
-	// The host was held all the time unless a worker was first and done before:
-	// what it kept must add up in itself.
+	// The workers may have released the host before this test acquired it, so the expected number
+	// is unknown. The counters must be consistent.
 	total, inHistogram := uint64(0), uint64(0)
 	for a := kept.first.Load(); a != nil; a = a.next.Load() {
 		for class := range a.rows {

@@ -9,16 +9,16 @@ const (
 	LabelCluster     = "cluster"
 	LabelHost        = "host"
 	LabelProtocol    = "protocol"
-	LabelService     = "service"      // of an RPC request, as its caller names it
-	LabelMethod      = "method"       // of an RPC request, as its caller names it
-	LabelCode        = "code"         // of what an RPC caller was sent, in the protocol's own numbers; "none" for one-way
-	LabelStatusClass = "status_class" // "2xx"; "none" for an exchange without an answer
-	LabelReason      = "reason"       // protocol.Reason's name
-	LabelCause       = "cause"        // network.CloseReason's name
+	LabelService     = "service"      // of an RPC request, as the client sent it
+	LabelMethod      = "method"       // of an RPC request, as the client sent it
+	LabelCode        = "code"         // of an RPC response, in the protocol's own numbers; "none" for one-way
+	LabelStatusClass = "status_class" // "2xx"; "none" for a request without a response
+	LabelReason      = "reason"       // name of a protocol.Reason
+	LabelCause       = "cause"        // name of a network.CloseReason
 	LabelLimit       = "limit"        // of a circuit breaker
-	LabelPriority    = "priority"     // of the requests that are held to it
+	LabelPriority    = "priority"     // of the requests that the limit applies to
 	LabelResult      = "result"
-	LabelFlood       = "flood" // what an HTTP/2 caller sent too much of
+	LabelFlood       = "flood" // which flood limit an HTTP/2 client exceeded
 	LabelLog         = "log"
 	LabelVersion     = "version"
 	LabelRevision    = "revision"
@@ -85,11 +85,11 @@ const (
 	nameBuild = "weft_build_info"
 )
 
-// Label values of this package's own.
+// Label values that this package generates.
 const (
 	valueNone   = "none"
-	valueOther  = "_other" // every label of the series that stands in for places over the limit
-	valueOthers = "other"  // the same of RPC methods and codes over theirs
+	valueOther  = "_other" // for every label of the series that scopes beyond the limit share
+	valueOthers = "other"  // the same for RPC methods and codes beyond their limits
 )
 
 // classNames are the values of LabelStatusClass, by first digit.
@@ -97,13 +97,13 @@ const (
 //nolint:gochecknoglobals // a constant table
 var classNames = [classCount]string{valueNone, "1xx", "2xx", "3xx", "4xx", "5xx"}
 
-// Kind is what a metric's value does.
+// Kind is the type of a metric.
 type Kind uint8
 
 // The kinds.
 const (
-	KindCounter Kind = iota // only grows
-	KindGauge               // goes up and down
+	KindCounter Kind = iota // only increases
+	KindGauge               // increases and decreases
 	KindHistogram
 )
 
@@ -119,39 +119,36 @@ func (k Kind) String() string {
 	panic("metrics: unknown kind")
 }
 
-// Metric describes a metric: what is said of it on /stats/prometheus and in
-// docs/observability.md.
+// Metric describes a metric, for /stats/prometheus and docs/observability.md.
 type Metric struct {
-	Name   string // weft_…, in base units; a counter ends in _total
+	Name   string // weft_…, in base units; the name of a counter ends in _total
 	Help   string // one sentence
 	Kind   Kind
-	Labels []string // keys; a series gives its values in this order
+	Labels []string // keys; a series has its values in this order
 }
 
-// Metrics of the process that are not bound to a place in the configuration:
-// used with Registry.Counter and Registry.Func.
+// Metrics of the process that have no scope, used with Registry.Counter and Registry.Func.
 //
 //nolint:gochecknoglobals // constant descriptions
 var (
-	// ConfigReloads counts what became of configurations: its LabelResult is
-	// ResultApplied or ResultRejected.
+	// ConfigReloads counts attempts to apply a configuration. Its LabelResult is ResultApplied or
+	// ResultRejected.
 	ConfigReloads = Metric{"weft_config_reloads_total", "Configurations that were to replace the running one, by what became of them.",
 		KindCounter, []string{LabelResult}}
-	// ConfigTime is when the running configuration was applied.
+	// ConfigTime is the time when the active configuration was applied.
 	ConfigTime = Metric{"weft_config_applied_timestamp_seconds", "When the running configuration was applied, in seconds since 1970.",
 		KindGauge, nil}
-	// Draining is 1 while the process stops.
+	// Draining is 1 while the process drains.
 	Draining = Metric{"weft_draining", "Whether the process is draining: 1 if it is, else 0.",
 		KindGauge, nil}
-	// Panics counts panics that were contained to one exchange.
+	// Panics counts panics that ended only the request in which they happened.
 	Panics = Metric{"weft_panics_total", "Panics that were contained to the request that they happened in. Each is a defect.",
 		KindCounter, nil}
-	// HTTP2Floods counts connections that were ended for what they cost. Its LabelFlood
-	// names what there was too much of.
+	// HTTP2Floods counts connections that Weft closed because of a flood. Its LabelFlood names the
+	// limit that was exceeded.
 	HTTP2Floods = Metric{"weft_http2_floods_total", "Connections of callers that were ended because they cost too much, by what there was too much of.",
 		KindCounter, []string{LabelFlood}}
-	// LogDropped counts lines that a log could not take. Its LabelLog is the
-	// log's path.
+	// LogDropped counts dropped access log lines. Its LabelLog is the path of the log.
 	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because the log's file was too slow or failed.",
 		KindCounter, []string{LabelLog}}
 )
@@ -162,8 +159,8 @@ const (
 	ResultRejected = "rejected"
 )
 
-// Metrics returns the descriptions of everything that Weft itself exports, in
-// the order of docs/observability.md. Filters add their own.
+// Metrics returns the descriptions of all metrics that Weft itself exports, in the order of
+// docs/observability.md. Filters add their own.
 func Metrics() []Metric {
 	var all []Metric
 	for _, p := range []places{listenerPlaces(), routePlaces(), clusterPlaces(), hostPlaces()} {
@@ -179,7 +176,7 @@ func Metrics() []Metric {
 		ConfigReloads, ConfigTime, Draining, HTTP2Floods, Panics, LogDropped, buildMetric())
 }
 
-// places is what a kind of place exports.
+// places holds the metrics of one kind of scope.
 type places struct {
 	requests requestMetrics
 	more     []Metric
@@ -202,7 +199,7 @@ func listenerPlaces() places {
 	}
 }
 
-// Positions in listenerPlaces().more.
+// Indexes into listenerPlaces().more.
 const (
 	listenerActive = iota
 	listenerAccepted
@@ -248,7 +245,7 @@ func clusterPlaces() places {
 	}
 }
 
-// Positions in clusterPlaces().more.
+// Indexes into clusterPlaces().more.
 const (
 	clusterActive = iota
 	clusterOpened

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Counter only grows. The zero value is 0. Safe for concurrent use.
+// Counter only increases. The zero value is 0. Safe for concurrent use.
 type Counter struct{ n atomic.Uint64 }
 
 // Add adds n.
@@ -17,22 +17,22 @@ func (c *Counter) Add(n uint64) { c.n.Add(n) }
 // Value returns the count.
 func (c *Counter) Value() uint64 { return c.n.Load() }
 
-// Gauge goes up and down. The zero value is 0. Safe for concurrent use.
+// Gauge increases and decreases. The zero value is 0. Safe for concurrent use.
 type Gauge struct{ n atomic.Int64 }
 
 // Add adds n, which may be negative.
 func (g *Gauge) Add(n int64) { g.n.Add(n) }
 
-// Value returns the level.
+// Value returns the current value.
 func (g *Gauge) Value() int64 { return g.n.Load() }
 
-// Level is a number that somebody else keeps.
+// Level is a gauge whose value a function returns.
 type Level struct{ read atomic.Pointer[func() int64] }
 
-// Follow makes read what Value returns; read is called from any goroutine.
+// Follow sets the function that Value calls; any goroutine may call it.
 func (l *Level) Follow(read func() int64) { l.read.Store(&read) }
 
-// Value returns the number; 0 before Follow.
+// Value returns the result of the function; 0 before Follow.
 func (l *Level) Value() int64 {
 	if read := l.read.Load(); read != nil {
 		return (*read)()
@@ -40,23 +40,22 @@ func (l *Level) Value() int64 {
 	return 0
 }
 
-// maxCauses is how many causes of a connection's end there may be.
+// maxCauses is the maximum number of close reasons.
 const maxCauses = 24
 
-// Listener accounts for a listener: its requests and connections.
+// Listener counts the requests and connections of a listener.
 type Listener struct {
 	Requests
-	Active Gauge // requests under way
+	Active Gauge // requests in flight
 
 	accepted, refused, errors Counter
-	closed                    [maxCauses]Counter // by cause
+	closed                    [maxCauses]Counter // by close reason
 }
 
-// Accepted counts a connection that is served.
+// Accepted counts a connection that the listener serves.
 func (l *Listener) Accepted() { l.accepted.Add(1) }
 
-// Closed counts an accepted connection that has ended. cause is a position in
-// Options.Causes.
+// Closed counts an accepted connection that has closed. cause is an index into Options.Causes.
 func (l *Listener) Closed(cause uint8) { l.closed[cause].Add(1) }
 
 // Refused counts a connection beyond the listener's limit.
@@ -65,41 +64,41 @@ func (l *Listener) Refused() { l.refused.Add(1) }
 // AcceptError counts a failure to accept.
 func (l *Listener) AcceptError() { l.errors.Add(1) }
 
-// Cluster accounts for a cluster: its requests and its upstream connections.
+// Cluster counts the requests and the upstream connections of a cluster.
 type Cluster struct {
 	Requests
-	Active Level // requests under way
+	Active Level // requests in flight
 
 	Opened, Closed  Counter // connections
-	Spent           Counter // connections on which as many requests began as may
+	Spent           Counter // connections that reached max_request_per_conn
 	ConnectFailures Counter
-	Retries         Counter                                 // attempts beyond a request's first
-	Resent          Counter                                 // a pooled connection had gone stale
-	Overflow        [len(priorityNames)][limitCount]Counter // by the priority of requests, from 0, and Limit
-	Room            Room                                    // under the same limits
+	Retries         Counter                                 // attempts beyond the first of a request
+	Resent          Counter                                 // requests sent again because the pooled connection was stale
+	Overflow        [len(priorityNames)][limitCount]Counter // by priority index and Limit
+	Room            Room                                    // usage of the same limits
 	HostDown        Counter
 	HostUp          Counter
-	CheckFailures   Counter // active health checks
-	Ejections       Counter // of hosts, for how they answered
-	Unejected       Counter // hosts that stayed because no more may be out
-	Hedges          Counter // attempts beside others of the same request
-	HedgesWon       Counter // of those, whose answers were taken
-	Cancelled       Counter // attempts whose answers nobody waited for
+	CheckFailures   Counter // failed active health checks
+	Ejections       Counter // ejections of hosts by outlier detection
+	Unejected       Counter // hosts not ejected because too many are ejected already
+	Hedges          Counter // hedged attempts
+	HedgesWon       Counter // hedged attempts whose response the client got
+	Cancelled       Counter // attempts cancelled because the client disconnected or another attempt won
 }
 
-// Listener returns the account of the listener called name. release is called
-// once, when the listener has left the configuration; calls of the handle that
-// are under way then do no harm. The same holds for the other places.
+// Listener returns the counters of the named listener. The caller must call release when the
+// listener leaves the configuration; concurrent use of l is harmless then. The same applies to the
+// other scopes.
 func (r *Registry) Listener(name string) (l *Listener, release func()) {
 	return r.listeners.take(label(name))
 }
 
-// Cluster returns the account of the cluster called name.
+// Cluster returns the counters of the named cluster.
 func (r *Registry) Cluster(name string) (c *Cluster, release func()) {
 	return r.clusters.take(label(name))
 }
 
-// Host returns the account of a cluster's host.
+// Host returns the counters of a cluster's host.
 func (r *Registry) Host(cluster, address string) (h *Requests, release func()) {
 	return r.hosts.take(hostKey{label(cluster), label(address)})
 }
@@ -108,17 +107,16 @@ type hostKey struct{ cluster, host string }
 
 type routeKey struct{ table, virtualHost, route string }
 
-// label makes a text that may come from anywhere fit to be a label value:
-// Prometheus refuses a scrape with one that is not UTF-8. The copy keeps a
-// whole configuration file from staying in memory for one name.
+// label returns text as a valid label value: Prometheus rejects values that are not UTF-8. It
+// copies text, because a substring would keep a whole configuration file in memory.
 func label(text string) string {
 	return strings.Clone(strings.ToValidUTF8(text, "\uFFFD"))
 }
 
-// shelf holds places of one kind by name, counted by reference.
+// shelf is a cache of reference-counted scopes of one kind, by name.
 type shelf[K comparable, P any] struct {
 	limit int // immutable
-	rest  K   // immutable; the name that stands for all places beyond the limit
+	rest  K   // immutable; the name that all scopes beyond the limit share
 
 	mu     sync.Mutex
 	places map[K]*shelved[P] // guarded by mu
@@ -133,7 +131,8 @@ func newShelf[K comparable, P any](limit int, rest K) shelf[K, P] {
 	return shelf[K, P]{limit: limit, rest: rest, places: map[K]*shelved[P]{}}
 }
 
-// take returns the place called key, new or not.
+// take returns the scope of key, creating it if needed, and acquires a reference. release drops the
+// reference; repeated calls do nothing.
 func (s *shelf[K, P]) take(key K) (place *P, release func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -177,8 +176,8 @@ func (s *shelf[K, P]) any(want func(K) bool) bool {
 	return false
 }
 
-// each calls f with every place. The shelf is not held meanwhile: a slow
-// scraper must not stop a reload.
+// each calls f with every scope. It does not hold the lock during the calls, because a slow scraper
+// must not block a reload.
 func (s *shelf[K, P]) each(f func(key K, place *P)) {
 	type pair struct {
 		key   K
@@ -195,11 +194,11 @@ func (s *shelf[K, P]) each(f func(key K, place *P)) {
 	}
 }
 
-// placeCollector exports all places of a registry: prometheus.Collector.
+// placeCollector exports all scopes of a registry. It implements prometheus.Collector.
 type placeCollector struct {
 	r                                  *Registry
 	listeners, routes, clusters, hosts requestCollector
-	listener, cluster                  []*desc // as listenerPlaces().more and clusterPlaces().more
+	listener, cluster                  []*desc // in the order of listenerPlaces().more and clusterPlaces().more
 }
 
 func newPlaceCollector(r *Registry) *placeCollector {
@@ -234,7 +233,7 @@ func (c *placeCollector) Describe(to chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect sends the series of all places.
+// Collect sends the series of all scopes.
 func (c *placeCollector) Collect(to chan<- prometheus.Metric) {
 	e := c.r.emitter(to)
 	c.r.listeners.each(func(name string, l *Listener) {
@@ -262,7 +261,7 @@ func (c *placeCollector) collectListener(e *emitter, name string, l *Listener) {
 			e.counter(c.listener[listenerClosed], n, name, e.causes[cause])
 		}
 	}
-	accepted := l.accepted.Value() // behind closed: never more closed than accepted
+	accepted := l.accepted.Value() // read after closed, so that closed never exceeds accepted
 	e.value(c.listener[listenerActive], float64(l.Active.Value()), name)
 	e.counter(c.listener[listenerAccepted], accepted, name)
 	e.counter(c.listener[listenerRefused], l.refused.Value(), name)

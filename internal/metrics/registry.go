@@ -1,27 +1,24 @@
-// Package metrics owns the numbers that Weft keeps of its work and their
-// exposition to Prometheus.
+// Package metrics counts what Weft does and exports the numbers to Prometheus.
 //
-// What happens on the request path is counted by handles that are made when a
-// configuration is applied (Listener, Routes, Cluster, Host): plain atomic
-// counters, no map, no lock and no label. Only RPC looks up who was called.
-// client_golang is only used to write them out: a scrape turns the counters
-// into constant metrics.
+// The request path counts with handles that are created when a configuration is applied (Listener,
+// Routes, Cluster, Host): plain atomic counters without a map, a lock or a label. Only RPC looks up
+// the called method. client_golang only writes the numbers: a scrape turns the counters into
+// constant metrics.
 //
-//	Listener, Routes, Cluster, Host    handles by place             places.go
-//	  Requests.Add                     what requests leave          requests.go
-//	  bucketOf                         where its duration belongs   buckets.go
-//	Sum                                requests that ended alike    sum.go
+//	Listener, Routes, Cluster, Host    handles by scope             places.go
+//	  Requests.Add                     counts requests              requests.go
+//	  bucketOf                         bucket of a duration         buckets.go
+//	Sum                                requests of one outcome      sum.go
 //	RPC                                methods of RPC services      rpc.go
-//	Counter, Func                      what has no place            family.go
-//	Histogram                          the same, of sizes           histogram.go
-//	Handler                            a scrape                     registry.go
+//	Counter, Func                      metrics without a scope      family.go
+//	Histogram                          the same, for sizes          histogram.go
+//	Handler                            serves scrapes               registry.go
 //
-// Handles are counted by reference: what two configurations share keeps its
-// numbers, and the series of what has left the configuration disappear. Every
-// label value comes from configuration or from a closed list; each kind of place
-// has a limit beyond which places share one series whose labels are "_other".
-// What callers choose, services and methods of RPC requests, has limits of its
-// own: MaxMethods, MaxCodes, MaxMethodName.
+// Handles have reference counts: scopes that two configurations share keep their numbers, and the
+// series of a scope disappear when it leaves the configuration. Every label value comes from the
+// configuration or from a closed list. Each kind of scope has a limit; scopes beyond it share one
+// series whose labels are "_other". Clients choose the services and methods of RPC requests, which
+// have limits of their own: MaxMethods, MaxCodes, MaxMethodName.
 package metrics
 
 import (
@@ -37,24 +34,24 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// DefaultMaxPlaces is how many places of a kind have series of their own.
+// DefaultMaxPlaces is the default of Options.MaxPlaces.
 const DefaultMaxPlaces = 5000
 
-// Options say what a Registry can be told of. The zero value suits tests.
+// Options configure a Registry. The zero value suits tests.
 type Options struct {
-	// Reasons are the label values that Sample.Reason is a position in. Reasons[0]
-	// stands for "no failure"; at most 64. Default: one, "none".
+	// Reasons are the label values that Outcome.Reason indexes, at most 64. Reasons[0] means "no
+	// failure". Default: one, "none".
 	Reasons []string
 
-	// Causes are the label values that Listener.Closed's argument is a position
-	// in; at most 16. Default: one, "none".
+	// Causes are the label values that the argument of Listener.Closed indexes, at most 24.
+	// Default: one, "none".
 	Causes []string
 
-	// MaxPlaces is how many routes, clusters and hosts in use have series of
-	// their own, each kind by itself. Default DefaultMaxPlaces.
+	// MaxPlaces is the maximum number of listeners, of routes, of clusters, of hosts, and of label
+	// combinations of one other metric that have series of their own. Default DefaultMaxPlaces.
 	MaxPlaces int
 
-	// Version and Revision are what runs, for weft_build_info.
+	// Version and Revision identify the build in weft_build_info.
 	Version, Revision string
 }
 
@@ -72,8 +69,7 @@ type Registry struct {
 	rpc       *RPC // immutable
 }
 
-// New returns a registry that exports the Go runtime, the process and what
-// its handles will count.
+// New returns a registry that exports metrics of the Go runtime, of the process and of its handles.
 func New(o Options) *Registry {
 	if len(o.Reasons) > maxReasons {
 		panic("metrics: more than 64 reasons")
@@ -112,12 +108,12 @@ func New(o Options) *Registry {
 	return r
 }
 
-// Exclusion says what is not exported (stats_matcher in config.json). Counting
-// goes on: an exclusion can be lifted without a restart.
+// Exclusion selects metrics that are not exported (stats_matcher in config.json). They are still
+// counted, so removing an exclusion needs no restart.
 type Exclusion struct {
 	All    bool
-	Labels []string // label keys: metrics that have one
-	Names  []string // metrics, with or without "weft_"
+	Labels []string // label keys; excludes metrics with one of them
+	Names  []string // metric names, with or without "weft_"
 }
 
 func (x *Exclusion) excludes(name string, labels []string) bool {
@@ -132,17 +128,17 @@ func (x *Exclusion) excludes(name string, labels []string) bool {
 		slices.ContainsFunc(labels, func(label string) bool { return slices.Contains(x.Labels, label) })
 }
 
-// Exclude replaces what is not exported.
+// Exclude replaces the exclusion.
 func (r *Registry) Exclude(x Exclusion) { r.exclusion.Store(&x) }
 
-// Gather returns everything that is exported now: prometheus.Gatherer.
+// Gather returns all exported metrics. It implements prometheus.Gatherer.
 func (r *Registry) Gather() ([]*dto.MetricFamily, error) {
 	x := r.exclusion.Load()
 	if x.All {
 		return nil, nil
 	}
 	found, err := r.prometheus.Gather()
-	// Ours are left out where they are made, those of the runtime here.
+	// Weft's metrics are excluded where they are emitted; this excludes those of the Go runtime.
 	found = slices.DeleteFunc(found, func(f *dto.MetricFamily) bool {
 		return x.excludes(f.GetName(), labelKeys(f))
 	})
@@ -160,13 +156,13 @@ func labelKeys(f *dto.MetricFamily) []string {
 	return keys
 }
 
-// maxScrapes is how many scrapes run at once; more are answered with 503.
+// maxScrapes is the maximum number of concurrent scrapes; others get a 503.
 const maxScrapes = 3
 
-// Handler answers scrapes, in the text format or what the scraper prefers.
+// Handler serves scrapes, in the text format or the one that the scraper prefers.
 func (r *Registry) Handler() http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
-		ErrorHandling:       promhttp.ContinueOnError, // one bad series must not hide the others
+		ErrorHandling:       promhttp.ContinueOnError, // one invalid series must not hide the others
 		MaxRequestsInFlight: maxScrapes,
 	})
 }

@@ -9,28 +9,27 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// classCount counts the status classes, "none" among them.
+// classCount is the number of status classes, including "none".
 const classCount = 6
 
-// maxReasons is how many reasons there may be.
+// maxReasons is the maximum number of reasons.
 const maxReasons = 64
 
-// Requests accounts for the requests of one place. It is an Account; the zero value
-// is ready, and takes one word until the first Add. No call takes a lock, and only
-// the first of a kind allocates.
+// Requests counts the requests of one scope. It implements Account. The zero value is ready to use
+// and occupies one word until the first Add. Add takes no lock and allocates only for the first
+// request of a protocol, a status class or failures.
 type Requests struct{ first atomic.Pointer[account] }
 
-// account is what a place knows of its requests in one protocol. Accounts of a
-// place form a list, newest protocol last: nearly always of one.
+// account holds the counters of one scope and one protocol. The accounts of a scope form a linked
+// list, newest protocol last. Most lists have one element.
 type account struct {
 	protocol string // immutable
 	next     atomic.Pointer[account]
 
-	// rows count requests by duration, one row a status class, made when it is
-	// needed. A request is counted once, here: the number of requests is the sum
-	// of a row, so that the hot path adds to one counter for both.
+	// rows count requests by duration, one row for each status class, allocated on first use. The
+	// number of requests is the sum of a row, so the request path increments one counter for both.
 	rows     [classCount]atomic.Pointer[row]
-	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; made when needed
+	failures atomic.Pointer[[maxReasons]atomic.Uint64] // by reason; allocated on first use
 
 	nanoseconds atomic.Uint64 // sum of the durations
 	bytesIn     atomic.Uint64
@@ -39,7 +38,7 @@ type account struct {
 
 type row [bucketCount]atomic.Uint64
 
-// Add accounts for s.
+// Add counts the requests of s.
 func (r *Requests) Add(s Sum) {
 	a := r.first.Load()
 	if a == nil || a.protocol != s.Protocol {
@@ -70,7 +69,7 @@ func (r *Requests) Add(s Sum) {
 	}
 }
 
-// account finds the account of a protocol, or makes it.
+// account returns the account of a protocol, adding it if needed.
 func (r *Requests) account(protocol string) *account {
 	at := &r.first
 	for {
@@ -80,7 +79,7 @@ func (r *Requests) account(protocol string) *account {
 			if at.CompareAndSwap(nil, fresh) {
 				return fresh
 			}
-			continue // somebody else was first: look at theirs
+			continue // another goroutine was first: look at its account
 		}
 		if a.protocol == protocol {
 			return a
@@ -89,7 +88,7 @@ func (r *Requests) account(protocol string) *account {
 	}
 }
 
-// made returns what p points to, after making it if it points nowhere.
+// made returns what p points to, after allocating it if p is nil.
 func made[T any](p *atomic.Pointer[T]) *T {
 	fresh := new(T)
 	if p.CompareAndSwap(nil, fresh) {
@@ -98,10 +97,10 @@ func made[T any](p *atomic.Pointer[T]) *T {
 	return p.Load()
 }
 
-// requestNames are the names of a place's metrics of requests.
+// requestNames holds the names of a scope's request metrics.
 type requestNames struct{ requests, failures, duration, bytesIn, bytesOut string }
 
-// requestMetrics describes them.
+// requestMetrics holds the descriptions of a scope's request metrics.
 type requestMetrics struct{ requests, failures, duration, bytesIn, bytesOut Metric }
 
 func newRequestMetrics(place string, keys []string, names requestNames) requestMetrics {
@@ -124,7 +123,7 @@ func (m requestMetrics) metrics() []Metric {
 	return []Metric{m.requests, m.failures, m.duration, m.bytesIn, m.bytesOut}
 }
 
-// requestCollector turns Requests into series.
+// requestCollector exports Requests.
 type requestCollector struct {
 	requests, failures, duration, bytesIn, bytesOut *desc
 }
@@ -137,7 +136,7 @@ func (c *requestCollector) descs() []*desc {
 	return []*desc{c.requests, c.failures, c.duration, c.bytesIn, c.bytesOut}
 }
 
-// collect emits the series of r, whose place has the label values given.
+// collect emits the series of r, whose scope has the given label values.
 func (c *requestCollector) collect(e *emitter, r *Requests, values ...string) {
 	for a := r.first.Load(); a != nil; a = a.next.Load() {
 		c.collectAccount(e, a, append(slices.Clip(values), cmp.Or(a.protocol, valueNone)))
@@ -172,14 +171,14 @@ func (c *requestCollector) collectAccount(e *emitter, a *account, values []strin
 	e.counter(c.bytesOut, a.bytesOut.Load(), values...)
 }
 
-// emitter sends what is not excluded to Prometheus. It lives for one scrape.
+// emitter sends the series that are not excluded to Prometheus. It lives for one scrape.
 type emitter struct {
 	to              chan<- prometheus.Metric
 	exclusion       *Exclusion
 	reasons, causes []string
 }
 
-// desc is a Metric as Prometheus knows it.
+// desc is a Metric with its Prometheus description.
 type desc struct {
 	metric     Metric
 	prometheus *prometheus.Desc

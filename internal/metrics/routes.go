@@ -5,35 +5,35 @@ import (
 	"sync/atomic"
 )
 
-// Routes has the accounts of the routes of one route table.
+// Routes holds the counters of the routes of one route table.
 type Routes struct {
 	table string
 	shelf *shelf[routeKey, Requests]
 
 	mu       sync.Mutex
-	known    bool              // guarded by mu; the table has numbers that routes may go on with
+	known    bool              // guarded by mu; the table already has counters that routes may continue
 	released bool              // guarded by mu
-	releases map[*Route]func() // guarded by mu; of accounts that are open
+	releases map[*Route]func() // guarded by mu; routes in the shelf
 }
 
-// Route is the account of one route. It is not on the list of those that are exported
-// until it is used, so that large tables cost little.
+// Route counts the requests of one route. It is exported only after its first use, so that large
+// tables cost little.
 type Route struct {
 	of       *Routes
-	requests atomic.Pointer[Requests] // nil: it was not used yet
+	requests atomic.Pointer[Requests] // nil: not used yet
 	closed   bool                     // guarded by of.mu
 }
 
-// Routes returns the accounts of a table, of which there are none yet.
+// Routes returns the counters of a table, without any route.
 func (r *Registry) Routes(table string) *Routes {
 	t := &Routes{table: label(table), shelf: &r.routes, releases: map[*Route]func(){}}
 	t.known = r.routes.any(func(k routeKey) bool { return k.table == t.table })
 	return t
 }
 
-// Open makes r, which is the zero value, the account of a route of t. It goes on with the
-// numbers that the table has under the same names; where an account is closed for it, that
-// is to be after.
+// Open initializes r, which must be the zero value, as the counters of a route of t. If the table
+// has counters under the same names, r continues them. A caller that replaces a Route must close
+// the old one after this call.
 func (r *Route) Open(t *Routes, virtualHost, route string) {
 	r.of = t
 	t.mu.Lock()
@@ -44,8 +44,8 @@ func (r *Route) Open(t *Routes, virtualHost, route string) {
 	}
 }
 
-// Close gives the account back when the route has left the configuration. Calls of Add
-// that are under way, or late, do no harm.
+// Close releases the counters when the route leaves the configuration. Concurrent and later calls
+// of Add are harmless.
 func (r *Route) Close() {
 	t := r.of
 	t.mu.Lock()
@@ -58,7 +58,7 @@ func (r *Route) Close() {
 	}
 }
 
-// Add accounts for requests of the route, which has the names that it was opened with.
+// Add counts requests of the route. The names must be those of Open.
 func (r *Route) Add(virtualHost, route string, s Sum) {
 	requests := r.requests.Load()
 	if requests == nil {
@@ -69,7 +69,7 @@ func (r *Route) Add(virtualHost, route string, s Sum) {
 	requests.Add(s)
 }
 
-// Release closes all accounts, once, when the table has left the configuration.
+// Release closes all routes when the table leaves the configuration.
 func (t *Routes) Release() {
 	t.mu.Lock()
 	t.released = true
@@ -85,7 +85,8 @@ func (t *Routes) key(virtualHost, route string) routeKey {
 	return routeKey{t.table, label(virtualHost), label(route)}
 }
 
-// use puts the account on the list; nil after Close and Release.
+// use adds the route to the shelf. It returns nil if the route was not used before Close or
+// Release.
 func (r *Route) use(virtualHost, route string) *Requests {
 	t := r.of
 	t.mu.Lock()

@@ -13,63 +13,58 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds on what callers, who choose the names, can make of the RPC metrics.
+// Limits of the RPC metrics, whose label values clients choose.
 const (
-	// MaxMethods is how many pairs of service and method have series of their own
-	// in a process: the first that are called. All others share one pair,
-	// "other" and "other". With every code and every reason a pair takes 4 KB.
+	// MaxMethods is the number of (service, method) pairs of a process with series of their own:
+	// the first that are called. All others share the pair ("other", "other"). With every code and
+	// every reason, a pair takes 4 KB.
 	MaxMethods = 1000
-	// MaxCodes is how many codes of a pair have series of their own: the first
-	// that are answered. All others share the code "other". So many are gRPC's, and
-	// "none".
+	// MaxCodes is the number of codes of a pair with series of their own: the first that occur. All
+	// others share the code "other". gRPC has 17 codes, and "none" is one more.
 	MaxCodes = 18
-	// MaxMethodName is how many bytes of a service's or method's name become a
-	// label value.
+	// MaxMethodName is the maximum length in bytes of a service or method name in a label value.
 	MaxMethodName = 200
 )
 
-// slotCount is the size of the table of methods: a power of two, of which at
-// most half is used, so that a search is short.
+// slotCount is the size of the hash table of methods. It is a power of two, and at most half of the
+// table is in use, so probe sequences are short.
 const slotCount = 2048
 
-// RPC accounts for requests of RPC protocols by service and method. Registry.RPC
-// returns the only one. Safe for concurrent use. No call takes a lock or
-// allocates but the first of a pair, of a pair's code, and of a pair's failures,
-// and those whose names are not UTF-8.
+// RPC counts requests of RPC protocols by service and method. Registry.RPC returns the only one.
+// Safe for concurrent use. Calls take no lock and do not allocate, except the first call of a pair,
+// of a pair's code and of a pair's failures, and calls whose names are not UTF-8.
 type RPC struct {
-	seed maphash.Seed // immutable; secret, so that nobody can choose names that collide
-	rest *Method      // immutable; in slots, too: "other" may be somebody's name
+	seed maphash.Seed // immutable; random, so that clients cannot choose names that collide
+	rest *Method      // immutable; also in slots, because a client may call a method "other"
 
-	// slots are a hash table with linear probing. A method that is in it stays
-	// where it is.
+	// slots is a hash table with linear probing. A method in it never moves.
 	slots [slotCount]atomic.Pointer[Method]
-	count atomic.Int32 // of methods in slots but rest; written under mu
+	count atomic.Int32 // number of methods in slots except rest; written under mu
 
-	// recent are methods that were called lately, each where its names lead without
-	// a hash: see place.
+	// recent caches recently called methods by place, which needs no hash.
 	recent [64]atomic.Pointer[Method]
 
 	mu sync.Mutex // held while a method is added
 }
 
-// Method accounts for the calls of one method of one service. It is an Account.
+// Method counts the calls of one method of one service. It implements Account.
 type Method struct {
 	service, name string // immutable; label values
 
-	codes    [MaxCodes]atomic.Pointer[codeRow] // the used ones first
-	others   atomic.Pointer[row]               // calls with other codes; made when needed
+	codes    [MaxCodes]atomic.Pointer[codeRow] // used entries first
+	others   atomic.Pointer[row]               // calls with other codes; allocated on first use
 	failures atomic.Pointer[[maxReasons]atomic.Uint64]
 
 	nanoseconds atomic.Uint64 // sum of the durations
 }
 
-// codeRow counts the calls that ended with one code, by duration.
+// codeRow counts the calls with one code, by duration.
 type codeRow struct {
 	code  int // immutable; -1: none
 	cells row
 }
 
-// RPC returns the account of all RPC requests of the process.
+// RPC returns the counters of all RPC requests of the process.
 func (r *Registry) RPC() *RPC { return r.rpc }
 
 func newRPC() *RPC {
@@ -79,12 +74,12 @@ func newRPC() *RPC {
 	return r
 }
 
-// Method returns the account of a method, that of all others if it has none of its
-// own. Names are as the caller sent them; "" counts as "none". They may be views of
-// a buffer: what is kept of them is copied.
+// Method returns the counters of a method, or those shared by all methods beyond MaxMethods. Names
+// are as the client sent them; "" counts as "none". They may borrow a buffer: Method copies what it
+// retains.
 func (r *RPC) Method(service, name string) *Method { return r.method(begin(service), begin(name)) }
 
-// Add accounts for calls.
+// Add counts the calls of s.
 func (m *Method) Add(s Sum) {
 	s.addTo(m.row(max(s.Code, -1)))
 	m.nanoseconds.Add(s.nanoseconds)
@@ -97,10 +92,10 @@ func (m *Method) Add(s Sum) {
 	}
 }
 
-// Name returns what the account is called: the service and the method.
+// Name returns the service and the method, joined by a dot.
 func (m *Method) Name() string { return m.service + "." + m.name }
 
-// begin returns as much of a name as may become a label value.
+// begin returns the prefix of a name that becomes a label value, or "none" for "".
 func begin(name string) string {
 	if name == "" {
 		return valueNone
@@ -115,13 +110,13 @@ func begin(name string) string {
 	return name[:n]
 }
 
-// method returns the account of a method, rest if it has none of its own.
+// method returns the counters of a method, or rest if it has none of its own.
 func (r *RPC) method(service, name string) *Method {
 	recent := &r.recent[place(service, name)]
 	if m := recent.Load(); m != nil && m.name == name && m.service == service {
 		return m
 	}
-	// What is found needs no check: it was checked when it was added.
+	// Names that are found are valid: add is called with valid names only.
 	if m, _ := r.find(service, name); m != nil {
 		recent.Store(m)
 		return m
@@ -138,8 +133,8 @@ func (r *RPC) method(service, name string) *Method {
 	return r.add(service, name)
 }
 
-// place is where a method is among the recent ones. Who chooses names that collide
-// gains nothing: they cost a hash.
+// place returns the index of a method in recent. A client that chooses names with the same index
+// only costs itself a hash.
 func place(service, name string) int {
 	n := 8*len(service) + len(name)
 	if name != "" {
@@ -148,8 +143,8 @@ func place(service, name string) int {
 	return n % len(RPC{}.recent)
 }
 
-// find returns the method called so; if there is none, nil and the slot where
-// it belongs.
+// find returns the method of the given names. If there is none, it returns nil and the free slot
+// for it.
 func (r *RPC) find(service, name string) (m *Method, at uint64) {
 	hash := bits.RotateLeft64(maphash.String(r.seed, service), 1) ^ maphash.String(r.seed, name)
 	for at = hash % slotCount; ; at = (at + 1) % slotCount {
@@ -160,8 +155,8 @@ func (r *RPC) find(service, name string) (m *Method, at uint64) {
 	}
 }
 
-// add makes an account for the method, unless somebody else has made it, or the
-// last one, meanwhile.
+// add adds the method. If another goroutine has added it meanwhile, add returns that one; if the
+// table has MaxMethods methods, it returns rest.
 func (r *RPC) add(service, name string) *Method {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -178,7 +173,7 @@ func (r *RPC) add(service, name string) *Method {
 	return m
 }
 
-// row returns where calls with the code are counted.
+// row returns the counters of calls with the code.
 func (m *Method) row(code int) *row {
 	for i := range m.codes {
 		slot := &m.codes[i]
@@ -200,7 +195,7 @@ func (m *Method) row(code int) *row {
 	return made(&m.others)
 }
 
-// rpcMetrics describe what RPC exports.
+// rpcMetrics returns the descriptions of the metrics that RPC exports.
 func rpcMetrics() []Metric {
 	keys := []string{LabelService, LabelMethod}
 	return []Metric{
@@ -213,17 +208,17 @@ func rpcMetrics() []Metric {
 	}
 }
 
-// Positions in rpcMetrics().
+// Indexes into rpcMetrics().
 const (
 	rpcRequests = iota
 	rpcFailures
 	rpcDuration
 )
 
-// rpcCollector exports the RPC metrics of a registry: prometheus.Collector.
+// rpcCollector exports the RPC metrics of a registry. It implements prometheus.Collector.
 type rpcCollector struct {
 	r     *Registry
-	descs []*desc // as rpcMetrics()
+	descs []*desc // in the order of rpcMetrics()
 }
 
 func newRPCCollector(r *Registry) *rpcCollector {
@@ -282,7 +277,7 @@ func (c *rpcCollector) collect(e *emitter, m *Method) {
 	e.histogram(c.descs[rpcDuration], &cells, time.Duration(m.nanoseconds.Load()), m.service, m.name)
 }
 
-// codeName is a code as a label value.
+// codeName returns a code as a label value.
 func codeName(code int) string {
 	if code < 0 {
 		return valueNone

@@ -133,8 +133,8 @@ func TestNamesThatCallersSendBecomeLabels(t *testing.T) {
 	}
 }
 
-// TestWhoIsCalledOtherIsCountedWithTheRest: a scrape with the same series twice
-// fails as a whole.
+// TestWhoIsCalledOtherIsCountedWithTheRest verifies that a method named "other" shares the series
+// of the methods beyond MaxMethods: Prometheus rejects a scrape that has the same series twice.
 func TestWhoIsCalledOtherIsCountedWithTheRest(t *testing.T) {
 	r := testRegistry()
 	for i := range MaxMethods + 1 {
@@ -273,16 +273,16 @@ func TestRPCMetricsCanBeLeftOut(t *testing.T) {
 	wantLines(t, exported(t, r, "rpc_"))
 }
 
-// callee is a method, and a call of it.
+// callee is a method with one call of it.
 type callee struct {
 	service, method string
 	call            sample
 }
 
-// observe accounts for a call.
+// observe counts the call.
 func (c *callee) observe(r *Registry) { r.RPC().Method(c.service, c.method).Add(one(c.call)) }
 
-// callees are the methods of a large application.
+// callees returns the methods of a large application.
 func callees() (calls []callee) {
 	for i := range 200 {
 		calls = append(calls, callee{fmt.Sprint("com.example.shop.order.OrderService", i/10), fmt.Sprint("findByCustomer", i),
@@ -344,5 +344,6 @@ func BenchmarkScrape1000Methods(b *testing.B) {
 	}
 }
 
-// viewOf is b as an engine hands out names: valid as long as b is not written.
+// viewOf returns b as a string that borrows its bytes, as an engine passes names. It is valid until
+// b is written.
 func viewOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }

@@ -6,15 +6,15 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Sample is a counter or a gauge at a moment.
+// Sample is the value of a counter or a gauge at one time.
 type Sample struct {
 	Name   string
 	Labels map[string]string
 	Value  float64
 }
 
-// Samples returns the counters and gauges that are exported, in the order of their names.
-// An error is one of what could not be read; the rest is there.
+// Samples returns the exported counters and gauges, sorted by name. If some metrics cannot be
+// gathered, it returns an error together with the others.
 func (r *Registry) Samples() (iter.Seq[Sample], error) {
 	families, err := r.Gather()
 	return func(yield func(Sample) bool) {
@@ -36,7 +36,7 @@ func (r *Registry) Samples() (iter.Seq[Sample], error) {
 	}, err
 }
 
-// numberOf returns what m counts, if that is one number.
+// numberOf returns the value of a counter or a gauge.
 func numberOf(m *dto.Metric) (float64, bool) {
 	switch {
 	case m.GetCounter() != nil:

@@ -2,41 +2,41 @@ package metrics
 
 import "time"
 
-// Account takes what requests come to. Safe for concurrent use.
+// Account counts requests. Safe for concurrent use.
 type Account interface{ Add(s Sum) }
 
-// Outcome is how a request ended.
+// Outcome is the result of a request.
 type Outcome struct {
-	Protocol string // its name; one of few, and kept
-	Reason   uint8  // position in Options.Reasons; 0: it did not fail
-	Status   int    // HTTP status, or its equivalent; 0: no answer
+	Protocol string // name from a small set; retained
+	Reason   uint8  // index into Options.Reasons; 0: no failure
+	Status   int    // HTTP status or its equivalent; 0: no response
 	Code     int    // status of an RPC request in the protocol's own numbers; negative: none
-	// Answer is what the last host answered, as Status is: what the caller is told may be
-	// another. 0: no host answered.
+	// Answer is the status of the last host's response, as in Status. It may differ from the status
+	// that the client got. 0: no host responded.
 	Answer int
 }
 
-// Sum is what requests come to that ended alike: one, or many that an account is told
-// of at once. The zero value is empty, of no outcome.
+// Sum sums up requests with the same outcome: one, or several that are added to an Account
+// together. The zero value is empty and has a zero Outcome.
 type Sum struct {
 	Outcome
 
 	count, attempts uint32
-	low, high       uint8 // cells from low up to and without high are those that are not 0
+	low, high       uint8 // cells outside [low, high) are 0
 	cells           [bucketCount]uint32
 	nanoseconds     uint64
 	in, out         uint64
 }
 
-// Request is what a Sum counts of a request.
+// Request holds the values of one request that a Sum counts.
 type Request struct {
-	Duration time.Duration // from its first byte to its answer's last
-	BytesIn  int64         // content bytes of the request
-	BytesOut int64         // content bytes of the answer
-	Attempts int           // hosts tried
+	Duration time.Duration // from the first byte of the request to the last byte of the response
+	BytesIn  int64         // body bytes of the request
+	BytesOut int64         // body bytes of the response
+	Attempts int           // attempts, including the first
 }
 
-// Count adds a request that ended as s says.
+// Count adds a request with the outcome of s.
 func (s *Sum) Count(r Request) {
 	d := max(r.Duration, 0)
 	bucket := uint8(bucketOf(d))
@@ -53,13 +53,13 @@ func (s *Sum) Count(r Request) {
 	s.attempts += uint32(max(r.Attempts, 1)) //nolint:gosec // a handful
 }
 
-// Len returns how many requests have been counted.
+// Len returns the number of counted requests.
 func (s *Sum) Len() int { return int(s.count) }
 
-// Retries returns how many attempts beyond each request's first have been counted.
+// Retries returns the number of counted attempts beyond the first of each request.
 func (s *Sum) Retries() int { return int(s.attempts - s.count) }
 
-// addTo adds the durations to the cells of an account.
+// addTo adds the counts by duration to of.
 func (s *Sum) addTo(of *row) {
 	for i := s.low; i < s.high; i++ {
 		if n := s.cells[i]; n > 0 {

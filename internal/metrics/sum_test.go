@@ -14,7 +14,7 @@ type sample struct {
 	BytesIn, BytesOut int64
 }
 
-// one returns the sum of one request.
+// one returns the Sum of one request.
 func one(s sample) Sum {
 	sum := Sum{Outcome: Outcome{Protocol: s.Protocol, Reason: s.Reason, Status: s.Status, Code: s.Code}}
 	sum.Count(Request{Duration: s.Duration, BytesIn: s.BytesIn, BytesOut: s.BytesOut, Attempts: 1})
@@ -47,7 +47,7 @@ func TestASumIsWorthItsRequests(t *testing.T) {
 	}
 }
 
-// addEverywhere adds s to an account of each kind.
+// addEverywhere adds s to an Account of each kind.
 func addEverywhere(r *Registry, s Sum) {
 	h, _ := r.Host("c", "h")
 	h.Add(s)

@@ -4,18 +4,19 @@ package metrics
 //
 //nolint:gochecknoglobals // constant descriptions
 var (
-	// ListenerHandshakes counts handshakes with callers. Its LabelResult is ResultOK
-	// or a credential.HandshakeFailure's name.
+	// ListenerHandshakes counts TLS handshakes with clients. Its LabelResult is ResultOK or the
+	// name of a credential.HandshakeFailure.
 	ListenerHandshakes = Metric{"weft_listener_tls_handshakes_total", "TLS handshakes with the listener's callers, by what became of them.",
 		KindCounter, []string{LabelListener, LabelResult}}
-	// ClusterHandshakes counts the same with hosts.
+	// ClusterHandshakes counts TLS handshakes with hosts, with the same values of LabelResult.
 	ClusterHandshakes = Metric{"weft_cluster_tls_handshakes_total", "TLS handshakes with hosts of the cluster, by what became of them.",
 		KindCounter, []string{LabelCluster, LabelResult}}
-	// CertificateReloads counts files of certificates that changed. Its LabelResult is
-	// ResultApplied or ResultRejected.
+	// CertificateReloads counts changes of certificate files. Its LabelResult is ResultApplied or
+	// ResultRejected.
 	CertificateReloads = Metric{"weft_tls_certificate_reloads_total", "Changes of certificate files, by whether they could be used.",
 		KindCounter, []string{LabelResult}}
 )
 
-// ResultOK is the LabelResult of a handshake that succeeded.
+// ResultOK is the LabelResult of a successful handshake, DNS lookup or request to the API of Dubbo
+// services.
 const ResultOK = "ok"

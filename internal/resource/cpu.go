@@ -7,15 +7,14 @@ import (
 	"time"
 )
 
-// smoothing is how much of the past is in the use of processors: a change shows to
-// two thirds after that time.
+// smoothing is the time constant of the moving average: after this time a change shows to two
+// thirds.
 const smoothing = 5 * time.Second
 
-// CPU tells how busy processors are, smoothed over a few seconds. It belongs to one
-// goroutine.
+// CPU measures processor usage, smoothed over a few seconds. It is not safe for concurrent use.
 type CPU struct {
-	// count returns what has been used so far, and what could have been, both in the
-	// same unit since any time.
+	// count returns the used and the available processor time, both in the same unit and since the
+	// same arbitrary start.
 	count func(now time.Time) (used, could float64, err error)
 
 	begun       bool
@@ -24,7 +23,7 @@ type CPU struct {
 	share       float64
 }
 
-// HostCPU compares the time that the machine's processors worked with all of it.
+// HostCPU measures the busy time of the machine's processors as a fraction of their total time.
 func HostCPU(system fs.FS) *CPU {
 	return &CPU{count: func(time.Time) (float64, float64, error) {
 		busy, all, err := machineTime(system)
@@ -32,8 +31,8 @@ func HostCPU(system fs.FS) *CPU {
 	}}
 }
 
-// GroupCPU compares the time of processors that the control group had with what its
-// quota allows; without a quota, with that of so many processors.
+// GroupCPU measures the processor time of the control group as a fraction of what its quota, and at
+// most the given number of processors, allows.
 func GroupCPU(system fs.FS, processors int) (*CPU, error) {
 	g, err := CPUGroup(system)
 	if err != nil {
@@ -42,8 +41,8 @@ func GroupCPU(system fs.FS, processors int) (*CPU, error) {
 	return &CPU{count: allowed(g, processors, g.time)}, nil
 }
 
-// ProcessCPU is GroupCPU for the time that the process had alone. Where there are no
-// control groups it has so many processors.
+// ProcessCPU measures the processor time of the process alone against the same limit as GroupCPU.
+// Without control groups the limit is the number of processors.
 func ProcessCPU(system fs.FS, processors int) *CPU {
 	g, err := CPUGroup(system)
 	if err != nil {
@@ -55,7 +54,8 @@ func ProcessCPU(system fs.FS, processors int) *CPU {
 	})}
 }
 
-// allowed compares what used counts with what g's quota allows; g nil: none.
+// allowed returns a count function that compares used with the processor time that g's quota and
+// the number of processors allow. g may be nil: no quota.
 func allowed(g *Group, processors int, used func() (time.Duration, error)) func(time.Time) (float64, float64, error) {
 	var last time.Time
 	var could float64
@@ -79,8 +79,8 @@ func allowed(g *Group, processors int, used func() (time.Duration, error)) func(
 	}
 }
 
-// Read returns the share that is busy, from 0 to 1; 0 at first, for it takes two reads
-// to tell.
+// Read returns the busy fraction, from 0 to 1. The first call returns 0, because a measurement
+// needs two.
 func (c *CPU) Read(now time.Time) (float64, error) {
 	used, could, err := c.count(now)
 	if err != nil {
@@ -90,7 +90,7 @@ func (c *CPU) Read(now time.Time) (float64, error) {
 		c.begun, c.at, c.used, c.could = true, now, used, could
 		return 0, nil
 	}
-	if could <= c.could || !now.After(c.at) { // the clock of the processors has not ticked yet
+	if could <= c.could || !now.After(c.at) { // the processor clock has not advanced
 		return c.share, nil
 	}
 	share := min(1, max(0, (used-c.used)/(could-c.could)))

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// Where control groups are mounted, as every distribution has it.
+// mounted is where distributions mount control groups.
 const mounted = "sys/fs/cgroup"
 
 // The controllers.
@@ -21,24 +21,23 @@ const (
 	cpuController    = "cpu"
 )
 
-// Group is the control group of the process as far as one controller goes: that of
-// memory, or that of processors. Limits of the groups around it bind it, too.
-// Immutable.
+// Group is the control group of the process for one controller: memory or cpu. The limits of the
+// parent groups apply too. Immutable.
 type Group struct {
 	system fs.FS
 	v2     bool
-	dirs   []string // the one that counts, its own if that does, then those around it that can be seen
-	usage  string   // v1: where the time of processors is counted
+	dirs   []string // the innermost group that has the controller, then its visible parents
+	usage  string   // v1: the directory of cpuacct.usage
 }
 
-// MemoryGroup finds the group that the memory of the process is counted in.
+// MemoryGroup returns the control group that accounts for the memory of the process.
 func MemoryGroup(system fs.FS) (*Group, error) { return find(system, memoryController) }
 
-// CPUGroup finds the group that the time of processors is counted in.
+// CPUGroup returns the control group that accounts for the processor time of the process.
 func CPUGroup(system fs.FS) (*Group, error) { return find(system, cpuController) }
 
-// find reads /proc/self/cgroup: cgroups(7). Lines are "ID:CONTROLLERS:PATH", of v2 with
-// no controllers. A controller that v1 has is v1's on a machine with both.
+// find reads /proc/self/cgroup (cgroups(7)). Its lines are "ID:CONTROLLERS:PATH"; the v2 line has
+// no controllers. On a machine with both versions, a controller that v1 has belongs to v1.
 func find(system fs.FS, controller string) (*Group, error) {
 	const name = "proc/self/cgroup"
 	data, err := fs.ReadFile(system, name)
@@ -74,9 +73,8 @@ func find(system fs.FS, controller string) (*Group, error) {
 	return nil, fmt.Errorf("%s: no group that counts %s: %w", mounted, controller, fs.ErrNotExist)
 }
 
-// counts reports whether the group of v2 in dir counts what a controller is for: one
-// that has no such controller is counted in those around it, and the memory of the
-// machine's root is not counted at all.
+// counts reports whether the v2 group in dir accounts for the controller's resource. The parents
+// account for a group without the controller; the root group has no memory accounting.
 func counts(system fs.FS, dir, controller string) bool {
 	file := "memory.current"
 	if controller == cpuController {
@@ -86,7 +84,7 @@ func counts(system fs.FS, dir, controller string) bool {
 	return err == nil
 }
 
-// old finds a group of v1, whose controllers have a hierarchy each, or share one.
+// old returns a v1 group. Each v1 controller has its own hierarchy or shares one.
 func old(system fs.FS, controller, shared, at string) (*Group, error) {
 	file, root := "memory.usage_in_bytes", ""
 	if controller == cpuController {
@@ -112,9 +110,8 @@ func old(system fs.FS, controller, shared, at string) (*Group, error) {
 	return g, nil
 }
 
-// ways returns the folders below root that lead to a group and have a file, the
-// group's own first. Inside a container the path may be that outside, of which only
-// the end of the mount is there.
+// ways returns the directories from the group at at up to root that contain file, the group's own
+// first. In a container, at may be a path of the machine of which the mount shows only the end.
 func ways(system fs.FS, root, at, file string) (dirs []string) {
 	for at = path.Clean("/" + at); ; at = path.Dir(at) {
 		dir := path.Join(root, at)
@@ -127,8 +124,8 @@ func ways(system fs.FS, root, at, file string) (dirs []string) {
 	}
 }
 
-// Memory returns how much memory the group uses, in bytes, without the part of the
-// page cache that the kernel gives up first (inactive_file).
+// Memory returns the memory usage of the group in bytes, without the part of the page cache that
+// the kernel reclaims first (inactive_file).
 func (g *Group) Memory() (int64, error) {
 	file, cache := "memory.current", "inactive_file"
 	if !g.v2 {
@@ -152,11 +149,12 @@ func (g *Group) Memory() (int64, error) {
 	return used, nil
 }
 
-// unlimited is from where on a limit of v1 is none: the largest number of pages.
+// unlimited is the value from which a v1 limit means no limit: v1 reports the largest number of
+// pages.
 const unlimited = 1 << 62
 
-// MemoryLimit returns how much memory the group may use, in bytes: the least limit of
-// its own and of the groups around it. ErrNoLimit: none has one.
+// MemoryLimit returns the memory limit of the group in bytes: the lowest of its own and its
+// parents' limits. It returns ErrNoLimit if none has one.
 func (g *Group) MemoryLimit() (int64, error) {
 	file := "memory.max"
 	if !g.v2 {
@@ -181,7 +179,7 @@ func (g *Group) MemoryLimit() (int64, error) {
 	return least, nil
 }
 
-// time returns how long the group's processes have run on processors so far.
+// time returns the processor time that the group's processes have used.
 func (g *Group) time() (time.Duration, error) {
 	if !g.v2 {
 		n, err := number(g.system, g.usage+"/cpuacct.usage") // nanoseconds
@@ -199,8 +197,8 @@ func (g *Group) time() (time.Duration, error) {
 	return time.Duration(n) * time.Microsecond, err
 }
 
-// Processors returns how many processors the group may keep busy: the least quota of
-// its own and of the groups around it. ErrNoLimit: none has one.
+// Processors returns how many processors the group may keep busy: the lowest of its own and its
+// parents' quotas. It returns ErrNoLimit if none has one.
 func (g *Group) Processors() (float64, error) {
 	least := 0.0
 	for _, dir := range g.dirs {
@@ -221,7 +219,7 @@ func (g *Group) Processors() (float64, error) {
 	return least, nil
 }
 
-// quota is that of one group.
+// quota returns the quota of one group, in processors.
 func (g *Group) quota(dir string) (float64, error) {
 	if !g.v2 {
 		quota, err := number(g.system, dir+"/cpu.cfs_quota_us")

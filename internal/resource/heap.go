@@ -2,9 +2,9 @@ package resource
 
 import "runtime/metrics"
 
-// Heap returns how much memory the runtime has of the system and uses, in bytes:
-// objects, those among them that are garbage, stacks and what manages them; not what
-// is free, whether it was given back or not.
+// Heap returns the memory in bytes that the Go runtime has obtained from the system and uses: live
+// objects, garbage, stacks and runtime structures. It excludes free memory, whether or not it was
+// returned to the system.
 func Heap() int64 {
 	samples := []metrics.Sample{
 		{Name: "/memory/classes/total:bytes"},

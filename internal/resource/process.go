@@ -11,7 +11,7 @@ import (
 
 // Memory returns the resident memory of the process, in bytes.
 func Memory(system fs.FS) (int64, error) {
-	const name = "proc/self/statm" // proc(5): pages; size, resident, …
+	const name = "proc/self/statm" // proc(5): size, resident, …, in pages
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
 		return 0, err
@@ -24,7 +24,7 @@ func Memory(system fs.FS) (int64, error) {
 	return pages * int64(os.Getpagesize()), err
 }
 
-// MachineMemory returns how much memory the machine has, in bytes.
+// MachineMemory returns the total memory of the machine, in bytes.
 func MachineMemory(system fs.FS) (int64, error) {
 	const name = "proc/meminfo"
 	data, err := fs.ReadFile(system, name)
@@ -39,10 +39,10 @@ func MachineMemory(system fs.FS) (int64, error) {
 	return kilobytes << 10, err
 }
 
-// Descriptors returns how many descriptors the process has open.
+// Descriptors returns the number of open file descriptors of the process.
 func Descriptors(system fs.FS) (int64, error) {
 	const name = "proc/self/fd"
-	// Since Linux 6.2 the size of the directory is their number; before it is 0.
+	// Since Linux 6.2 the size of the directory is the number of descriptors; before, it is 0.
 	if info, err := fs.Stat(system, name); err == nil && info.Size() > 0 {
 		return info.Size(), nil
 	}
@@ -50,8 +50,8 @@ func Descriptors(system fs.FS) (int64, error) {
 	return int64(len(entries)), err
 }
 
-// DescriptorLimit returns how many descriptors the process may have open: the soft
-// limit, RLIMIT_NOFILE.
+// DescriptorLimit returns the maximum number of open file descriptors of the process: the soft
+// limit of RLIMIT_NOFILE. It returns ErrNoLimit if there is none.
 func DescriptorLimit(system fs.FS) (int64, error) {
 	const name, row = "proc/self/limits", "Max open files"
 	data, err := fs.ReadFile(system, name)
@@ -68,10 +68,10 @@ func DescriptorLimit(system fs.FS) (int64, error) {
 	return parse(name, words[0])
 }
 
-// processTime returns how long the process has run on processors so far, in
-// hundredths of a second: what Linux calls USER_HZ.
+// processTime returns the processor time that the process has used, in hundredths of a second
+// (Linux's USER_HZ).
 func processTime(system fs.FS) (int64, error) {
-	const name = "proc/self/stat" // proc(5): pid (comm) state …; utime and stime are 14 and 15
+	const name = "proc/self/stat" // proc(5): pid (comm) state …; utime and stime are fields 14 and 15
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
 		return 0, err
@@ -84,10 +84,10 @@ func processTime(system fs.FS) (int64, error) {
 	return sum(name, words[user:kernel+1])
 }
 
-// machineTime returns what the processors of the machine have spent so far, in
-// hundredths of a second: working, and altogether.
+// machineTime returns the busy and the total time of the machine's processors, in hundredths of a
+// second.
 func machineTime(system fs.FS) (busy, all int64, err error) {
-	const name = "proc/stat" // user nice system idle iowait irq softirq steal; guests are in user
+	const name = "proc/stat" // user nice system idle iowait irq softirq steal; user includes guest time
 	const idle, last = 3, 8
 	data, err := fs.ReadFile(system, name)
 	if err != nil {

@@ -1,15 +1,14 @@
-// Package resource reads what the process, its control group and its machine use of
-// memory, descriptors and processors, and what they may use, out of /proc and
-// /sys/fs/cgroup.
+// Package resource reads the memory, descriptor and processor usage and limits of the process, its
+// control group and the machine from /proc and /sys/fs/cgroup.
 //
 //	Memory, Descriptors    of the process                  process.go
 //	Group                  its control group, v1 or v2     group.go
-//	Heap                   what Go's runtime manages       heap.go
-//	CPU                    time of processors              cpu.go
+//	Heap                   memory of the Go runtime        heap.go
+//	CPU                    processor usage                 cpu.go
 //
-// Everything is read from an fs.FS whose root is that of the system, so that trees of
-// files stand for machines in tests. A read costs some system calls and a little
-// garbage; none is for the way of a request.
+// All functions but Heap read an fs.FS whose root is the system's root, so that tests can describe
+// a machine by files. A read costs some system calls and a little garbage, so do not read on the
+// request path.
 package resource
 
 import (
@@ -20,10 +19,10 @@ import (
 	"strconv"
 )
 
-// ErrNoLimit says that what was asked for has no limit.
+// ErrNoLimit reports that the resource has no limit.
 var ErrNoLimit = errors.New("resource: there is no limit")
 
-// number reads a file that holds one number; ErrNoLimit if it holds "max".
+// number reads a file that holds one number. It returns ErrNoLimit if the file holds "max".
 func number(system fs.FS, name string) (int64, error) {
 	data, err := fs.ReadFile(system, name)
 	if err != nil {
@@ -43,8 +42,7 @@ func parse(name, text string) (int64, error) {
 	return n, nil
 }
 
-// field returns the words behind a name at the beginning of a line; nil if there is
-// no such line.
+// field returns the words after name at the beginning of a line, or nil if there is no such line.
 func field(data []byte, name string) []string {
 	for line := range bytes.Lines(data) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok && len(rest) > 0 && (rest[0] == ' ' || rest[0] == '\t' || rest[0] == ':') {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// tree is a machine made of files.
+// tree returns the file system of a machine with the given files.
 func tree(files map[string]string) fs.FS {
 	system := fstest.MapFS{}
 	for name, text := range files {
@@ -19,7 +19,7 @@ func tree(files map[string]string) fs.FS {
 	return system
 }
 
-// machines are trees by what they show.
+// machines returns test machines by description.
 func machines() map[string]fs.FS {
 	return map[string]fs.FS{
 		"v2, limits of its own": tree(map[string]string{
@@ -232,7 +232,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestThisMachine reads what is there, whatever that is.
+// TestThisMachine reads the real files and verifies that the values are plausible.
 func TestThisMachine(t *testing.T) {
 	system := os.DirFS("/")
 	memory, err := Memory(system)
@@ -318,7 +318,7 @@ func TestProcessorsAreSmoothed(t *testing.T) {
 	if got := pass(30, 0.25); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("30 s of a quarter give %v", got)
 	}
-	used += 1000 // a clock of the processors that is ahead
+	used += 1000 // the processor clock is ahead
 	if got := pass(1, 0); got > 1 {
 		t.Errorf("%v is busy", got)
 	}
@@ -344,8 +344,8 @@ func TestProcessorsAgainstWhatIsAllowed(t *testing.T) {
 			t.Errorf("%s: %v, %v at first", name, share, err)
 		}
 	}
-	// In 100 s of half a processor the group ran 50 s, the process 25 s of them, and the
-	// machine's eight processors were busy for 80 of 800 s.
+	// In 100 s with a quota of half a processor, the group used 50 s of processor time and the
+	// process 25 s. The machine's eight processors were busy for 80 of 800 s.
 	files["sys/fs/cgroup/cpu.stat"].Data = []byte("usage_usec 50000000\n")
 	files["proc/self/stat"].Data = []byte("7 (weft) S 1 7 7 0 -1 4194304 100 0 0 0 2000 500 0 0 20 0 5 0 100 1 2\n")
 	files["proc/stat"].Data = []byte("cpu  5000 0 3000 70000 2000 0 0 0 0 0\n")

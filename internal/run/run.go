@@ -1,4 +1,4 @@
-// Package run owns the run group: tasks that live and end together.
+// Package run provides the run group: tasks that run and end together.
 package run
 
 import (
@@ -9,26 +9,24 @@ import (
 	"time"
 )
 
-// Task is something that runs until it is told to end.
+// Task is a function that runs until its context ends.
 type Task struct {
 	Name string // for errors
-	// Run returns soon after ctx ends. Its error ends the whole group, unless it
-	// comes of ctx ending; nil says that the task is done and the others go on.
+	// Run must return soon after ctx ends. An error ends the whole group, unless it is ctx's error
+	// after ctx ended. nil means that the task is done and the others continue.
 	Run func(ctx context.Context) error
 }
 
-// ErrDone is what a task returns to end its group, which has then done its work.
+// ErrDone is the error that a task returns to end its group successfully.
 var ErrDone = errors.New("run: done")
 
-// Group runs tasks, each on a goroutine of its own, until ctx ends, a task
-// returns an error, or all are done. It then ends the context of those that
-// still run and waits for them, at most for grace; 0 means without limit.
+// Group runs each task in its own goroutine until ctx ends, a task returns an error, or all tasks
+// return. It then cancels the context of the tasks that still run and waits for them, for at most
+// grace after the cancellation; 0 means no limit.
 //
-// It returns the first error, with the name of its task, and nil if there was
-// none before ctx ended. Tasks that did not end in time are named in an error
-// joined to it: their goroutines are left behind, and the process should end.
-// ErrDone is none.
-// A panic of a task is not contained.
+// Group returns the first error other than ErrDone with the name of its task, or nil if no task
+// failed before ctx ended. If tasks did not end in time, Group joins an error that names them;
+// their goroutines keep running, and the process should exit. Group does not recover panics.
 func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -36,7 +34,7 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 		task int
 		err  error
 	}
-	results := make(chan result, len(tasks)) // so that nobody is held up whom we no longer wait for
+	results := make(chan result, len(tasks)) // buffered, so that tasks that outlive grace do not block
 	running := make(map[int]bool, len(tasks))
 	for i, t := range tasks {
 		running[i] = true
@@ -45,7 +43,7 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 
 	var first error
 	ending := ctx.Done()
-	var patience <-chan time.Time // nil: the group is not ending, or may take its time
+	var patience <-chan time.Time // nil: the group is not ending, or grace has no limit
 	for len(running) > 0 {
 		select {
 		case <-ending:
@@ -57,7 +55,7 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 			}
 		case r := <-results:
 			delete(running, r.task)
-			// What a task says once it was told to end is nothing new.
+			// Ignore ctx's error from a task that was asked to end.
 			if errors.Is(r.err, ErrDone) {
 				cancel()
 			} else if r.err != nil && first == nil && !(ctx.Err() != nil && errors.Is(r.err, ctx.Err())) {
@@ -71,7 +69,7 @@ func Group(ctx context.Context, grace time.Duration, tasks ...Task) error {
 	return first
 }
 
-// stuck names the tasks that still run.
+// stuck returns an error that names the tasks that still run.
 func stuck(tasks []Task, running map[int]bool) error {
 	var names []string
 	for i, t := range tasks {

@@ -11,7 +11,7 @@ import (
 
 var errBroken = errors.New("broken")
 
-// untilTold runs until it is told to end, and takes a while over it.
+// untilTold returns a task that runs until its context ends, and then takes a while to return.
 func untilTold(name string, takes time.Duration) Task {
 	return Task{name, func(ctx context.Context) error {
 		<-ctx.Done()
@@ -79,7 +79,7 @@ func TestGroup(t *testing.T) {
 				if took := time.Since(begin); took != c.took {
 					t.Errorf("took %v, want %v", took, c.took)
 				}
-				time.Sleep(2 * time.Hour) // a bubble ends only when those have who were left behind
+				time.Sleep(2 * time.Hour) // lets the tasks that outlived grace end, as the bubble requires
 			})
 		})
 	}

@@ -1,5 +1,5 @@
-// Package testpki makes the authorities and certificates that tests need: none is in
-// the repository. Only tests import it.
+// Package testpki creates certificate authorities and certificates for tests, so that the
+// repository holds none. Only tests import it.
 package testpki
 
 import (
@@ -25,7 +25,7 @@ type Authority struct {
 	t    testing.TB
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
-	PEM  []byte // its own certificate
+	PEM  []byte // the authority's certificate
 }
 
 // Leaf is a certificate with its key.
@@ -34,17 +34,17 @@ type Leaf struct {
 	TLS       tls.Certificate
 }
 
-// Spec says what is in a certificate; the zero value is one for 127.0.0.1.
+// Spec describes a certificate. The zero value describes one for 127.0.0.1 that is valid for a day.
 type Spec struct {
 	CommonName string
 	DNS        []string
 	URIs       []string
-	IPs        []string // 127.0.0.1 if nothing else is named
+	IPs        []string // 127.0.0.1 if DNS, URIs and IPs are empty
 	RSA        bool     // instead of ECDSA P-256
 	NotAfter   time.Time
 }
 
-// New returns an authority of its own.
+// New returns a new authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -77,7 +77,7 @@ func serial(t testing.TB) *big.Int {
 	return n
 }
 
-// Pool returns the authority as those who trust it alone hold it.
+// Pool returns a certificate pool that contains only the authority.
 func (a *Authority) Pool() *x509.CertPool {
 	p := x509.NewCertPool()
 	p.AddCert(a.cert)
@@ -148,13 +148,13 @@ func (a *Authority) newKey(ofRSA bool) (public, private any) {
 	return &key.PublicKey, key
 }
 
-// Write puts the authority into dir as ca.pem, and returns the path.
+// Write writes the authority's certificate to ca.pem in dir and returns the path.
 func (a *Authority) Write(dir string) string {
 	a.t.Helper()
 	return write(a.t, dir, "ca.pem", a.PEM)
 }
 
-// Write puts the leaf into dir as NAME.pem and NAME.key, and returns the paths.
+// Write writes the certificate to NAME.pem and the key to NAME.key in dir and returns the paths.
 func (l *Leaf) Write(t testing.TB, dir, name string) (cert, key string) {
 	t.Helper()
 	return write(t, dir, name+".pem", l.Cert), write(t, dir, name+".key", l.Key)

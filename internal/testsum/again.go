@@ -9,20 +9,20 @@ import (
 	"strings"
 )
 
-// A test that speaks with real servers and clocks may fail because the machine had no time
-// for it. One that failed runs again, alone: if it passes it counts as passed and is said
-// to be unsteady, at the end, where it cannot be overlooked. Not if many fail, for then
-// something is broken, and not what is never a matter of time: races, panics, builds.
+// A test that uses real servers and clocks may fail on a busy machine. testsum runs such a test
+// again, alone. If it passes, it counts as passed and is reported as unsteady at the end. testsum
+// does not run tests again if many failed, because something is broken then, and never for races,
+// panics and build failures, which do not depend on timing.
 
-// unsteady is a test that failed, and passed when it ran again.
+// unsteady is a test that failed and passed when it ran again.
 type unsteady struct {
 	failure
 
 	phase string
 }
 
-// runAgain runs those of a phase's failed tests again that may be, if they are at most
-// mostAgain, and corrects its outcome.
+// runAgain runs the failed tests of a phase again and corrects its outcome. It does nothing if more
+// than mostAgain tests failed.
 func (r *runner) runAgain(ctx context.Context, o *outcome) {
 	if len(o.failures) > r.mostAgain || o.err != nil {
 		return
@@ -40,7 +40,7 @@ func (r *runner) runAgain(ctx context.Context, o *outcome) {
 	o.failures = left
 }
 
-// passes reports whether a test that failed passes when it runs again, alone.
+// passes reports whether a failed test passes when it runs again, alone.
 func (r *runner) passes(ctx context.Context, f *failure, p phase) bool {
 	if f.test == "" {
 		return false
@@ -50,7 +50,7 @@ func (r *runner) passes(ctx context.Context, f *failure, p phase) bool {
 	return again.err == nil && again.counts.failed == 0 && again.counts.passed > 0
 }
 
-// onlyTest returns the pattern of go test -run that a test and no other matches.
+// onlyTest returns the pattern for go test -run that matches only the named test.
 func onlyTest(name string) string {
 	parts := strings.Split(name, "/")
 	for i, part := range parts {
@@ -59,15 +59,14 @@ func onlyTest(name string) string {
 	return strings.Join(parts, "/")
 }
 
-// mayPass reports whether what a failed test wrote leaves it open that it passes another
-// time.
+// mayPass reports whether a failed test may pass when it runs again, judging by its output.
 func mayPass(output []string) bool {
 	return !slices.ContainsFunc(output, func(text string) bool {
 		return catastrophe.MatchString(text) || strings.Contains(text, "race detected during execution of test")
 	})
 }
 
-// writeUnsteady writes which tests failed and passed, and why they failed.
+// writeUnsteady writes the unsteady tests with the output of their failures.
 func writeUnsteady(out io.Writer, tests []unsteady) {
 	for _, u := range tests {
 		_, _ = fmt.Fprintf(out, "UNSTEADY %s: %s: passed when it ran again, alone; before:\n", u.phase, u.name)

@@ -1,21 +1,24 @@
-// Command testsum runs "go test -json" in phases, shows what failed and ends
-// with one plain line: N passed, N failed, N skipped. It exits with 1 when a
-// test, a phase or an earlier step failed, or when nothing ran. Above that line it
-// says again what failed, and the first that each failed test said of it: whoever
-// reads the end of a log alone knows why.
+// Command testsum runs "go test -json" in phases, shows the failures and ends with one line: N
+// passed, N failed, N skipped. It exits with 1 if a test, a phase or an earlier step failed, or if
+// no test ran. Above that line it repeats each failure with the first lines of its output, so that
+// the end of a log is enough to understand it.
 //
 //	testsum [-steps FILE] [-again N] -phase 'unit: -race ./pkg/...' -phase 'e2e: ./test/e2e/...'
 //
-// Values of go test's flags are written with "=". Of a phase in which N tests failed or
-// fewer, each runs again (again.go). -then adds a phase that runs only the tests which
-// the phase before it skipped (skipped.go):
+// Write values of go test's flags with "=". If at most N tests of a phase failed, testsum runs each
+// of them again (again.go). -then adds a phase that runs only the tests that the previous phase
+// skipped (skipped.go):
 //
 //	testsum -phase 'race: -race ./pkg/...' -then 'unit:'
 //
-// The file of steps is what a script did before: a line each, "ok NAME",
-// "FAILED NAME" or "SKIPPED NAME: reason". They are shown again at the end, so
-// that nobody overlooks them, and are not counted as tests. Lines that begin with a
-// space are of the step above them, and say why it failed.
+// The steps file has one line for each earlier step of a script:
+//
+//	ok NAME
+//	FAILED NAME
+//	SKIPPED NAME: reason
+//
+// testsum repeats these lines at the end but does not count them as tests. Lines that begin with a
+// space belong to the failed step above them and say why it failed.
 package main
 
 import (
@@ -34,18 +37,17 @@ import (
 	"time"
 )
 
-// errFailed is of a run whose summary said what failed: nothing is to follow
-// its closing line.
+// errFailed is the error of a run whose summary was printed, so that main prints nothing after it.
 var errFailed = errors.New("failed")
 
-// phase is one call of go test.
+// phase is one run of go test.
 type phase struct {
 	name string
 	args []string // of go test, after -json
-	then *phase   // runs the tests that this phase skipped; nil: none does
+	then *phase   // runs the tests that this phase skipped; nil: none
 }
 
-// outcome is how a phase ended.
+// outcome is the result of a phase.
 type outcome struct {
 	phase    phase
 	counts   counts
@@ -55,7 +57,7 @@ type outcome struct {
 	failures []failure
 	unsteady []unsteady
 	took     time.Duration
-	err      error // of the go command, beside failed tests
+	err      error // of the go command, other than failed tests
 }
 
 func main() {
@@ -71,8 +73,7 @@ func main() {
 	}
 }
 
-// run is main with its surroundings as arguments. The closing line is the last
-// that it writes to out.
+// run is main with its environment as arguments. It writes the result line last.
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var phases []phase
 	flags := flag.NewFlagSet("testsum", flag.ContinueOnError)
@@ -140,19 +141,19 @@ func parsePhase(text string) (phase, error) {
 // runner runs phases.
 type runner struct {
 	out       io.Writer
-	events    io.Writer // of go test -json; nil: they are not kept
-	eventsErr error     // why no more events are written
-	mostAgain int       // failed tests of a phase that run again
+	events    io.Writer // receives the events of go test -json; nil: discarded
+	eventsErr error     // stops the writes to events
+	mostAgain int       // maximum number of failed tests of a phase to run again
 }
 
-// run runs a phase to its end, and those of its failed tests again that may be.
+// run runs a phase and, where possible, its failed tests again.
 func (r *runner) run(ctx context.Context, p phase) outcome {
 	o := r.runOnce(ctx, p)
 	r.runAgain(ctx, &o)
 	return o
 }
 
-// runOnce runs one go test to its end.
+// runOnce runs go test once.
 func (r *runner) runOnce(ctx context.Context, p phase) outcome {
 	_, _ = fmt.Fprintf(r.out, "\n== %s: go test %s\n", p.name, strings.Join(p.args, " "))
 	begin := time.Now()
@@ -160,15 +161,15 @@ func (r *runner) runOnce(ctx context.Context, p phase) outcome {
 	err := r.stream(ctx, p.args, t)
 	t.end()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) && t.counts.failed > 0 {
-		err = nil // the failed tests tell why
+		err = nil // the failed tests explain it
 	}
 	return outcome{phase: p, counts: t.counts, packages: t.packages, ran: t.ran, skips: t.skips, failures: t.failures, took: time.Since(begin), err: err}
 }
 
-// stream feeds the events of go test to t, and writes them to r.events.
+// stream passes the events of go test to t and writes them to r.events.
 func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	command := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, args...)...)
-	var complaints bytes.Buffer // apart: two writers would mix within lines
+	var complaints bytes.Buffer // separate, so that the two streams do not mix within a line
 	command.Stderr = &complaints
 	events, err := command.StdoutPipe()
 	if err != nil {
@@ -177,7 +178,7 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	if err := command.Start(); err != nil {
 		return err
 	}
-	reader := bufio.NewReader(events) // lines have no limit
+	reader := bufio.NewReader(events) // lines may have any length
 	for {
 		line, err := reader.ReadBytes('\n')
 		if len(line) > 0 {
@@ -185,7 +186,7 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 			t.line([]byte(strings.TrimSuffix(string(line), "\n")))
 		}
 		if err != nil {
-			break // EOF, or Wait tells
+			break // EOF, or an error that Wait reports too
 		}
 	}
 	err = command.Wait()
@@ -193,15 +194,15 @@ func (r *runner) stream(ctx context.Context, args []string, t *tally) error {
 	return err
 }
 
-// writeEvent writes one line of go test -json. After an error no more are written: the tests
-// go on.
+// writeEvent writes one line of go test -json. After an error it writes no more, and the tests
+// continue.
 func (r *runner) writeEvent(line []byte) {
 	if r.events != nil && r.eventsErr == nil {
 		_, r.eventsErr = r.events.Write(line)
 	}
 }
 
-// summarize writes what happened, most important last.
+// summarize writes the results, most important last.
 func summarize(steps []string, outcomes []outcome, out io.Writer) error {
 	var total counts
 	var broken []string

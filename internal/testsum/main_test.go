@@ -16,7 +16,7 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// module is a small module whose tests end in every way.
+// module is a small module whose tests have every kind of result.
 const module = `
 -- go.mod --
 module example.com/small
@@ -317,7 +317,8 @@ func TestRunOfEveryEnding(t *testing.T) {
 	}
 }
 
-// TestRacesDoNotRunAgain needs the race detector, and so a C compiler.
+// TestRacesDoNotRunAgain verifies that a test with a data race does not run again. It needs the
+// race detector, and so a C compiler.
 func TestRacesDoNotRunAgain(t *testing.T) {
 	if _, err := exec.LookPath("cc"); err != nil {
 		t.Skip("no C compiler for the race detector")
@@ -330,7 +331,7 @@ func TestRacesDoNotRunAgain(t *testing.T) {
 	}
 }
 
-// TestCutOffStream is of a go command that was killed.
+// TestCutOffStream verifies the counts and the output after a go command was killed.
 func TestCutOffStream(t *testing.T) {
 	var out bytes.Buffer
 	c := newTally(&out)
@@ -364,7 +365,7 @@ func message(err error) string {
 	return err.Error()
 }
 
-// enterModule makes the test's directory one with the small module.
+// enterModule makes the small module the test's working directory.
 func enterModule(t *testing.T) {
 	t.Helper()
 	t.Chdir(unpack(t, module))
@@ -386,7 +387,8 @@ func unpack(t *testing.T, text string) string {
 	return root
 }
 
-// TestEventsAreWritten to the file that -events names, those of tests that run again too.
+// TestEventsAreWritten verifies that -events writes all events, including those of tests that run
+// again.
 func TestEventsAreWritten(t *testing.T) {
 	enterModule(t)
 	t.Setenv("MARK", filepath.Join(t.TempDir(), "mark"))
@@ -405,7 +407,7 @@ func TestEventsAreWritten(t *testing.T) {
 	}
 }
 
-// fullDisk is a file on a disk that has room for so many bytes.
+// fullDisk is a file on a disk with room for left bytes.
 type fullDisk struct{ left int }
 
 func (f *fullDisk) Write(p []byte) (int, error) {
@@ -415,7 +417,7 @@ func (f *fullDisk) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestEventsThatCannotBeWritten cost the tests nothing: all run, and the error is kept.
+// TestEventsThatCannotBeWritten verifies that all tests run and the write error is kept.
 func TestEventsThatCannotBeWritten(t *testing.T) {
 	enterModule(t)
 	for _, room := range []int{0, 1000} {

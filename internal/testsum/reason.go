@@ -8,9 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// What is repeated of failures at the end, where a log that was cut at its top
-// still has it. All of them together are to fit on a screen; one of very many has
-// fewer lines, but never none.
+// Limits of the failure output at the end, where a truncated log still has it. All failures
+// together should fit on a screen; with many failures each has fewer lines, but at least one.
 const (
 	reasonLines  = 10  // of one failure
 	messageLines = 5   // of one message of a test
@@ -18,24 +17,23 @@ const (
 	reasonWidth  = 400 // bytes of a line
 )
 
-// failure is a test, a package or a step that failed, and the first that it said
-// of it.
+// failure is a failed test, package or step with the first lines of its output.
 type failure struct {
-	name      string // as "unit: example.com/pkg TestX"
+	name      string // "unit: example.com/pkg TestX"
 	lines     []string
-	pkg, test string // what may run again; "": nothing
+	pkg, test string // of the test that may run again; "": none
 }
 
-// catastrophe is how the runtime begins to tell why it ends a test's process.
+// catastrophe matches the line with which the runtime starts to report why it ends a process.
 var catastrophe = regexp.MustCompile(`^(panic: |fatal error: |WARNING: DATA RACE|SIG[A-Z]+: )`)
 
-// position is how package testing, a compiler and vet begin one.
+// position matches the source position at the start of a message of package testing, a compiler or
+// vet.
 var position = regexp.MustCompile(`^\s*\S+\.go:\d+(:\d+)?: `)
 
-// reasonsOf returns the lines of a failed test's output that tell most about why,
-// at most reasonLines of them: how the process began to end; or the first lines of
-// the first messages, which it cannot tell from remarks of t.Log; or the first
-// lines of all.
+// reasonsOf returns at most reasonLines lines of a failed test's output: those from the report of
+// the runtime, else the first lines of the first messages, which may include t.Log output, else the
+// first lines of the output.
 func reasonsOf(output []string) []string {
 	var all []string
 	for line := range strings.Lines(strings.Join(output, "")) {
@@ -49,7 +47,7 @@ func reasonsOf(output []string) []string {
 		}
 	}
 	var told []string
-	left := 0 // lines that the message may still have
+	left := 0 // remaining lines of the current message
 	for _, line := range all {
 		if position.MatchString(line) {
 			left = messageLines
@@ -65,7 +63,7 @@ func reasonsOf(output []string) []string {
 	return first(told, reasonLines)
 }
 
-// shorten cuts a line that is too long, between two characters.
+// shorten truncates a line that is too long, between two characters.
 func shorten(line string) string {
 	if len(line) <= reasonWidth {
 		return line
@@ -79,7 +77,7 @@ func shorten(line string) string {
 
 func first(lines []string, most int) []string { return lines[:min(most, len(lines))] }
 
-// writeFailures writes what failed, and why.
+// writeFailures writes the failures with their output.
 func writeFailures(out io.Writer, failures []failure) {
 	if len(failures) == 0 {
 		return

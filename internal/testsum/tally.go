@@ -16,14 +16,14 @@ type event struct {
 	Test       string
 	Elapsed    float64 // seconds
 	Output     string
-	ImportPath string // of build-output: "pkg [pkg.test]"
-	// FailedBuild is the ImportPath whose build made the package fail.
+	ImportPath string // in build-output: "pkg [pkg.test]"
+	// FailedBuild is the ImportPath whose build failure made the package fail.
 	FailedBuild string
 }
 
-// counts is how tests ended. A test with subtests is not counted beside them,
-// unless it failed by itself; a package that failed without a failed test (its
-// build, TestMain, a data race after the last test) counts as one.
+// counts holds the number of tests by result. A test with subtests is not counted in addition to
+// them when it passes, or fails only because of them. A package that failed without a failed test
+// (build, TestMain, a data race after the last test) counts as one failure.
 type counts struct{ passed, failed, skipped int }
 
 func (c *counts) add(d counts) {
@@ -36,11 +36,11 @@ func (c counts) String() string {
 	return fmt.Sprintf("%d passed, %d failed, %d skipped", c.passed, c.failed, c.skipped)
 }
 
-// skip is a test that chose not to run.
+// skip is a test that skipped itself.
 type skip struct{ pkg, test, reason string }
 
-// tally follows one run of "go test -json": it prints a line for each package
-// and all that a failed test wrote, and counts.
+// tally processes the output of one "go test -json": it counts tests, and prints a line for each
+// package and the output of failed tests.
 type tally struct {
 	out io.Writer
 
@@ -48,31 +48,31 @@ type tally struct {
 	packages int
 	ran      map[topTest]bool
 	skips    []skip
-	failures []failure // what counts as failed, in the order of its end
+	failures []failure // failures that count, in the order in which they ended
 
 	running map[string]*running // by package
-	builds  map[string][]string // output of builds, by ImportPath
+	builds  map[string][]string // build output by ImportPath
 }
 
 // running is a package whose tests run.
 type running struct {
 	counts counts
 	tests  map[string]*test // that have not ended
-	output []string         // of no test
+	output []string         // outside tests
 }
 
 // test is a test that has not ended.
 type test struct {
 	output       []string
 	parent       bool // it has subtests
-	failureBelow bool // one of them failed
+	failureBelow bool // a subtest failed
 }
 
 func newTally(out io.Writer) *tally {
 	return &tally{out: out, ran: map[topTest]bool{}, running: map[string]*running{}, builds: map[string][]string{}}
 }
 
-// line takes one line of the stream. What is no event is printed as it is.
+// line processes one line of the stream. It prints lines that are not events unchanged.
 func (t *tally) line(line []byte) {
 	var e event
 	if err := json.Unmarshal(line, &e); err != nil || e.Action == "" {
@@ -83,7 +83,7 @@ func (t *tally) line(line []byte) {
 	case e.Action == "build-output":
 		t.builds[e.ImportPath] = append(t.builds[e.ImportPath], e.Output)
 	case e.Package == "":
-		// build-fail: the package's own end tells.
+		// build-fail: the package's own event reports it
 	case e.Test == "":
 		t.ofPackage(e)
 	default:
@@ -111,8 +111,7 @@ func (t *tally) ofPackage(e event) {
 	}
 }
 
-// fail accounts for a package that failed: tests that were cut off failed with
-// it.
+// fail counts a failed package. Its tests that have not ended failed too.
 func (t *tally) fail(e event, p *running) {
 	for _, name := range slices.Sorted(maps.Keys(p.tests)) {
 		if open := p.tests[name]; !open.parent {
@@ -174,7 +173,7 @@ func (t *tally) ofTest(e event) {
 	}
 }
 
-// end accounts for packages that never ended: the go command was stopped.
+// end counts packages that never ended, because the go command was stopped, as failed.
 func (t *tally) end() {
 	for _, name := range slices.Sorted(maps.Keys(t.running)) {
 		t.ofPackage(event{Action: "output", Package: name, Output: "ended without a result\n"})
@@ -191,18 +190,18 @@ func (t *tally) of(name string) *running {
 	return p
 }
 
-// above returns the test that a subtest is of, nil for one at the top.
+// above returns the parent of a subtest, or nil for a top-level test.
 func (p *running) above(name string) *test {
 	i := strings.LastIndexByte(name, '/')
 	for ; i > 0; i = strings.LastIndexByte(name[:i], '/') {
 		if above := p.tests[name[:i]]; above != nil {
-			return above // names may hold a slash of their own
+			return above // names may contain a slash
 		}
 	}
 	return nil
 }
 
-// note keeps what is said of a failure again at the end.
+// note records a failure for the summary.
 func (t *tally) note(f failure, output []string) {
 	f.lines = reasonsOf(output)
 	t.failures = append(t.failures, f)
@@ -210,7 +209,7 @@ func (t *tally) note(f failure, output []string) {
 
 func (t *tally) report(pkg, name string, output []string) {
 	if len(output) == 0 {
-		return // a parent: its subtests were reported
+		return // a parent whose subtests were reported
 	}
 	t.printf("----  %s %s\n", pkg, name)
 	for line := range strings.Lines(strings.Join(output, "")) {
@@ -219,10 +218,10 @@ func (t *tally) report(pkg, name string, output []string) {
 }
 
 func (t *tally) printf(format string, args ...any) {
-	_, _ = fmt.Fprintf(t.out, format, args...) // nowhere to report that the terminal is gone
+	_, _ = fmt.Fprintf(t.out, format, args...) // there is no place to report that the terminal is gone
 }
 
-// ceremony reports whether a line of a test is go test's own.
+// ceremony reports whether a line of a test's output comes from go test itself.
 func ceremony(line string) bool {
 	line = strings.TrimLeft(line, " ")
 	return strings.HasPrefix(line, "=== ") || strings.HasPrefix(line, "--- ")

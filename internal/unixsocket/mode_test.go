@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestASocketHasTheModeThatIsAskedFor, whatever the umask takes away.
+// TestASocketHasTheModeThatIsAskedFor verifies that Listen sets the mode whatever the umask is.
 func TestASocketHasTheModeThatIsAskedFor(t *testing.T) {
 	for _, umask := range []int{0, 0o022, 0o077} {
 		for _, test := range []struct{ mode, want fs.FileMode }{

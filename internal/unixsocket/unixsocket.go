@@ -1,5 +1,5 @@
-// Package unixsocket owns how Weft listens on unix sockets: whom a socket's file lets in,
-// and when a file that another process has left may be replaced.
+// Package unixsocket listens on unix sockets. It controls which users can connect, and replaces
+// socket files that other processes left behind.
 package unixsocket
 
 import (
@@ -20,20 +20,19 @@ const ownerOnly = 0o600
 // dialTimeout bounds the check whether a process listens on a socket.
 const dialTimeout = time.Second
 
-// IsAbstract reports whether name is one of Linux' abstract space (unix(7)). Such a socket
-// has no file, so that every user of the machine may connect to it.
+// IsAbstract reports whether name belongs to Linux's abstract namespace (unix(7)). An abstract
+// socket has no file, so every user of the machine can connect to it.
 func IsAbstract(name string) bool { return strings.HasPrefix(name, "@") }
 
-// ListenOwnerOnly listens on a socket at path that only this process's user may connect
-// to, replacing one that no process listens on any more. An abstract name is an error:
-// it could not be kept from others.
+// ListenOwnerOnly listens on a socket at path that only this process's user can connect to. It
+// replaces a socket that no process listens on anymore. It returns an error for an abstract name,
+// which it cannot protect.
 func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
 	return Listen(ctx, path, ownerOnly)
 }
 
-// Listen is ListenOwnerOnly for a socket that those may connect to whom mode allows to
-// write. mode has permissions only; 0 means the owner's. The umask takes nothing away
-// from it.
+// Listen is ListenOwnerOnly with a mode: users to whom mode gives write permission can connect.
+// mode must have permission bits only; 0 means owner only. The umask does not reduce mode.
 func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	switch {
 	case mode != mode.Perm():
@@ -47,8 +46,8 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	if err := RemoveStale(ctx, path); err != nil {
 		return nil, err
 	}
-	// bind(2) gives the file the mode that the socket has, so that there is no moment at
-	// which others may connect. The umask takes away from that at most.
+	// bind(2) creates the file with the mode of the socket minus the umask, so no other user can
+	// connect before widen.
 	config := net.ListenConfig{Control: func(_, _ string, raw syscall.RawConn) error {
 		var failed error
 		err := raw.Control(func(fd uintptr) { failed = syscall.Fchmod(int(fd), uint32(mode)) })
@@ -65,7 +64,7 @@ func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, e
 	return ln, nil
 }
 
-// widen gives the socket at path what the umask took away from mode.
+// widen restores the permissions of mode that the umask removed from the socket at path.
 func widen(path string, mode fs.FileMode) error {
 	info, err := os.Lstat(path)
 	if err != nil || info.Mode().Perm() == mode {
@@ -74,11 +73,10 @@ func widen(path string, mode fs.FileMode) error {
 	return os.Chmod(path, mode)
 }
 
-// RemoveStale removes the socket at path if no process listens on it any more, as a process
-// that was killed leaves it behind. That is known only when a connection is refused: a
-// listener that is busy, or that this process may not connect to, is alive, and then the
-// error is EADDRINUSE. What is at path and is not a socket is an error as well. An abstract
-// name has nothing to remove.
+// RemoveStale removes the socket at path if no process listens on it anymore, as after a killed
+// process. It removes the socket only if the kernel refuses a connection. A listener that is busy,
+// or that denies this process, counts as alive; the error is then EADDRINUSE. A file at path that
+// is not a socket is an error too. An abstract name needs no removal.
 func RemoveStale(ctx context.Context, path string) error {
 	if IsAbstract(path) {
 		return nil
@@ -98,7 +96,7 @@ func RemoveStale(ctx context.Context, path string) error {
 	case errors.Is(err, syscall.ECONNREFUSED): // no process listens (unix(7))
 		return os.Remove(path)
 	case err == nil:
-		_ = conn.Close() // nothing was said on it
+		_ = conn.Close() // no data was sent
 		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
 	}
 	return fmt.Errorf("%s: %w: it cannot be told that nobody listens: %w", path, syscall.EADDRINUSE, err)

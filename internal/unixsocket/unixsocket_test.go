@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// listenUnix makes a socket of a kind at path, by hand.
+// listenUnix binds a socket of the given type at path with system calls; backlog < 0: it does not
+// listen.
 func listenUnix(t *testing.T, path string, kind, backlog int) {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_UNIX, kind, 0)
@@ -28,7 +29,7 @@ func listenUnix(t *testing.T, path string, kind, backlog int) {
 	}
 }
 
-// TestALiveSocketIsNotTaken: whatever a connect to it ends with, but a refusal.
+// TestALiveSocketIsNotTaken verifies that only a refused connection marks a socket as stale.
 func TestALiveSocketIsNotTaken(t *testing.T) {
 	for name, prepare := range map[string]func(t *testing.T, path string) context.Context{
 		"it accepts": func(t *testing.T, path string) context.Context {
@@ -98,8 +99,8 @@ func TestWhatIsNotASocketStays(t *testing.T) {
 	}
 }
 
-// TestOnlyTheOwnerMayConnectFromTheStart: with the loosest umask, the file has its mode as
-// soon as it is there. Nothing changes the mode afterwards: its change time is its birth.
+// TestOnlyTheOwnerMayConnectFromTheStart verifies that with umask 0 the file has its mode from its
+// creation: nothing changes the mode afterwards, so its change time equals its modification time.
 func TestOnlyTheOwnerMayConnectFromTheStart(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	old := syscall.Umask(0)

@@ -2,52 +2,52 @@ package config
 
 import "time"
 
-// Fallback is which hosts an exchange goes to when no subset fits it.
+// Fallback selects the hosts for a request that matches no subset.
 type Fallback uint8
 
-// The fallbacks, in the numbers of config.json.
+// The fallbacks, with the numbers of config.json.
 const (
-	NoFallback    Fallback = iota // none: the exchange fails
+	NoFallback    Fallback = iota // none: the request fails
 	AnyEndpoint                   // all hosts
-	DefaultSubset                 // those with the labels of Subsets.Default
+	DefaultSubset                 // the hosts with the labels of Subsets.Default
 )
 
-// Subsets divide the hosts of a cluster by their labels (Host.Metadata). An exchange
-// that brings the labels of a subset, all of them and no others, goes to its hosts.
+// Subsets divide the hosts of a cluster by their labels (Host.Metadata). A request with exactly the
+// labels of a subset goes to the hosts of that subset.
 type Subsets struct {
-	// Selectors are the names of labels that make subsets: hosts that have all labels
-	// of a selector are in the subset of their values. None: there are no subsets, and
-	// labels of exchanges count for nothing.
+	// Selectors are the label names that define subsets: hosts that have all labels of a selector
+	// belong to the subset of their values. Empty: there are no subsets, and the labels of requests
+	// are ignored.
 	Selectors [][]string
 	Fallback  Fallback
 	Default   map[string]string // labels of the hosts of DefaultSubset; empty: all hosts
 }
 
-// SlowStart gives less to hosts that are new, or have come back. Policies that hash
-// or have an order do not look at it.
+// SlowStart reduces the load of hosts that are new or have recovered. Policies that hash, and
+// RequestRoundRobin, ignore it.
 type SlowStart struct {
-	Duration   time.Duration // how long; 0: there is no slow start
-	Aggression float64       // the share grows with (age/Duration)^(1/Aggression); 0 means 1
-	MinPercent float64       // of its weight that a host has at least
+	Duration   time.Duration // of the slow start; 0: none
+	Aggression float64       // the factor grows with (age/Duration)^(1/Aggression); 0 means 1
+	MinPercent float64       // minimum percentage of the weight of the host
 }
 
-// Failover says when exchanges leave the hosts that they should go to.
+// Failover says when requests go to other priorities or localities than the preferred ones.
 type Failover struct {
-	// Overprovisioning is how many times the work of its hosts a priority, or a
-	// locality, can do; 0 means 1.4: it gets all of its work while 72 % of its hosts
-	// are healthy.
+	// Overprovisioning is the load that a priority or a locality can take as a multiple of the load
+	// of its hosts; 0 means 1.4: it gets all of its load while at least 72 % of its hosts are
+	// healthy.
 	Overprovisioning float64
-	// PanicThreshold is the percentage of healthy hosts below which a priority's health
-	// is not believed and all of its hosts are used; 0 means 50, below 0: never.
+	// PanicThreshold is the percentage of healthy hosts below which a priority ignores health and
+	// uses all of its hosts; 0 means 50; below 0: never.
 	PanicThreshold float64
 }
 
-// Locality is where a host is.
+// Locality is the location of a host.
 type Locality struct{ Region, Zone, SubZone string }
 
-// LocalityWeight is the share of a locality in the work of a priority.
+// LocalityWeight is the weight of a locality within a priority.
 type LocalityWeight struct {
 	Locality Locality
 	Priority uint32
-	Weight   uint32 // 0: nothing
+	Weight   uint32 // 0: no load
 }

@@ -2,39 +2,38 @@ package config
 
 import "time"
 
-// Bootstrap is what a process is told of its control plane, in the JSON form of
-// Envoy's bootstrap. The zero value is no control plane.
+// Bootstrap configures the connection to the control plane, in the JSON form of Envoy's bootstrap.
+// The zero value means no control plane.
 type Bootstrap struct {
 	Node      []byte // core.v3.Node
 	Static    []byte // static_resources
-	Dynamic   []byte // dynamic_resources; empty: there is no control plane
+	Dynamic   []byte // dynamic_resources; empty: no control plane
 	Runtime   []byte // layered_runtime
-	LoadStats []byte // cluster_manager.load_stats_config; empty: nobody is told of load
+	LoadStats []byte // cluster_manager.load_stats_config; empty: no load reports
 	Cache     ControlPlaneCache
 	Lazy      ControlPlaneLazy
 	Unknown   UnknownFields
-	// StatusAddress is where tools may ask for what came from there, by
-	// ClientStatusDiscoveryService: ip:port of this machine alone, or the path of a unix
-	// socket; "": nowhere.
+	// StatusAddress is where tools query the received resources over ClientStatusDiscoveryService:
+	// a loopback ip:port, or the path of a unix socket; "": not served.
 	StatusAddress string
 }
 
-// ControlPlaneCache is where what a control plane said is kept, for a start while it is
-// away. The zero value is nowhere.
+// ControlPlaneCache configures the xDS cache, which Weft uses when it starts while the control
+// plane is unavailable. The zero value disables it.
 type ControlPlaneCache struct {
-	Path string // of a directory of its own; "": nothing is kept
-	// MaxAge is how old it may be when it is used; 0: of any age.
+	Path string // a directory that nothing else uses; "": no cache
+	// MaxAge is the maximum age of cached resources; 0: no limit.
 	MaxAge time.Duration
 }
 
-// UnknownFields says what becomes of a resource of a control plane that has a field which the
-// build's version of Envoy's API does not have.
+// UnknownFields says what happens to an xDS resource with a field that the Envoy API version of
+// this build does not have.
 type UnknownFields uint8
 
-// What becomes of such a resource.
+// The policies for unknown fields.
 const (
-	RejectUnknownFields UnknownFields = iota // it is refused
-	// WarnUnknownFields: it is accepted without the field, unless the field is in a message
+	RejectUnknownFields UnknownFields = iota // reject the resource
+	// WarnUnknownFields accepts the resource without the field, unless the field is in a message
 	// that decides who may connect or which requests pass.
 	WarnUnknownFields
 )

@@ -7,25 +7,25 @@ import (
 	"strings"
 )
 
-// ChainMatch says which connections a filter chain is for: those that meet every
-// criterion that is given. The zero value is for all. How chains that are for the same
-// connection are weighed against each other: package router/chainmatch.
+// ChainMatch selects the connections of a filter chain: those that match every criterion that is
+// set. The zero value matches all connections. Package router/chainmatch implements the precedence
+// of chains that match the same connection.
 type ChainMatch struct {
-	DestinationPort   uint16         // that the connection was made to; 0: any
-	DestinationRanges []netip.Prefix // of the address that it was made to; none: any
-	// ServerNames are what callers ask for by SNI, in lower case: a name, or "*.suffix"
-	// for all names below it; none: any, and none at all.
+	DestinationPort   uint16         // port of the original destination; 0: any
+	DestinationRanges []netip.Prefix // of the original destination address; empty: any
+	// ServerNames are the SNI names that clients request, in lower case: a name, or "*.suffix" for
+	// all names below it; empty: any name, or no SNI.
 	ServerNames          []string
 	TransportProtocol    TransportProtocol
-	ApplicationProtocols []string       // of which the caller offers one by ALPN, or speaks it in plaintext; none: any
-	DirectSourceRanges   []netip.Prefix // of the socket's other end; none: any
+	ApplicationProtocols []string       // the client offers one of them by ALPN, or uses it in plaintext; empty: any
+	DirectSourceRanges   []netip.Prefix // of the direct remote address; empty: any
 	SourceType           SourceType
-	SourceRanges         []netip.Prefix // of the caller, whom a PROXY protocol header may name; none: any
-	SourcePorts          []uint16       // of the caller; none: any
+	SourceRanges         []netip.Prefix // of the client address, which a PROXY protocol header may replace; empty: any
+	SourcePorts          []uint16       // of the client; empty: any
 }
 
-// String says what m asks for, by the names of config.json; "" for nothing. Matches that
-// say the same in the same order have the same.
+// String lists the criteria of m under their config.json names; "" if there are none. Matches with
+// the same criteria in the same order have the same string.
 func (m *ChainMatch) String() string {
 	var all []string
 	add := func(name string, given bool, value any) {
@@ -45,20 +45,21 @@ func (m *ChainMatch) String() string {
 	return strings.Join(all, ", ")
 }
 
-// Inspection says how connections are looked at before their filter chain is chosen. The
-// zero value looks at all that chains ask about, and ends those that are too slow.
+// Inspection configures how Weft inspects connections before it selects their filter chain. The
+// zero value inspects everything that the chain matches need, and closes connections that exceed
+// Listener.InspectTimeout.
 type Inspection struct {
-	Forever bool // they have all the time: Listener.InspectTimeout is none
-	// GoOn lets those that are too slow choose by what is known of them: they are
-	// RawBuffer.
+	Forever bool // no timeout: Listener.InspectTimeout does not apply
+	// GoOn lets connections that time out select a filter chain by the properties known so far;
+	// their transport protocol is RawBuffer unless it is already known.
 	GoOn bool
-	// NoTLS and NoHTTP are ports that connections were made to which are not waited for
-	// to see whether they begin with a handshake (they are RawBuffer), or with HTTP: where
-	// servers speak first.
+	// NoTLS and NoHTTP are destination ports where the server sends first. On NoTLS ports Weft does
+	// not wait for a TLS handshake and treats connections as RawBuffer; on NoHTTP ports it does not
+	// wait for HTTP.
 	NoTLS, NoHTTP []PortRange
 }
 
-// TransportProtocol is what connections begin with.
+// TransportProtocol is the protocol that a connection begins with.
 type TransportProtocol string
 
 // The transport protocols.
@@ -68,24 +69,24 @@ const (
 	RawBuffer    TransportProtocol = "raw_buffer" // anything else
 )
 
-// SourceType is where callers are.
+// SourceType says where clients connect from.
 type SourceType string
 
 // The source types.
 const (
 	AnySource      SourceType = ""
-	LocalSource    SourceType = "SAME_IP_OR_LOOPBACK" // this machine, as far as addresses tell
-	ExternalSource SourceType = "EXTERNAL"            // anywhere else
+	LocalSource    SourceType = "SAME_IP_OR_LOOPBACK" // this machine, as far as addresses show
+	ExternalSource SourceType = "EXTERNAL"            // any other address
 )
 
-// Application protocols that a plaintext connection shows by itself.
+// Application protocols that Weft detects on plaintext connections.
 const (
 	PlainHTTP10 = "http/1.0"
 	PlainHTTP11 = "http/1.1"
 	PlainHTTP2  = "h2c"
 )
 
-// Chains yields the filter chains, the default one last.
+// Chains yields the filter chains; the default chain is last.
 func (l *Listener) Chains() iter.Seq[*FilterChain] {
 	return func(yield func(*FilterChain) bool) {
 		for _, c := range l.FilterChains {

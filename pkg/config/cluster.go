@@ -2,18 +2,18 @@ package config
 
 import "time"
 
-// ClusterType is where a cluster's hosts come from.
+// ClusterType says how a cluster gets its hosts.
 type ClusterType string
 
 // The types.
 const (
-	ClusterStatic ClusterType = "STATIC" // SIMPLE means the same
+	ClusterStatic ClusterType = "STATIC" // SIMPLE is a synonym
 )
 
 // Policy is a load-balancing policy.
 type Policy string
 
-// The policies that are built.
+// The supported policies.
 const (
 	RoundRobin         Policy = "LB_ROUNDROBIN"
 	WeightedRoundRobin Policy = "LB_WEIGHTED_ROUNDROBIN"
@@ -26,90 +26,89 @@ const (
 	RequestRoundRobin  Policy = "LB_REQUEST_ROUNDROBIN"
 )
 
-// Hashes reports whether the policy goes by the hash that exchanges bring.
+// Hashes reports whether the policy selects hosts by the hash of the request.
 func (p Policy) Hashes() bool { return p == RingHash || p == Maglev }
 
-// Cluster is a set of hosts that answer the same requests.
+// Cluster is a set of hosts that serve the same requests.
 type Cluster struct {
 	Name   string
 	Type   ClusterType
 	Policy Policy
-	// Protocol is what the hosts speak, if the route does not say; "": as the proxy says;
-	// Auto: what the caller speaks, whatever the proxy says.
+	// Protocol is the protocol of the hosts if the route sets none. "" means the protocol that the
+	// proxy sets; Auto means the protocol of the client, whatever the proxy sets.
 	Protocol Protocol
-	// GRPCInHTTP1: calls of gRPC from callers of HTTP/2 are sent to hosts that are spoken to
-	// in HTTP/1.1, as Envoy does: such a host is one that translates them. Otherwise they
-	// are refused.
+	// GRPCInHTTP1 sends gRPC calls of HTTP/2 clients to hosts that use HTTP/1.1, as Envoy does;
+	// such a host translates them. Otherwise Weft rejects the calls.
 	GRPCInHTTP1 bool
 
 	ChoiceCount       int     // hosts compared by least request, least connection and peak EWMA; default 2
 	ActiveRequestBias float64 // exponent of least request with weights; default 1
-	MinRingSize       int     // points of ring hash; 0: as many as are good for the shares
+	MinRingSize       int     // points of the ring hash; 0: as many as the weights need
 	MaxRingSize       int     // 0 means 8,388,608
-	TableSize         int     // places of maglev, a prime; 0: 65,537, or 655,373 for many hosts
+	TableSize         int     // size of the maglev table, a prime; 0: 65,537, or 655,373 for many hosts
 
 	Subsets    Subsets
-	Rules      HostRules // of what requests say; nil: none; never configured
+	Rules      HostRules // select hosts by request content; nil: none; never configured
 	SlowStart  SlowStart
 	Failover   Failover
-	Localities []LocalityWeight // of the localities that get work; empty: localities do not count
+	Localities []LocalityWeight // localities that get load; empty: load is not split by locality
 
 	ConnectTimeout     time.Duration // default 10 s
 	IdleTimeout        time.Duration // of a pooled connection; default 60 s
-	MaxRequestsPerConn int           // of a connection that carries one at a time: then it is closed; 0: no limit; default 1024; Pool has that of others
+	MaxRequestsPerConn int           // maximum requests on a connection that carries one at a time; then it is closed; 0: no limit; default 1024; Pool limits other connections
 	Pool               Pool
 	KeepAlive          KeepAlive
-	Breakers           Breakers // of exchanges of the default priority
-	HighBreakers       Breakers // of those of the high one
-	TLS                *TLS     // towards the hosts; nil: plaintext
-	MoreTLS            []*TLS   // towards those that say so by Host.TLS; never configured
+	Breakers           Breakers // for requests of DefaultPriority
+	HighBreakers       Breakers // for requests of HighPriority
+	TLS                *TLS     // to the hosts; nil: plaintext
+	MoreTLS            []*TLS   // to the hosts that select one by Host.TLS; never configured
 	RequestName        RequestName
-	ProxyProtocol      int // version of the header that connections begin with, 1 or 2, each for one caller; 0: none
-	Mark               int // of sockets to the hosts, for rules of the kernel (SO_MARK); 0: none
+	ProxyProtocol      int // version (1 or 2) of the PROXY header that Weft sends on each connection, which then serves one client connection; 0: none
+	Mark               int // SO_MARK of the sockets to the hosts, for kernel rules; 0: none
 	OriginalDst        OriginalDst
 	Socket             Socket
 	Hosts              []Host
-	Drops              []Drop // what is refused on purpose, one after the other; never configured
+	Drops              []Drop // fractions of requests to drop, applied in order; never configured
 	DNS                DNS
 	Health             *HealthCheck // nil: no active checks
-	Outlier            *Outlier     // nil: no passive ones
+	Outlier            *Outlier     // nil: no passive health checks
 	Mesh               Mesh
-	OnDemand           OnDemand // of Hosts; never configured
+	OnDemand           OnDemand // for Hosts; never configured
 }
 
-// PoolMode is how exchanges share the connections to a host, if the protocol
-// lets a connection carry many at once. Other protocols know one way only.
+// PoolMode is how requests share the connections to a host, if the protocol can multiplex. Other
+// protocols have one mode only.
 type PoolMode string
 
 // The modes.
 const (
-	Multiplex PoolMode = "multiplex" // many exchanges on few connections; "" means the same
-	PingPong  PoolMode = "ping_pong" // one exchange at a time on each
-	Bind      PoolMode = "bind"      // a connection for each downstream connection
+	Multiplex PoolMode = "multiplex" // many requests on few connections; "" means the same
+	PingPong  PoolMode = "ping_pong" // one request at a time on each connection
+	Bind      PoolMode = "bind"      // one upstream connection for each downstream connection
 )
 
-// Pool is how many connections to a host there are, and how they are used.
+// Pool configures the connections to each host.
 type Pool struct {
 	Mode        PoolMode
-	Connections int // to each host, of Multiplex; default 1
-	// Warm is a protocol in which Multiplex keeps a connection to each host open ahead
-	// of requests; "": none.
+	Connections int // to each host, with Multiplex; default 1
+	// Warm is the protocol for which Multiplex keeps a connection to each host open before the
+	// first request; "": none.
 	Warm         Protocol
-	MaxFrameSize int // bytes; the largest answer of a framed RPC protocol; default 8 MiB
-	// MaxRequests is how many requests may begin on a connection of HTTP/2 that many share:
-	// then it takes no more and ends with the last of them; 0: any number (default).
+	MaxFrameSize int // bytes; maximum response frame of a framed RPC protocol; default 8 MiB
+	// MaxRequests is the maximum number of requests on a multiplexed HTTP/2 connection. The
+	// connection then takes no more requests and closes after the last one; 0: no limit (default).
 	MaxRequests int
-	MaxCalls    int // MaxRequests of an RPC protocol
-	// MaxConnecting is how many connections to a host may be being opened at once, for the
-	// requests of one priority in one protocol; 0: DefaultMaxConnecting.
+	MaxCalls    int // MaxRequests for RPC protocols
+	// MaxConnecting is the maximum number of concurrent connects to a host for the requests of one
+	// priority in one protocol; 0: DefaultMaxConnecting.
 	MaxConnecting int
-	// MaxQueued is how many bytes may wait on a connection of a framed RPC protocol whose host
+	// MaxQueued is the maximum of pending bytes on a connection of a framed RPC protocol whose host
 	// does not read; 0: the default of RPCOptions.
 	MaxQueued int
 }
 
-// DefaultMaxConnecting is less than the backlog of a listener has by default (net.core.somaxconn:
-// 128 before Linux 5.4, 4,096 since), so that one proxy does not fill it.
+// DefaultMaxConnecting is lower than the default backlog of a listener (net.core.somaxconn: 128
+// before Linux 5.4, 4,096 since), so that one proxy does not fill it.
 const DefaultMaxConnecting = 64
 
 // ConnectLimit returns MaxConnecting, or its default.
@@ -120,19 +119,17 @@ func (p *Pool) ConnectLimit() int {
 	return DefaultMaxConnecting
 }
 
-// KeepAlive is how a host is asked whether it lives, in protocols that have
-// heartbeats.
+// KeepAlive configures the heartbeats on upstream connections of protocols that have them.
 type KeepAlive struct {
-	// Interval is how long a connection may be silent before a heartbeat is sent;
-	// default 15 s; 0: none is sent.
+	// Interval is the idle time of a connection before Weft sends a heartbeat; default 15 s; 0: no
+	// heartbeats.
 	Interval time.Duration
-	// Timeout is how long after the first heartbeat that nothing followed the
-	// connection is given up, in whole intervals, one at least; default 90 s.
+	// Timeout is the time from the first heartbeat without a response to the close of the
+	// connection, in whole intervals, at least one; default 90 s.
 	Timeout time.Duration
 }
 
-// Priority says which of a cluster's limits an exchange is held to. It is no order in
-// which exchanges are served.
+// Priority selects the limits of a cluster that apply to a request. It does not order requests.
 type Priority uint8
 
 // The priorities.
@@ -140,10 +137,10 @@ const (
 	DefaultPriority Priority = iota
 	HighPriority
 
-	Priorities // how many there are
+	Priorities // number of priorities
 )
 
-// String returns the priority as configuration spells it.
+// String returns the configuration name of the priority.
 func (p Priority) String() string {
 	if p == HighPriority {
 		return "HIGH"
@@ -151,7 +148,7 @@ func (p Priority) String() string {
 	return "DEFAULT"
 }
 
-// Limits returns the limits of exchanges of a priority.
+// Limits returns the limits for requests of a priority.
 func (c *Cluster) Limits(p Priority) *Breakers {
 	if p == HighPriority {
 		return &c.HighBreakers
@@ -159,18 +156,18 @@ func (c *Cluster) Limits(p Priority) *Breakers {
 	return &c.Breakers
 }
 
-// Breakers are a cluster's limits for one priority; 0 means no limit, and Nothing that nothing
-// is let through. Readers of configuration set them: DefaultBreakers where nothing is said,
-// and what an explicit 0 means there (config.json: no limit; Envoy: Nothing).
+// Breakers are the limits of a cluster for one priority; 0 means no limit, and Nothing allows
+// nothing. The readers of configuration formats set them: DefaultBreakers for an absent value, and
+// for an explicit 0 the meaning of the format (config.json: no limit; Envoy: Nothing).
 type Breakers struct {
-	MaxConnections     int // connections open
+	MaxConnections     int // open connections
 	MaxPendingRequests int // requests that wait for a connection
 	MaxRequests        int // requests that have a connection
 	MaxRetries         int // retries in flight
 	RetryBudget        RetryBudget
 }
 
-// The limits where nothing is said: Envoy's.
+// The default limits, as in Envoy.
 const (
 	DefaultMaxConnections     = 1024
 	DefaultMaxPendingRequests = 1024
@@ -178,7 +175,7 @@ const (
 	DefaultMaxRetries         = 3
 )
 
-// DefaultBreakers returns the limits of a priority for which nothing is said.
+// DefaultBreakers returns the limits of a priority that is not configured.
 func DefaultBreakers() Breakers {
 	return Breakers{
 		MaxConnections: DefaultMaxConnections, MaxPendingRequests: DefaultMaxPendingRequests,
@@ -186,28 +183,28 @@ func DefaultBreakers() Breakers {
 	}
 }
 
-// Nothing is the limit that is always reached.
+// Nothing is a limit that allows nothing.
 const Nothing = -1
 
-// RetryBudget bounds the retries of a cluster by the requests that it has, so that
-// retries do not add to the load of hosts that fail. The zero value: not at all.
+// RetryBudget limits the retries of a cluster in proportion to its requests in flight, so that
+// retries do not overload failing hosts. The zero value means no budget.
 type RetryBudget struct {
-	Percent        float64 // retries in flight, of the requests in flight
-	MinConcurrency int     // retries that may be in flight however few those are; 1 at least in a budget
+	Percent        float64 // maximum retries in flight, as a percentage of the requests in flight
+	MinConcurrency int     // retries that may always be in flight; at least 1 in a budget
 }
 
-// Host is one address of a cluster. Its identity is the address: its state
-// (connections, in-flight count, health) outlives a change of the rest.
+// Host is one address of a cluster. The address is its identity: the state of the host
+// (connections, requests in flight, health) survives a change of the other fields.
 type Host struct {
 	Address  string // ip:port or unix path; name:port in a DNS cluster
-	Target   string // where connections go now, if not to Address: found by discovery, never configured
+	Target   string // address for new connections, if it is not Address: set by discovery, never configured
 	Hostname string // for Host rewriting and TLS; "" for none
 	Weight   uint32 // 1 … 128; default 1
-	NoTLS    bool   // plaintext, whatever the cluster says
+	NoTLS    bool   // plaintext, whatever the cluster configures
 	TLS      int    // 0: the cluster's TLS; i above 0: its MoreTLS[i-1]
 	Metadata map[string]string
-	Priority uint32 // 0 is used first; others as those before them fail
+	Priority uint32 // 0 is used first; higher ones as those before them fail
 	Locality Locality
-	Health   HostHealth // what who found the host says; never configured
-	Workload string     // that answers there, as workload.Parse reads it; "": not known; never configured
+	Health   HostHealth // health that discovery reports; never configured
+	Workload string     // workload of the host, as workload.Parse reads it; "": unknown; never configured
 }

@@ -5,42 +5,40 @@ import (
 	"time"
 )
 
-// The types of clusters whose hosts are found by resolving names. In
-// ClusterStrictDNS each address of a name is a host of its own. ClusterLogicalDNS
-// has one host, the name: new connections go to the first address of the newest
-// answer, and those that are open stay.
+// The types of clusters whose hosts are found by DNS. In a ClusterStrictDNS each address of a name
+// is a separate host. A ClusterLogicalDNS has one host, the name: new connections go to the first
+// address of the latest response, and open connections stay.
 const (
 	ClusterStrictDNS  ClusterType = "STRICT_DNS"
 	ClusterLogicalDNS ClusterType = "LOGICAL_DNS"
 )
 
-// Resolves reports whether hosts of the type may be names.
+// Resolves reports whether the hosts of the type may be DNS names.
 func (t ClusterType) Resolves() bool { return t == ClusterStrictDNS || t == ClusterLogicalDNS }
 
-// DNS is how the names of a cluster are resolved. The zero value of a field is its
-// default.
+// DNS configures the resolution of a cluster's names. The zero value of a field means its default.
 type DNS struct {
-	RefreshRate time.Duration // how long an answer is used; default 5 s
-	RespectTTL  bool          // the answer itself says so, within a second and an hour
+	RefreshRate time.Duration // how long a response is used; default 5 s
+	RespectTTL  bool          // use the TTL of the response instead, limited to between 1 s and 1 h
 
-	// After a failure a name is resolved again when FailureBase has passed, then
-	// twice as long each time, up to FailureMax. Default: 500 ms, up to RefreshRate.
+	// FailureBase is the wait after a failed lookup. It doubles with each further failure up to
+	// FailureMax. Defaults: 500 ms, and RefreshRate.
 	FailureBase, FailureMax time.Duration
 
-	// Jitter: each wait is longer by up to so much. Default: shorter by up to a
-	// tenth.
+	// Jitter is the maximum random time added to each wait. Default: each wait is reduced by up to
+	// a tenth.
 	Jitter time.Duration
 
 	Family string // "AUTO" (default), "V4_ONLY", "V6_ONLY", "V4_PREFERRED", "ALL"
 
 	Resolvers []string      // servers, ip:port; empty: the system's
-	Search    []string      // domains that short names are completed with; empty: the system's
-	Ndots     int           // dots that a name needs to be tried as it stands first; with Search; default 1
-	Timeout   time.Duration // for an answer of one server; default 3 s if there are several, else 10 s
-	Attempts  int           // times that each server is asked; default 1
+	Search    []string      // search domains for short names; empty: the system's
+	Ndots     int           // dots in a name that is first tried without search domains; with Search; default 1
+	Timeout   time.Duration // for a response of one server; default 3 s if there are several, else 10 s
+	Attempts  int           // per server; default 1
 }
 
-// Equal reports whether d and other mean the same.
+// Equal reports whether d and other have the same values.
 func (d *DNS) Equal(other *DNS) bool {
 	return d.RefreshRate == other.RefreshRate &&
 		d.RespectTTL == other.RespectTTL &&

@@ -1,8 +1,7 @@
 package config
 
-// Drop is a share of a cluster's exchanges that is refused, so that its hosts can do the
-// rest.
+// Drop is a fraction of a cluster's requests that Weft rejects to reduce the load of the hosts.
 type Drop struct {
-	Category string // why, for counters
-	Share    uint32 // of what is left by those before it, in Millionths; above 0
+	Category string // reason, for counters
+	Share    uint32 // of the requests that earlier drops let pass, in Millionths; above 0
 }

@@ -5,57 +5,55 @@ import (
 	"time"
 )
 
-// CheckProtocol is what an active check speaks to a host.
+// CheckProtocol is the protocol of an active health check.
 type CheckProtocol string
 
-// The protocols of checks.
+// The protocols of health checks, each with the condition that makes a check pass.
 const (
-	CheckTCP    CheckProtocol = "TCP"    // the host takes a connection
-	CheckHTTP1  CheckProtocol = "Http1"  // it answers a request with a good status
+	CheckTCP    CheckProtocol = "TCP"    // the host accepts a connection
+	CheckHTTP1  CheckProtocol = "Http1"  // the host returns a response with an expected status
 	CheckHTTP2  CheckProtocol = "Http2"  // the same, over HTTP/2 with prior knowledge
-	CheckGRPC   CheckProtocol = "gRPC"   // grpc.health.v1.Health/Check says SERVING
-	CheckDubbo  CheckProtocol = "dubbo"  // it answers a heartbeat
-	CheckBolt   CheckProtocol = "bolt"   // the same
-	CheckBoltV2 CheckProtocol = "boltv2" // the same
+	CheckGRPC   CheckProtocol = "gRPC"   // grpc.health.v1.Health/Check returns SERVING
+	CheckDubbo  CheckProtocol = "dubbo"  // the host responds to a heartbeat
+	CheckBolt   CheckProtocol = "bolt"   // the same as CheckDubbo
+	CheckBoltV2 CheckProtocol = "boltv2" // the same as CheckDubbo
 )
 
-// HealthCheck is how the hosts of a cluster are asked, time and again, whether
-// they can serve. Immutable.
+// HealthCheck configures the active health checks of a cluster's hosts. It is immutable.
 type HealthCheck struct {
 	Protocol CheckProtocol
 
-	Timeout  time.Duration // for one check, connecting included; above 0
-	Interval time.Duration // from the end of a check to the next one; above 0
-	Jitter   time.Duration // most that is added to Interval, at random; 0: nothing
+	Timeout  time.Duration // of one check, including the connect; above 0
+	Interval time.Duration // from the end of a check to the start of the next one; above 0
+	Jitter   time.Duration // maximum random time added to Interval; 0: none
 	Delay    time.Duration // before the first check of a host
 
-	// HealthyThreshold and UnhealthyThreshold are how many checks in a row turn a
-	// host, 1 at least; the first one decides alone.
+	// HealthyThreshold and UnhealthyThreshold are the numbers of consecutive results that change
+	// the state of a host; at least 1. The first check of a host changes the state immediately.
 	HealthyThreshold, UnhealthyThreshold int
 
-	// Service is what CheckGRPC asks after; "" is the server as a whole.
+	// Service is the service name in the request of CheckGRPC; "" means the server as a whole.
 	Service string
 	HTTP    HTTPCheck
 }
 
-// HTTPCheck is the request of CheckHTTP1 and CheckHTTP2, and what is a good
-// answer to it. CheckGRPC uses Port and Domain.
+// HTTPCheck configures the request of CheckHTTP1 and CheckHTTP2 and the expected statuses.
+// CheckGRPC uses Port and Domain only.
 type HTTPCheck struct {
-	Port   uint16 // 0: the host's
+	Port   uint16 // 0: the port of the host
 	Path   string // "" is "/"
 	Method string // "" is GET
-	Domain string // authority of the request; "": the host's name, else its address
+	Domain string // authority of the request; "": the hostname of the host, else its address
 	Codes  []CodeRange
-	// Header changes the fields of the request, those of Remove first. Values are taken as
-	// they are: %variables% are not replaced.
+	// Header modifies the headers of the request, Remove first. Values are literal: Weft does not
+	// replace %variables%.
 	Header HeaderMutation
 }
 
-// CodeRange is statuses from Start to End, both included.
+// CodeRange is a range of statuses from Start to End, inclusive.
 type CodeRange struct{ Start, End int }
 
-// Accepts reports whether a status is good: in one of Codes, or 200 if there are
-// none.
+// Accepts reports whether a status is expected: one of Codes, or 200 if Codes is empty.
 func (h *HTTPCheck) Accepts(status int) bool {
 	if len(h.Codes) == 0 {
 		return status == 200
@@ -63,7 +61,7 @@ func (h *HTTPCheck) Accepts(status int) bool {
 	return slices.ContainsFunc(h.Codes, func(r CodeRange) bool { return r.Start <= status && status <= r.End })
 }
 
-// Equal reports whether a and b ask for the same checks. Both may be nil: none.
+// Equal reports whether h and other configure the same checks. Either may be nil: no checks.
 func (h *HealthCheck) Equal(other *HealthCheck) bool {
 	if h == nil || other == nil {
 		return h == other
@@ -85,28 +83,27 @@ func (h *HealthCheck) Equal(other *HealthCheck) bool {
 		slices.Equal(h.HTTP.Header.Remove, other.HTTP.Header.Remove)
 }
 
-// Outlier is when a host is ejected for how it answers, and for how long: passive
-// health, after Envoy's outlier detection. A threshold or an enforcement of 0
-// switches a detector off. Immutable.
+// Outlier configures passive health checks after Envoy's outlier detection: when a host is ejected
+// because of its responses, and for how long. A threshold or an enforcement of 0 disables a
+// detector. It is immutable.
 //
-// What fails a request is either the host's own answer, of a status of 500 and
-// more (of RPC answers the HTTP view, of gRPC what its status maps to), or a
-// failure that is seen on this side: connecting, a reset, a timeout, an answer
-// that is not the protocol's. With SplitLocal the two are counted apart, else the
-// second counts as a gateway failure.
+// A request fails in one of two ways. The host returns a response with a status of 500 or more (for
+// RPC, the HTTP equivalent; for gRPC, the status that grpc-status maps to). Or Weft detects a local
+// failure: a failed connect, a reset, a timeout, or a malformed response. With SplitLocal the two
+// are counted separately; otherwise a local failure counts as a gateway failure.
 type Outlier struct {
-	Interval time.Duration // between two looks at rates; above 0
+	Interval time.Duration // between two evaluations of the rates; above 0
 
-	// BaseTime times the number of ejections in a row is how long a host is out:
-	// MaxTime at most, and Jitter at random on top. Each Interval that it gets
-	// through takes one from the number.
+	// BaseTime times the number of consecutive ejections is the duration of an ejection, limited to
+	// MaxTime, plus a random part of up to Jitter. Each Interval without an ejection decreases the
+	// number by one.
 	BaseTime, MaxTime, Jitter time.Duration
 
-	MaxPercent int  // of the cluster's hosts that may be out at once; 0 … 100
-	MaxHosts   int  // that may be out at once; 0: MaxPercent alone decides
-	AlwaysOne  bool // one host may be out, whatever MaxPercent says
+	MaxPercent int  // of the cluster's hosts that may be ejected at the same time; 0 … 100
+	MaxHosts   int  // that may be ejected at the same time; 0: only MaxPercent limits
+	AlwaysOne  bool // one host may be ejected even if MaxPercent allows none
 	SplitLocal bool
-	// CheckReturns: a host that passes an active check returns at once.
+	// CheckReturns ends the ejection of a host immediately when it passes an active check.
 	CheckReturns bool
 
 	Consecutive5xx     Consecutive
@@ -114,26 +111,25 @@ type Outlier struct {
 	ConsecutiveLocal   Consecutive // with SplitLocal
 
 	SuccessRate      SuccessRate
-	LocalSuccessRate int // Enforce of the success rate of the failures on this side, with SplitLocal
+	LocalSuccessRate int // Enforce of the success rate of local failures, with SplitLocal
 
 	FailurePercentage      FailurePercentage
-	LocalFailurePercentage int // as LocalSuccessRate
+	LocalFailurePercentage int // as LocalSuccessRate, for the failure percentage
 
 	FailureMultiple FailureMultiple
-	// Codes are the statuses that count as failed for rates; empty: 500 and more.
+	// Codes are the statuses that the rates count as failures; empty: 500 and above.
 	Codes []int
 }
 
-// Consecutive ejects a host after so many failures in a row.
+// Consecutive ejects a host after a number of consecutive failures.
 type Consecutive struct {
 	Failures int
-	Enforce  int // percent of detections that eject
+	Enforce  int // percentage of detections that eject the host
 }
 
-// SuccessRate ejects hosts whose share of successes is less than the mean of all
-// by StdevFactor/1000 standard deviations. Hosts with less than Volume requests
-// in the interval do not take part, and fewer than MinHosts of the others are no
-// base for a judgement.
+// SuccessRate ejects hosts whose success rate is lower than the mean of all hosts by more than
+// StdevFactor/1000 standard deviations. It ignores hosts with fewer than Volume requests in the
+// interval, and ejects none if fewer than MinHosts hosts remain.
 type SuccessRate struct {
 	MinHosts    int
 	Volume      int
@@ -141,8 +137,8 @@ type SuccessRate struct {
 	Enforce     int
 }
 
-// FailurePercentage ejects hosts whose share of failures is Threshold percent or
-// more; MinHosts and Volume are as of SuccessRate.
+// FailurePercentage ejects hosts whose failure percentage is at least Threshold. MinHosts and
+// Volume have the same meaning as in SuccessRate.
 type FailurePercentage struct {
 	MinHosts  int
 	Volume    int
@@ -150,15 +146,14 @@ type FailurePercentage struct {
 	Enforce   int
 }
 
-// FailureMultiple ejects hosts whose share of failures is Multiple times that of
-// all, or more; Volume is as of SuccessRate. It is what the stream filter
-// fault_tolerance asks for.
+// FailureMultiple ejects hosts whose failure rate is at least Multiple times the rate of all hosts.
+// Volume has the same meaning as in SuccessRate. The stream filter fault_tolerance uses it.
 type FailureMultiple struct {
 	Multiple float64 // 0: off
 	Volume   int
 }
 
-// Equal reports whether a and b mean the same. Both may be nil: no detection.
+// Equal reports whether o and other configure the same detection. Either may be nil: no detection.
 func (o *Outlier) Equal(other *Outlier) bool {
 	if o == nil || other == nil {
 		return o == other

@@ -1,21 +1,21 @@
 package config
 
-// HedgePolicy says when a request is sent to several hosts at once, of whose answers the
-// first good one counts. The zero value: never.
+// HedgePolicy says when a request is sent to several hosts concurrently; the first good response
+// wins. The zero value disables hedging.
 type HedgePolicy struct {
-	// InitialRequests is how many requests are sent at once, the first included; 0 means 1.
+	// InitialRequests is the number of requests sent immediately, including the first; 0 means 1.
 	InitialRequests int
-	// AdditionalChance is how often one more is sent, in parts of a million.
+	// AdditionalChance is the fraction of requests with one more, in Millionths.
 	AdditionalChance uint32
-	// OnTryTimeout: a try whose time is up stays, and another is sent beside it, as far
-	// as the retry policy allows another.
+	// OnTryTimeout continues an attempt whose per-try timeout has expired and sends another one
+	// concurrently, if the retry policy allows one.
 	OnTryTimeout bool
 }
 
-// Millionths is the whole that AdditionalChance is a part of.
+// Millionths is the denominator of AdditionalChance.
 const Millionths = 1_000_000
 
-// Hedges reports whether the policy ever sends more than one request at once.
+// Hedges reports whether the policy ever sends more than one request concurrently.
 func (p *HedgePolicy) Hedges() bool {
 	return p != nil && (p.InitialRequests > 1 || p.AdditionalChance > 0 || p.OnTryTimeout)
 }

@@ -1,18 +1,17 @@
 package config
 
-// HostHealth is what a discovery that looks after hosts says of one. It counts beside what
-// is found out about the host here: nothing of that brings back a host that is said to be
-// down.
+// HostHealth is the health that discovery reports for a host. It applies in addition to the health
+// checks of Weft, which cannot recover a host that discovery reports as down.
 type HostHealth uint8
 
-// What may be said.
+// The reported states.
 const (
-	HostFit     HostHealth = iota // nothing against it
-	HostUnfit                     // it is down: it is used as one that fails its checks is, in panic only
-	HostLeaving                   // it is down, and never gets anything new: it ends what it has
+	HostFit     HostHealth = iota // healthy
+	HostUnfit                     // unhealthy: used like a host that fails its checks, in panic mode only
+	HostLeaving                   // draining: gets no new requests and finishes its current ones
 )
 
-// String names it for people.
+// String returns the name of the state in logs.
 func (h HostHealth) String() string {
 	switch h {
 	case HostUnfit:

@@ -1,36 +1,36 @@
 package config
 
-// HostRules decide which hosts of a cluster a request may go to, where that depends on what
-// the request says. Dubbo's condition and tag rules are such. Implementations are immutable,
-// safe for concurrent use, and compared by reflect.DeepEqual.
+// HostRules select the hosts of a cluster that a request may go to, based on the content of the
+// request. Dubbo's condition and tag rules implement it. Implementations are immutable, safe for
+// concurrent use, and compared by reflect.DeepEqual.
 type HostRules interface {
-	// Chain returns the rules for the requests that bring these labels, nil for none. It
-	// is never nil: where no rules are known for the labels, the chain leaves no host.
+	// Chain returns the rules for requests with these labels; nil means no labels. It never returns
+	// nil: if no rules exist for the labels, the chain allows no host.
 	Chain(labels map[string]string) HostChain
 }
 
-// HostChain is the rules for the requests that bring the same labels. It counts candidates:
-// a host is one of them, or several.
+// HostChain holds the rules for requests with the same labels. It works on candidates: a host is
+// one candidate or several.
 type HostChain interface {
 	// Len returns the number of candidates.
 	Len() int
-	// Select makes allowed the candidates that the call may go to. allowed has room for Len
-	// candidates. Select allocates nothing unless a rule asks for an argument.
+	// Select sets allowed to the candidates that the call may go to. allowed has room for Len
+	// candidates. Select does not allocate unless a rule reads an argument.
 	Select(call Call, allowed HostSet)
-	// Has reports whether a host is one of the candidates of a set.
+	// Has reports whether a set contains a candidate of the host.
 	Has(allowed HostSet, h *Host) bool
 }
 
-// Call is what host rules see of a request; protocol.Exchange implements it.
+// Call is the part of a request that host rules read; protocol.Exchange implements it.
 type Call interface {
-	// Attachment returns the value of a header field, or of an RPC attachment, by its
-	// exact name: the last value if there are several, which is what a Dubbo provider sees.
+	// Attachment returns the value of the header or RPC attachment with exactly this name. If there
+	// are several, it returns the last value, which is the one that a Dubbo provider reads.
 	Attachment(name string) (value string, ok bool)
-	// Argument returns an argument of an RPC call, counted from 0.
+	// Argument returns an argument of an RPC call; the first has index 0.
 	Argument(index int) (value string, ok bool)
 }
 
-// HostSet is a set of candidates, one bit for each.
+// HostSet is a set of candidates, stored as a bit set.
 type HostSet []uint64
 
 const wordBits = 64
@@ -44,7 +44,7 @@ func (s HostSet) Has(i int) bool { return s[i/wordBits]&(1<<(i%wordBits)) != 0 }
 // Add adds candidate i.
 func (s HostSet) Add(i int) { s[i/wordBits] |= 1 << (i % wordBits) }
 
-// Meets reports whether the two sets have a candidate in common.
+// Meets reports whether the two sets have a common candidate.
 func (s HostSet) Meets(other HostSet) bool {
 	for i, word := range s {
 		if word&other[i] != 0 {

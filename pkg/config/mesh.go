@@ -1,9 +1,9 @@
 package config
 
-// Mesh is what a control plane of a service mesh says of a cluster beside where its hosts
-// are. It is never configured; the zero value says nothing.
+// Mesh is the service mesh metadata of a cluster that a control plane sends. It is never
+// configured; the zero value means no metadata.
 type Mesh struct {
-	Host, Name string // the service that the hosts are of: as callers ask for it, and what it is called
+	Host, Name string // the service of the hosts: the host name that clients request, and the service name
 	External   bool   // the hosts are outside the mesh
-	Silent     bool   // the hosts are not told who asks: see the peer_metadata filter
+	Silent     bool   // Weft sends the hosts no peer metadata: see the peer_metadata filter
 }

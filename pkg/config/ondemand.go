@@ -2,20 +2,20 @@ package config
 
 import "time"
 
-// OnDemand is of what a control plane is asked for when it is used, and which is dropped
-// when it is not. The zero value is of what is there whether it is used or not.
+// OnDemand describes a resource that Weft requests from the control plane on first use and drops
+// when it is unused. The zero value describes a resource that is always subscribed.
 type OnDemand struct {
-	Wait   time.Duration // how long an exchange waits for it at most; 0: it is not on demand
-	Asleep bool          // it is not there: what has its place is empty
+	Wait   time.Duration // maximum time that a request waits for the resource; 0: it is not on demand
+	Asleep bool          // the resource is unsubscribed: it is empty
 }
 
-// Applies reports whether it is on demand.
+// Applies reports whether the resource is on demand.
 func (o OnDemand) Applies() bool { return o.Wait > 0 }
 
-// ControlPlaneLazy is what is left with the control plane until it is used. The zero value
-// leaves nothing there: all is asked for that something refers to.
+// ControlPlaneLazy configures on-demand subscriptions. The zero value disables them: Weft
+// subscribes to every resource that the configuration refers to.
 type ControlPlaneLazy struct {
-	Idle   time.Duration // after its last use something is dropped; 0: nothing is left there
-	Wait   time.Duration // for what has been asked for, of each exchange
-	Routes bool          // routes are left there, too, not only hosts
+	Idle   time.Duration // an unused resource is unsubscribed after this time; 0: nothing is on demand
+	Wait   time.Duration // maximum time that each request waits for a resource
+	Routes bool          // route tables are on demand in addition to hosts
 }

@@ -2,29 +2,29 @@ package config
 
 import "time"
 
-// Redirection is how connections come to a listener that their callers made to another
-// address; "": they do not.
+// Redirection says how a listener receives connections that clients made to another address; "": it
+// receives none.
 type Redirection string
 
-// The ways.
+// The redirections.
 const (
-	ByRedirect Redirection = "redirect" // the kernel has rewritten their destination, and tells what it was
-	ByTProxy   Redirection = "tproxy"   // the kernel has rewritten nothing: their destination is the socket's address
+	ByRedirect Redirection = "redirect" // the kernel has rewritten the destination and reports the original one
+	ByTProxy   Redirection = "tproxy"   // the kernel has rewritten nothing: the local address of the socket is the original destination
 )
 
-// ClusterOriginalDst is a cluster without hosts of its own: what comes for it goes on to
-// where its caller was going.
+// ClusterOriginalDst is a cluster without configured hosts: it sends requests and connections to
+// their original destination.
 const ClusterOriginalDst ClusterType = "ORIGINAL_DST"
 
-// LBOriginalDst is the policy of ClusterOriginalDst, and of no other type.
+// LBOriginalDst is the only policy of ClusterOriginalDst; no other type supports it.
 const LBOriginalDst Policy = "LB_ORIGINAL_DST"
 
-// OriginalDst is what a cluster of type ClusterOriginalDst goes by.
+// OriginalDst configures a cluster of type ClusterOriginalDst.
 type OriginalDst struct {
-	Header          string        // field that says ip:port in the connection's stead, in lower case; "": none is believed
-	Port            uint16        // in the place of the destination's; 0: that
-	CleanupInterval time.Duration // a destination that nobody wants for so long is forgotten; default 5 s
+	Header          string        // header, in lower case, with an ip:port that replaces the original destination; "": none
+	Port            uint16        // port that replaces the port of the destination; 0: none
+	CleanupInterval time.Duration // an unused destination is removed after this time; default 5 s
 }
 
-// DefaultCleanupInterval is OriginalDst's.
+// DefaultCleanupInterval is the default of OriginalDst.CleanupInterval.
 const DefaultCleanupInterval = 5 * time.Second

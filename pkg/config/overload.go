@@ -2,81 +2,80 @@ package config
 
 import "time"
 
-// Overload says what is watched of the process and its machine, and what is done
-// when something runs short. Immutable.
+// Overload configures the overload manager: monitors of the process and its machine, and the
+// actions that they trigger. It is immutable.
 type Overload struct {
 	Interval time.Duration    // how often the monitors are read; default 250 ms
 	Monitors []Monitor        // names are unique
 	Actions  []OverloadAction // names are unique
 }
 
-// MonitorName says what is watched.
+// MonitorName is the name of a monitor.
 type MonitorName string
 
-// What can be watched.
+// The monitors.
 const (
-	MonitorHeap        MonitorName = "fixed_heap"             // memory that Go manages, against Max
+	MonitorHeap        MonitorName = "fixed_heap"             // memory that the Go runtime manages, compared with Max
 	MonitorMemory      MonitorName = "memory"                 // resident memory of the process
 	MonitorCgroup      MonitorName = "cgroup_memory"          // memory of the control group
-	MonitorDescriptors MonitorName = "file_descriptors"       // open ones, against RLIMIT_NOFILE
-	MonitorCPU         MonitorName = "cpu_utilization"        // time of processors
-	MonitorConnections MonitorName = "downstream_connections" // open ones of all listeners, against Max, which is also enforced
+	MonitorDescriptors MonitorName = "file_descriptors"       // open file descriptors, compared with RLIMIT_NOFILE
+	MonitorCPU         MonitorName = "cpu_utilization"        // CPU time
+	MonitorConnections MonitorName = "downstream_connections" // open connections of all listeners, compared with Max, which is also enforced
 )
 
-// Monitor is something that may run short. Its pressure is what is used as a share
-// of what there is.
+// Monitor measures a resource. Its pressure is the used fraction of the limit.
 type Monitor struct {
 	Name MonitorName
-	// Max is what there is: bytes, descriptors or connections; 0: what the system
-	// says, which MonitorHeap and MonitorConnections cannot ask.
+	// Max is the limit: bytes, descriptors or connections; 0: the limit of the system, which
+	// MonitorHeap and MonitorConnections do not have.
 	Max int64
-	CPU CPUMode // of MonitorCPU
+	CPU CPUMode // for MonitorCPU
 }
 
-// CPUMode says whose time of processors is compared with what.
+// CPUMode says which CPU time is compared with which limit.
 type CPUMode string
 
 // The modes.
 const (
-	CPUHost      CPUMode = "HOST"      // of the machine, with all its processors
+	CPUHost      CPUMode = "HOST"      // of the machine, with all of its CPUs
 	CPUContainer CPUMode = "CONTAINER" // of the control group, with its quota
-	CPUProcess   CPUMode = "PROCESS"   // of Weft alone, with the quota of its control group
+	CPUProcess   CPUMode = "PROCESS"   // of Weft only, with the quota of its control group
 )
 
-// ActionName says what can be done.
+// ActionName is the name of an overload action.
 type ActionName string
 
-// What can be done. Each has a value from 0 to 1; those without a degree act at 1.
+// The actions. Each has a value from 0 to 1; those without a degree take effect at 1.
 const (
-	ActStopAccepting     ActionName = "stop_accepting_connections"  // connections wait in the kernel
-	ActRejectConnections ActionName = "reject_incoming_connections" // a share is closed at once
-	ActStopRequests      ActionName = "stop_accepting_requests"     // a share is refused
-	ActDisableKeepAlive  ActionName = "disable_http_keepalive"      // a share of the answers ends its connection
-	ActReduceTimeouts    ActionName = "reduce_timeouts"             // of idle connections of callers
-	ActShrinkIdle        ActionName = "shrink_idle"                 // idle connections end, both sides
-	ActShrinkHeap        ActionName = "shrink_heap"                 // memory that is free goes back to the system
+	ActStopAccepting     ActionName = "stop_accepting_connections"  // new connections wait in the kernel backlog
+	ActRejectConnections ActionName = "reject_incoming_connections" // a fraction is closed immediately
+	ActStopRequests      ActionName = "stop_accepting_requests"     // a fraction is rejected
+	ActDisableKeepAlive  ActionName = "disable_http_keepalive"      // a fraction of the responses closes the connection
+	ActReduceTimeouts    ActionName = "reduce_timeouts"             // of idle downstream connections
+	ActShrinkIdle        ActionName = "shrink_idle"                 // closes idle connections, downstream and upstream
+	ActShrinkHeap        ActionName = "shrink_heap"                 // returns free memory to the system
 )
 
-// OverloadAction is what is done, and when. Its value is the highest of its triggers'.
+// OverloadAction is an action and its triggers. Its value is the highest value of its triggers.
 type OverloadAction struct {
 	Name     ActionName
 	Triggers []Trigger
 
-	// Of ActReduceTimeouts: what is left of the idle timeout at the value 1, as a
-	// time or, if that is 0, as a share of it.
+	// LeastTimeout and LeastShare, of ActReduceTimeouts, are the idle timeout at the value 1: as a
+	// duration or, if that is 0, as a fraction of the configured timeout.
 	LeastTimeout time.Duration
 	LeastShare   float64
 }
 
-// Trigger gives an action a value: 0 up to the pressure From, 1 from To on, and
-// between them in proportion. If both are the same it is all or nothing.
+// Trigger maps a pressure to the value of an action: 0 up to the pressure From, 1 from To on, and
+// linear in between. If both are equal, the value is 0 or 1.
 type Trigger struct {
 	Monitor  MonitorName
 	From, To float64 // 0 < From <= To <= 1
 }
 
-// AcceptRate limits how many connections a listener accepts. The zero value does not.
+// AcceptRate limits the rate of connections that a listener accepts. The zero value means no limit.
 type AcceptRate struct {
 	PerSecond float64 // 0: no limit
-	Burst     int     // at once, after a pause; at least 1
+	Burst     int     // maximum burst after a pause; at least 1
 }

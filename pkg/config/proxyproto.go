@@ -2,15 +2,15 @@ package config
 
 import "time"
 
-// ProxyProtocol is the listener filter of that name: what connections to a listener
-// begin with.
+// ProxyProtocol configures the listener filter that reads the PROXY protocol header at the start of
+// each connection.
 type ProxyProtocol struct {
-	// AllowMissing: connections that begin with something else are served as they are.
+	// AllowMissing accepts connections without a PROXY protocol header.
 	AllowMissing bool
-	// Disallowed are the versions, 1 and 2, of headers that are taken for something
-	// else.
+	// Disallowed are the header versions, 1 and 2, that the listener does not recognize as a PROXY
+	// protocol header.
 	Disallowed []int
-	// Timeout is from when the connection was accepted until its header is there;
-	// default 15 s.
+	// Timeout bounds the time from accepting the connection to receiving the whole header; default
+	// 15 s.
 	Timeout time.Duration
 }

@@ -2,66 +2,66 @@ package config
 
 import "time"
 
-// DubboRegistry says how the services of the local application are published to
-// registries, and those that it calls are found there. The zero value is not at all.
+// DubboRegistry configures the registration of the local application's services in registries, and
+// the discovery of the services that it calls. The zero value disables both.
 type DubboRegistry struct {
 	Enable bool
 
-	// API is where the application says what it provides and calls: ip:port; "": nowhere,
-	// default "127.0.0.1:22222". Socket is a unix socket that does the same; "": none.
+	// API is the ip:port where the application registers and subscribes services; "": none, default
+	// "127.0.0.1:22222". Socket is the path of a unix socket with the same API; "": none.
 	API, Socket string
-	// Token is what callers of the API have to bring; "": nothing.
+	// Token is the token that clients of the API must send; "": none.
 	Token string
-	// StrictStatus: a request of the API that fails is answered with a status that says
-	// so; else with 200, as existing clients expect.
+	// StrictStatus makes the API return an error status for a failed request; otherwise it returns
+	// 200, as existing clients expect.
 	StrictStatus bool
 
-	// Host and ServerPort are what providers are published with: where callers of the
-	// application are listened for. Host "": the environment's DUBBO_IP_TO_REGISTRY, else
-	// the machine's first global IPv4 address, else 127.0.0.1.
+	// Host and ServerPort are the address that Weft registers for the application's services. If
+	// Host is "", it is the environment variable DUBBO_IP_TO_REGISTRY, else the first global IPv4
+	// address of the machine, else 127.0.0.1.
 	Host       string
-	ServerPort uint16 // 0: nothing can be published
-	// Application is what the URLs in a registry name; "": "weft".
+	ServerPort uint16 // 0: nothing can be registered
+	// Application is the application name in registry URLs; "": "weft".
 	Application string
 
-	// StateFile is where what was published and subscribed to is kept, for the next
-	// start; "": nowhere. It has passwords of registries in it.
+	// StateFile stores registrations and subscriptions for the next start; "": not stored. It
+	// contains registry passwords.
 	StateFile string
-	// EmptyAfter is how long the last known providers of a service are used after the
-	// registry has said that there are none; default 10 min.
+	// EmptyAfter is how long the last known providers of a service are retained after the registry
+	// has reported that there are none; default 10 min.
 	EmptyAfter time.Duration
-	// WithdrawWait is from when everything is unpublished until the process goes on
-	// ending: what callers need to notice; default 3 s.
+	// WithdrawWait is the time between unregistering everything and continuing the shutdown, in
+	// which consumers notice the change; default 3 s.
 	WithdrawWait time.Duration
 
-	// Registries are settings of registries by their address. The first is also the one
-	// that a request without a registry means.
+	// Registries are settings of registries by address. The first is also the registry of API
+	// requests that name none.
 	Registries []RegistrySettings
 }
 
-// RegistrySettings are what is to be known of a registry beside what requests of the API
-// say, for those with this type and address.
+// RegistrySettings are settings of the registry with this type and address that requests of the API
+// do not contain.
 type RegistrySettings struct {
-	Type               string // as "zookeeper"
+	Type               string // such as "zookeeper"
 	Address            string
-	Username, Password string        // of requests that say none
-	Root               string        // the folder, or group, that everything is in; "": the type's default
-	SessionTimeout     time.Duration // 0: the type's default
-	RegisterMode       RegisterMode  // of what is published without saying one; "": RegisterInterface
+	Username, Password string        // for requests without credentials
+	Root               string        // the parent znode or group of everything; "": the default of the type
+	SessionTimeout     time.Duration // 0: the default of the type
+	RegisterMode       RegisterMode  // of registrations that set none; "": RegisterInterface
 	TLS                *TLS          // nil: plaintext
 }
 
-// RegisterMode is how a service is made known to a registry, in Dubbo's words.
+// RegisterMode says how a service is registered, in Dubbo's terms.
 type RegisterMode string
 
 // The modes.
 const (
-	RegisterInterface RegisterMode = "interface" // by a URL of its own
-	RegisterInstance  RegisterMode = "instance"  // by the application's instance, and its metadata (Dubbo 3)
-	RegisterAll       RegisterMode = "all"       // by both
+	RegisterInterface RegisterMode = "interface" // interface-level: one URL per service
+	RegisterInstance  RegisterMode = "instance"  // application-level: the application instance and its metadata (Dubbo 3)
+	RegisterAll       RegisterMode = "all"       // both
 )
 
-// DubboRouteTable is the name of the route table of the services that are subscribed to.
+// DubboRouteTable is the name of the route table for the subscribed services.
 const DubboRouteTable = "dubbo"
 
 // The defaults of DubboRegistry.

@@ -5,32 +5,32 @@ import (
 	"time"
 )
 
-// RetryPolicy says when a request is tried again, on another host.
+// RetryPolicy says when a request is retried on another host.
 type RetryPolicy struct {
-	On          RetryOn       // what is tried again; 0: nothing
-	TryTimeout  time.Duration // for one try, until the head of its answer; 0: the global timeout only
-	NumRetries  int           // most tries after the first
-	StatusCodes []int         // of RetryStatusCodes: HTTP's, of RPC answers their HTTP view
-	RPCCodes    []int         // of RetryStatusCodes: in an RPC protocol's own numbers
-	Headers     []RetryHeader // of RetryHeaders: one of them is enough
+	On          RetryOn       // conditions for a retry; 0: none
+	TryTimeout  time.Duration // per attempt, until the head of its response; 0: only the route timeout
+	NumRetries  int           // maximum retries
+	StatusCodes []int         // for RetryStatusCodes: HTTP statuses; for RPC responses, their HTTP equivalents
+	RPCCodes    []int         // for RetryStatusCodes: status codes of the RPC protocol
+	Headers     []RetryHeader // for RetryHeaders: one match is enough
 	BackOff     BackOff
 }
 
-// RetryHeader is a field of an answer that asks for another try.
+// RetryHeader is a response header that causes a retry.
 type RetryHeader struct {
 	Name  string
-	Value string // what one of the fields of that name must be; "": anything
+	Value string // one of the headers with the name must have it; "": any value
 }
 
-// BackOff is how long retries wait: any time up to a bound that grows from one retry
-// of a request to the next. The zero value: not at all.
+// BackOff is the delay of retries: a random time up to a bound that grows with each retry of a
+// request. The zero value means no delay.
 type BackOff struct {
-	Base time.Duration // the bound of the first retry
-	Max  time.Duration // no bound is larger; not less than Base
+	Base time.Duration // bound of the first retry
+	Max  time.Duration // maximum bound; at least Base
 }
 
-// Bound returns the bound for the retry with that number, of which the first is 1:
-// (2^n - 1) times Base, as Envoy has it, and no more than Max.
+// Bound returns the bound of the n-th retry, counted from 1: (2^n - 1) times Base, as in Envoy,
+// limited to Max.
 func (b BackOff) Bound(n int) time.Duration {
 	d := b.Base
 	for ; n > 1 && d < b.Max; n-- {
@@ -39,30 +39,30 @@ func (b BackOff) Bound(n int) time.Duration {
 	return min(d, b.Max)
 }
 
-// RetryOn is a set of what may become of a try that is worth another one.
+// RetryOn is a set of results of an attempt that cause a retry.
 type RetryOn uint32
 
-// The elements of the set. Their words are Envoy's.
+// The elements of the set, after Envoy's retry_on.
 const (
-	Retry5xx               RetryOn = 1 << iota // an answer of 500 to 599, or none
-	RetryGatewayError                          // an answer of 502, 503 or 504, or none
-	RetryReset                                 // no answer: the connection was lost, the try took too long, nobody was there
-	RetryConnectFailure                        // the host cannot have looked at the request
-	RetryRefusedStream                         // the same: of HTTP/2, REFUSED_STREAM
-	Retry4xx                                   // an answer of 409
-	RetryStatusCodes                           // an answer with one of the policy's StatusCodes or RPCCodes
-	RetryHeaders                               // an answer with one of the policy's Headers
+	Retry5xx               RetryOn = 1 << iota // a response with status 500 to 599, or none
+	RetryGatewayError                          // a response with status 502, 503 or 504, or none
+	RetryReset                                 // no response: a lost connection, a timeout, or no connection to a host
+	RetryConnectFailure                        // the host cannot have processed the request
+	RetryRefusedStream                         // the same: REFUSED_STREAM in HTTP/2
+	Retry4xx                                   // a response with status 409
+	RetryStatusCodes                           // a response with one of the policy's StatusCodes or RPCCodes
+	RetryHeaders                               // a response with one of the policy's Headers
 	RetryCancelled                             // grpc-status 1
 	RetryDeadlineExceeded                      // grpc-status 4
 	RetryResourceExhausted                     // grpc-status 8
 	RetryInternal                              // grpc-status 13
 	RetryUnavailable                           // grpc-status 14
 
-	// RetryUsual is what a policy without a choice of its own has.
+	// RetryUsual is the default of a policy.
 	RetryUsual = Retry5xx | RetryStatusCodes | RetryHeaders | RetryUnavailable
 )
 
-// retryWords are the words of RetryOn, from the lowest bit.
+// retryWords are the names of the RetryOn elements, from the lowest bit.
 //
 //nolint:gochecknoglobals // a constant table
 var retryWords = [...]string{
@@ -71,10 +71,10 @@ var retryWords = [...]string{
 	"cancelled", "deadline-exceeded", "resource-exhausted", "internal", "unavailable",
 }
 
-// RetryWords returns the word of every element, in the order of their bits.
+// RetryWords returns the names of all elements in the order of their bits.
 func RetryWords() []string { return retryWords[:] }
 
-// RetryWord returns the element that a word means, 0 if it means none.
+// RetryWord returns the element with a name, or 0 if the name is unknown.
 func RetryWord(word string) RetryOn {
 	for bit, known := range retryWords {
 		if known == word {
@@ -84,7 +84,7 @@ func RetryWord(word string) RetryOn {
 	return 0
 }
 
-// String returns the words of on, separated by commas.
+// String returns the names of the elements of on, separated by commas.
 func (on RetryOn) String() string {
 	var words []string
 	for bit, word := range retryWords {

@@ -2,22 +2,22 @@ package config
 
 import "time"
 
-// RouteTable is what router_config_name refers to.
+// RouteTable is the target of router_config_name.
 type RouteTable struct {
 	Name         string
 	VirtualHosts []*VirtualHost
-	IgnorePort   bool // the port that a request names counts for nothing
-	// LiteralDomains: domains and authorities are compared as they are written but for
-	// case, as Envoy does: a domain without a port is not for an authority with one, nor one
-	// without a trailing dot for one with it, and "host:*" is a prefix. Otherwise the
-	// standard port of the scheme and a trailing dot make no difference, as in MOSN.
+	IgnorePort   bool // ignore the port of the request's authority
+	// LiteralDomains compares domains and authorities literally except for case, as Envoy does: a
+	// domain without a port does not match an authority with one, a domain without a trailing dot
+	// does not match an authority with one, and "host:*" is a prefix. Otherwise the default port of
+	// the scheme and a trailing dot make no difference, as in MOSN.
 	LiteralDomains bool
 	Request        HeaderMutation // applied to requests, after the route's and the virtual host's
 	Response       HeaderMutation
-	OnDemand       OnDemand // of all of it; never configured
+	OnDemand       OnDemand // for the whole table; never configured
 }
 
-// VirtualHost is a set of domains and their routes, tried in order.
+// VirtualHost is a set of domains with routes. The first route that matches is used.
 type VirtualHost struct {
 	Name     string
 	Domains  []string // "host", "host:port", "host:*", "*.suffix", "*.suffix:port", "prefix.*", "*"; lower case
@@ -26,24 +26,24 @@ type VirtualHost struct {
 	Response HeaderMutation
 }
 
-// Route matches requests and says what becomes of them: exactly one of Forward,
-// Redirect and Direct is set.
+// Route matches requests and says how to handle them: exactly one of Forward, Redirect and Direct
+// is set.
 type Route struct {
-	Name     string // unique in its table: given, or "virtualhost/3"
+	Name     string // unique in its table: configured, or "virtualhost/3"
 	Match    Match
 	Forward  *Forward
 	Redirect *Redirect
 	Direct   *DirectResponse
 
-	Response HeaderMutation // of the answers of Redirect and Direct; Forward has its own
+	Response HeaderMutation // applied to the responses of Redirect and Direct; Forward has its own
 
-	// Filters is per_filter_config: filter name -> its checked config, FilterOff or FilterOn.
+	// Filters is per_filter_config: filter name -> its validated configuration, FilterOff or
+	// FilterOn.
 	Filters  map[string]any
 	Metadata map[string]any
 }
 
-// PathKind is how Match.Path is compared with the request's path without its
-// query.
+// PathKind says how Match.Path is compared with the request's path without the query.
 type PathKind uint8
 
 // The kinds.
@@ -51,66 +51,65 @@ const (
 	PathAny PathKind = iota
 	PathPrefix
 	PathExact
-	PathRegex    // the whole path, unanchored as the expression says
-	PathSegments // the path, or what is below it: "/a" is for "/a" and "/a/b", not for "/ab"
+	PathRegex    // an unanchored regular expression
+	PathSegments // the path and everything below it: "/a" matches "/a" and "/a/b", not "/ab"
 )
 
-// Match is the condition of a route; all of it must hold.
+// Match is the condition of a route; every part of it must match.
 type Match struct {
 	PathKind   PathKind
 	Path       string
-	IgnoreCase bool // of ASCII letters in Path; not of PathRegex
+	IgnoreCase bool // ignores the case of ASCII letters in Path; not for PathRegex
 	Headers    []HeaderMatch
 	Variables  []VariableMatch
 	Query      []QueryMatch
-	Arguments  []ArgumentMatch // of a call of RPC
-	// Chance is the percentage of requests, chosen at random, that the route is for;
-	// nil: all.
+	Arguments  []ArgumentMatch // of an RPC call
+	// Chance is the percentage of requests, sampled randomly, that match; nil: all.
 	Chance *float64
 }
 
-// HeaderMatch compares the fields of a name, each by itself: it holds if one of them
-// meets it. Those in which a call of RPC says where it goes ("service", "method",
-// "version" and "group") it has once, whatever its attachments say. Names "method",
-// "host" (or "authority") and "path" mean the request's own; of RPC requests, the
-// field if there is one. ":method", ":authority", ":path" (with the query) and
-// ":scheme" mean the request's own always.
+// HeaderMatch compares the headers with one name individually: it matches if one of them does. An
+// RPC call has the headers that select its target ("service", "method", "version" and "group")
+// exactly once, whatever its attachments contain. The names "method", "host" (or "authority") and
+// "path" refer to the request line and authority; in RPC requests, to the header with that name if
+// there is one. ":method", ":authority", ":path" (with the query) and ":scheme" always refer to the
+// request itself.
 type HeaderMatch struct {
 	Name  string
-	Value string // ".*": any value, but the field must be there, Regex or not
-	Regex bool   // Value is an expression
-	// Is stands in the place of Value and Regex. An inverted one holds if no field of the
-	// name meets it. nil: those count.
+	Value string // ".*" matches any value, but the header must be present, whatever Regex is
+	Regex bool   // Value is a regular expression
+	// Is replaces Value and Regex. An inverted one matches if no header with the name matches. nil:
+	// Value and Regex apply.
 	Is *ValueMatch
 }
 
-// QueryMatch compares a parameter of the query, the first of its name. Names and values are
-// compared as they are written, percent-encodings included, as in Envoy.
+// QueryMatch compares the first query parameter with a name. Names and values are compared without
+// decoding percent-encodings, as in Envoy.
 type QueryMatch struct {
 	Name string
 	Is   ValueMatch
 }
 
-// ArgumentMatch compares an argument of a call of RPC: a text, a whole number or a
-// boolean. Others are missing.
+// ArgumentMatch compares an argument of an RPC call: a string, an integer or a boolean. An argument
+// of another type counts as missing.
 type ArgumentMatch struct {
 	Index int // from 0
 	Is    ValueMatch
 }
 
-// ValueMatch says what a value has to be. A value that is missing is nothing, Invert
-// or not, but where the question is whether it is there.
+// ValueMatch is a condition on a value. A missing value does not match, whatever Invert says,
+// except with ValuePresent.
 type ValueMatch struct {
 	Kind       ValueKind
-	Text       string // of the kinds that compare text
-	From, To   int64  // of ValueRange
-	IgnoreCase bool   // of ASCII letters; not of ValueRegex
-	Invert     bool   // it must not be that
-	// MissingIsEmpty: a value that is missing is "".
+	Text       string // for the kinds that compare text
+	From, To   int64  // for ValueRange
+	IgnoreCase bool   // ignores the case of ASCII letters; not for ValueRegex
+	Invert     bool   // negates the match
+	// MissingIsEmpty treats a missing value as "".
 	MissingIsEmpty bool
 }
 
-// ValueKind is how a value is compared.
+// ValueKind says how a value is compared.
 type ValueKind uint8
 
 // The kinds.
@@ -119,14 +118,13 @@ const (
 	ValuePrefix
 	ValueSuffix
 	ValueContains
-	ValueRegex   // the expression matches the whole value
-	ValuePresent // there is one
-	ValueRange   // a whole number, from From to below To
+	ValueRegex   // a regular expression that matches the whole value
+	ValuePresent // the value is present
+	ValueRange   // an integer from From up to, but excluding, To
 )
 
-// VariableMatch compares a variable; one that the request lacks equals "". Or
-// (MOSN's "model") ends a group of conditions: the match holds if all conditions
-// of one group do.
+// VariableMatch compares a variable; a variable that the request lacks equals "". Or (MOSN's
+// "model") ends a group of conditions: the list matches if all conditions of one group match.
 type VariableMatch struct {
 	Name  string
 	Value string
@@ -137,33 +135,33 @@ type VariableMatch struct {
 // Forward sends the request to a cluster.
 type Forward struct {
 	Cluster         string            // one of Cluster,
-	ClusterVariable string            // the variable that names it, and
-	Weighted        []WeightedCluster // a choice by weight is set
-	Upstream        Protocol          // "": as the cluster says, or the proxy
-	// NoClusterStatus answers requests for which there is no cluster: none of that name, or
+	ClusterVariable string            // ClusterVariable (the variable with the cluster name) and
+	Weighted        []WeightedCluster // Weighted is set
+	Upstream        Protocol          // "": as the cluster sets, or the proxy
+	// NoClusterStatus is the status of the response if there is no cluster: the name is unknown, or
 	// ClusterVariable has no value; 0: 404, as in MOSN.
 	NoClusterStatus int
 
-	Priority Priority // of the limits of the cluster
+	Priority Priority // selects the limits of the cluster
 
-	Timeout time.Duration // whole exchange; default 60 s; 0 as written: none
-	Retry   *RetryPolicy  // nil: only what is safe whatever the policy (see Retry)
+	Timeout time.Duration // of the whole request; default 60 s; an explicit 0: none
+	Retry   *RetryPolicy  // nil: only retries that are always safe
 
-	GRPCTimeout GRPCTimeout // what the grpc-timeout of a call counts for
+	GRPCTimeout GRPCTimeout // meaning of the grpc-timeout header
 
-	Hedge *HedgePolicy // nil: one try at a time
+	Hedge *HedgePolicy // nil: one attempt at a time
 	Hash  []HashPolicy
-	// Metadata are the labels of the hosts that the request may go to, where a cluster
-	// has subsets. Those of a weighted cluster count for more.
+	// Metadata are the labels of the hosts that the request may go to, if the cluster has subsets.
+	// Those of a weighted cluster take precedence.
 	Metadata map[string]string
 
 	PrefixRewrite         string // replaces the matched prefix or path; "" for none
 	RegexRewrite          *RegexRewrite
 	HostRewrite           string
-	AutoHostRewrite       bool   // Authority becomes the chosen host's hostname
-	AutoHostRewriteHeader string // Authority becomes this field's value
-	// HostRewritePath makes Authority of the path as it came, without its query, if the
-	// pattern is found and what comes of it is a host; nil: it does not.
+	AutoHostRewrite       bool   // the authority becomes the hostname of the selected host
+	AutoHostRewriteHeader string // the authority becomes the value of this header
+	// HostRewritePath computes the authority from the original path without its query, if the
+	// pattern matches and the result is a valid host; nil: no rewrite.
 	HostRewritePath *RegexRewrite
 
 	Request  HeaderMutation
@@ -172,66 +170,65 @@ type Forward struct {
 	Mirror *Mirror
 }
 
-// GRPCTimeout says what the grpc-timeout field of a call of gRPC over HTTP/2 counts for. The
-// zero value: the call ends at the nearer of it and Forward.Timeout.
+// GRPCTimeout says how the grpc-timeout header of a gRPC call over HTTP/2 is used. With the zero
+// value the call ends at the earlier of it and Forward.Timeout.
 type GRPCTimeout struct {
-	Ignore  bool          // it counts for nothing
-	Max     time.Duration // no call gets more by it; 0: no bound
-	Replace bool          // it stands in the place of Forward.Timeout; a call without it has Max
+	Ignore  bool          // ignore the header
+	Max     time.Duration // maximum timeout that the header can set; 0: no limit
+	Replace bool          // the header replaces Forward.Timeout; a call without it gets Max
 }
 
-// WeightedCluster is one choice. Weight 0 gets nothing.
+// WeightedCluster is one weighted target. Weight 0 gets no requests.
 type WeightedCluster struct {
 	Cluster  string
 	Weight   uint32
 	Metadata map[string]string
-	Request  HeaderMutation // before the route's
+	Request  HeaderMutation // applied before that of the route
 	Response HeaderMutation
 }
 
-// HashPolicy picks what consistent hashing hashes: one of Header, Cookie, SourceIP
-// and Query is set. Of several policies the first counts that a request has something
-// for; a cookie that it lacks is made.
+// HashPolicy selects the input of consistent hashing: one of Header, Cookie, SourceIP and Query is
+// set. The first policy whose input the request has is used; a missing cookie is generated.
 type HashPolicy struct {
-	Header     string // a field, of RPC an attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
+	Header     string // a header, or an RPC attachment; ":path", ":authority", ":method" and ":scheme" as in HTTP/2
 	Cookie     string
-	CookiePath string        // of a cookie that is made; "": the browser's choice
-	CookieTTL  time.Duration // 0: as long as the browser runs
-	// CookieAttributes follow Path and Max-Age of a cookie that is made, in order.
+	CookiePath string        // of a generated cookie; "": the browser's default
+	CookieTTL  time.Duration // of a generated cookie; 0: a session cookie
+	// CookieAttributes follow Path and Max-Age of a generated cookie, in order.
 	CookieAttributes []CookieAttribute
-	SourceIP         bool   // the caller's address
-	Query            string // a parameter of the query
+	SourceIP         bool   // the client address
+	Query            string // a query parameter
 }
 
-// CookieAttribute is an attribute of a Set-Cookie field (RFC 6265 4.1.1).
+// CookieAttribute is an attribute of a Set-Cookie header (RFC 6265 section 4.1.1).
 type CookieAttribute struct {
 	Name  string // a token
-	Value string // "": the attribute has none
+	Value string // "": an attribute without a value
 }
 
 // RegexRewrite replaces every match of Pattern in the path without its query.
 // Substitution refers to groups as \1.
 type RegexRewrite struct {
 	Pattern, Substitution string
-	// KeepIfEmpty: a path of which nothing would be left stays as it is, as in Envoy.
-	// Otherwise it becomes "/".
+	// KeepIfEmpty keeps the original path if the result is empty, as in Envoy. Otherwise the path
+	// becomes "/".
 	KeepIfEmpty bool
 }
 
-// HeaderMutation changes fields: removals first, then additions in order.
+// HeaderMutation modifies headers: removals first, then additions in order.
 type HeaderMutation struct {
 	Add    []HeaderValue
 	Remove []string
 }
 
-// HeaderValue is a field to add. %variables% in Value are replaced.
+// HeaderValue is a header to add. %variables% in Value are replaced.
 type HeaderValue struct {
 	Name, Value string
-	Append      bool // false: replaces what is there
+	Append      bool // false: replaces existing headers with the name
 	If          AddIf
 }
 
-// AddIf says when a field is added, by whether there is one of its name.
+// AddIf says when a header is added, depending on whether one with its name exists.
 type AddIf uint8
 
 // The conditions.
@@ -241,21 +238,21 @@ const (
 	AddIfPresent
 )
 
-// Redirect answers with a Location.
+// Redirect responds with a redirect to another location.
 type Redirect struct {
 	Code   int    // 301 default, 302, 303, 307, 308
-	Path   string // replaces the path, and the query if it has one; "" keeps them
+	Path   string // replaces the path, and the query if it contains one; "" keeps them
 	Host   string // "" keeps it
 	Scheme string // "" keeps it
-	Port   uint16 // 0 keeps it, or none with another Host
-	// PrefixRewrite and RegexRewrite change the path as those of Forward do; one of them
-	// and Path at most.
+	Port   uint16 // 0 keeps it, or removes it if Host is set
+	// PrefixRewrite and RegexRewrite change the path like those of Forward. At most one of them and
+	// Path is set.
 	PrefixRewrite string
 	RegexRewrite  *RegexRewrite
 	StripQuery    bool
 }
 
-// DirectResponse answers by itself.
+// DirectResponse responds without a cluster.
 type DirectResponse struct {
 	Status int
 	Body   string

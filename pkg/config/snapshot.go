@@ -1,5 +1,5 @@
-// Package config owns the checked model of a configuration: plain structs that
-// two front doors fill (configjson, xds) and that nobody changes once built.
+// Package config owns the validated model of a configuration: plain structs that configjson and xds
+// build and that are immutable afterwards.
 package config
 
 import (
@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Snapshot is one whole configuration. It is immutable once built; what it
-// names has been checked, so that applying it can only fail on the outside
-// world (a port in use, a file gone).
+// Snapshot is one complete configuration. It is immutable once built. The names in it have been
+// validated, so that applying it can fail only for external reasons, such as a port in use or a
+// missing file.
 type Snapshot struct {
 	Server    Server
 	Listeners []*Listener   // names are unique
@@ -18,29 +18,29 @@ type Snapshot struct {
 	Clusters  []*Cluster    // names are unique
 	Admin     *Admin        // nil: no admin port
 	Metrics   Metrics
-	Bootstrap Bootstrap     // where more of it comes from
-	Overload  *Overload     // nil: nothing is watched
-	Dubbo     DubboRegistry // of services that the application provides and calls
+	Bootstrap Bootstrap     // the control plane that sends more configuration
+	Overload  *Overload     // nil: no overload monitors
+	Dubbo     DubboRegistry // for services that the application provides and calls
 }
 
-// Server is what concerns the whole process.
+// Server holds the process-wide settings.
 type Server struct {
 	Name            string
 	Log             Log
-	GracefulTimeout time.Duration // how long a drain may take; default 30 s
-	Processor       int           // cap on threads running Go code; 0: the CPUs that the process may use
+	GracefulTimeout time.Duration // maximum duration of a drain; default 30 s
+	Processor       int           // maximum number of threads that run Go code; 0: the CPUs that the process may use
 	PIDFile         string        // "" for none
 }
 
-// Log says where the operator's log goes.
+// Log configures the operator's log.
 type Log struct {
 	Path   string // "stderr" (default), "stdout", or a file
 	Level  Level
-	JSON   bool   // one JSON object a line; false: key=value
-	Roller Roller // of files
+	JSON   bool   // one JSON object per line; false: key=value
+	Roller Roller // for files
 }
 
-// Level is the least severe level that is logged.
+// Level is the lowest severity that is logged.
 type Level string
 
 // The levels, least severe first.
@@ -54,7 +54,7 @@ const (
 	LevelOff      Level = "OFF"
 )
 
-// Roller says when a log file is rotated and what is kept.
+// Roller configures when a log file is rotated and which rotated files are kept.
 type Roller struct {
 	MaxSizeMB int           // rotate above this size; 0: not by size
 	Every     time.Duration // rotate at this age; 0: not by age
@@ -63,25 +63,25 @@ type Roller struct {
 	Compress  bool
 }
 
-// Admin is the operator's port.
+// Admin configures the admin port.
 type Admin struct {
 	Address string      // ip:port, or a unix path
-	Mode    fs.FileMode // of the unix socket: who may write may connect; 0: its owner alone
-	// Hosts are the host names that requests may have in addition to addresses and
-	// localhost: in lower case, "name" or "*.suffix".
+	Mode    fs.FileMode // of the unix socket: users with write permission may connect; 0: only its owner
+	// Hosts are the accepted host names of requests, in addition to IP addresses and localhost:
+	// "name" or "*.suffix", in lower case.
 	Hosts []string
 	Pprof bool
 }
 
-// Metrics says what is exported.
+// Metrics configures which metrics are exported.
 type Metrics struct {
-	Prometheus *Prometheus // a port of its own; nil: only the admin port's /stats/prometheus
+	Prometheus *Prometheus // a separate port; nil: only /stats/prometheus on the admin port
 	RejectAll  bool
-	// Exclude names labels and metrics that are not exported.
+	// ExcludeLabels and ExcludeKeys are the labels and metrics that are not exported.
 	ExcludeLabels, ExcludeKeys []string
 }
 
-// Prometheus is a scrape port beside the admin's.
+// Prometheus is a scrape port that is separate from the admin port.
 type Prometheus struct {
 	Address string
 	Path    string
@@ -93,86 +93,86 @@ type Listener struct {
 	Ingress        bool   // serves the local application; false: egress
 	Network        string // "tcp", "unix" or "udp"
 	Address        string // ip:port, or a path
-	Bind           bool   // false: fed by another listener
+	Bind           bool   // false: it receives connections from another listener
 	OriginalDst    Redirection
-	KeepRedirected bool // of OriginalDst: virtual listeners are handed nothing, it serves all itself
+	KeepRedirected bool // with OriginalDst: it passes no connections to virtual listeners and serves all of them
 	ReusePort      bool
-	Mark           int            // of the socket and those that it accepts (SO_MARK); 0: none
+	Mark           int            // SO_MARK of the socket and of accepted sockets; 0: none
 	MaxConnections int            // 0: no limit
 	AcceptRate     AcceptRate     // PerSecond 0: no limit
-	KeepAlive      TCPKeepAlive   // of its connections
-	IdleTimeout    time.Duration  // of a connection without an exchange; 0: none
-	ProxyProtocol  *ProxyProtocol // what connections begin with; nil: nothing of its own
+	KeepAlive      TCPKeepAlive   // of accepted connections
+	IdleTimeout    time.Duration  // of a connection without a request in flight; 0: none
+	ProxyProtocol  *ProxyProtocol // header at the start of connections; nil: none expected
 	AccessLogs     []AccessLog
-	// FilterChains are told apart by their matches, of which no two are the same.
-	// DefaultChain is for the connections that none is for; nil: they are closed.
+	// FilterChains have distinct matches. DefaultChain serves the connections that match no chain;
+	// nil: they are closed.
 	FilterChains []*FilterChain
 	DefaultChain *FilterChain
-	// InspectTimeout is from when a connection was accepted until it has shown what the
-	// matches ask for; 0: 15 s.
+	// InspectTimeout bounds the time from accepting a connection until it has shown every property
+	// that the matches need; 0: 15 s.
 	InspectTimeout time.Duration
 	Inspection     Inspection
 }
 
-// AccessLog is one log of exchanges.
+// AccessLog configures one access log.
 type AccessLog struct {
 	Path   string     // a file, "stdout" or "stderr"
 	Format string     // MOSN's %var% format; "" for the default format
-	JSON   []LogField // set: one JSON object a line, in this order, instead of Format
+	JSON   []LogField // if set: one JSON object per line with these fields in order, instead of Format
 	Roller Roller
 }
 
 // LogField is one member of a JSON access log line.
 type LogField struct{ Name, Format string }
 
-// FilterChain is what a connection meets: Proxy, or TCPProxy, or both if
-// Proxy.Fallback sends what Proxy does not know to TCPProxy.
+// FilterChain processes the connections that match it: with Proxy, with TCPProxy, or with both if
+// Proxy.Fallback passes connections of an unknown protocol to TCPProxy.
 type FilterChain struct {
-	// Name tells the chain from the listener's others, also over changes of its match;
-	// "": the match does.
+	// Name identifies the chain within the listener, also when its match changes; "": the match
+	// identifies it.
 	Name      string
 	Match     ChainMatch
-	TLS       []*TLS   // one is chosen by SNI, then ALPN, else the first; none: plaintext
-	Inspector bool     // with TLS: callers that do not begin with a handshake speak plaintext
-	Gates     []Filter // network filters that decide about connections before they are served, or watch what is carried, in order
+	TLS       []*TLS   // selected by SNI, then ALPN, else the first; empty: plaintext
+	Inspector bool     // with TLS: connections that do not begin with a TLS handshake use plaintext
+	Gates     []Filter // network filters that allow or deny connections, or observe their bytes, in order
 	Proxy     *Proxy
 	TCPProxy  *TCPProxy
-	UDPProxy  *UDPProxy // alone, and of listeners of the network udp
+	UDPProxy  *UDPProxy // excludes the others; for listeners of the network udp
 }
 
-// Proxy is the network filter that speaks protocols and routes exchanges.
+// Proxy is the network filter that decodes protocols and routes requests.
 type Proxy struct {
-	Downstream    []Protocol // more than one: detect, in this order; Auto alone: whatever is built and Upstream can be sent
-	Upstream      Protocol   // Auto or "": as downstream
+	Downstream    []Protocol // several: detected in this order; Auto alone: every supported protocol that Upstream can carry
+	Upstream      Protocol   // Auto or "": the protocol of the client
 	RouteTable    string     // RouteTable.Name
-	Fallback      bool       // unknown bytes go to the next network filter
+	Fallback      bool       // connections of an unknown protocol go to the next network filter
 	HTTP1         HTTP1Options
 	HTTP2         HTTP2Options
 	RPC           RPCOptions
 	StreamFilters []Filter
 	Targets       TargetRules
 	CallerFields  CallerFields
-	// ForwardedScheme: the scheme of an HTTP/1.1 request is what X-Forwarded-Proto says,
-	// if that is http or https. The reader sets it where that field is trusted.
+	// ForwardedScheme takes the scheme of an HTTP/1.1 request from X-Forwarded-Proto if that is
+	// http or https. The reader of the configuration sets it where that header is trusted.
 	ForwardedScheme bool
 
-	DetectTimeout time.Duration // until a connection has shown its protocol, if there is a choice; default 10 s
+	DetectTimeout time.Duration // until the protocol of a connection is detected, if Downstream has several; default 10 s
 }
 
-// RPCOptions are the limits and habits of the engine of framed RPC protocols.
-// DefaultRPCOptions fills them; 0 means no limit only where it says so.
+// RPCOptions are the limits of the engine for framed RPC protocols. DefaultRPCOptions returns the
+// defaults; 0 means no limit only where a field says so.
 type RPCOptions struct {
-	MaxFrameSize int           // bytes, as the frame declares; default 8 MiB, as of the protocols' own peers; 0: no limit
-	MaxInFlight  int           // requests of one connection that wait for their answer; then it is not read; default 10,000; 0: no limit
-	MaxQueued    int           // bytes that wait for a peer that does not read; then a caller's connection ends, and requests to a host fail; default 64 MiB
-	FrameTimeout time.Duration // between two reads of a frame that has begun; default 30 s
+	MaxFrameSize int           // bytes, as declared by the frame; default 8 MiB, the default of other implementations of the protocols; 0: no limit
+	MaxInFlight  int           // requests in flight on one connection; at the limit Weft stops reading it; default 10,000; 0: no limit
+	MaxQueued    int           // pending bytes for a peer that does not read; above it a client connection is closed, and requests to a host fail; default 64 MiB
+	FrameTimeout time.Duration // between two reads of an incomplete frame; default 30 s
 	WriteTimeout time.Duration // between two writes that make progress; default 30 s
-	// GoAway: callers are told of a drain also in a protocol of which many peers do
-	// not know how that is said; default false.
+	// GoAway sends clients a drain notice also in protocols whose implementations often do not
+	// understand it; default false.
 	GoAway bool
-	// PingInterval is how long an upstream connection may be silent before it is
-	// asked whether it lives; default 15 s; 0: never. PingMisses is how many
-	// answers may be missing before it is given up; default 6.
+	// PingInterval is the idle time of an upstream connection before Weft sends a heartbeat;
+	// default 15 s; 0: never. PingMisses is the number of missed heartbeat responses that closes
+	// the connection; default 6.
 	PingInterval time.Duration
 	PingMisses   int
 }
@@ -190,60 +190,60 @@ func DefaultRPCOptions() RPCOptions {
 	}
 }
 
-// HTTP1Options are the limits and habits of the HTTP/1.1 engine. New fills the
-// defaults; a zero duration or size means no limit only where it says so.
+// HTTP1Options are the limits and options of the HTTP/1.1 engine. DefaultHTTP1Options returns the
+// defaults; 0 means no limit only where a field says so.
 type HTTP1Options struct {
-	MaxRequestLineSize       int           // bytes; default 8192; above: 414
-	MaxHeaderSize            int           // bytes of the whole head; default 8192+MaxRequestLineSize… see DefaultHTTP1Options; above: 431
-	MaxHeaderCount           int           // fields; default 100; above: 431
+	MaxRequestLineSize       int           // bytes; default 8 KiB; above: 414
+	MaxHeaderSize            int           // bytes of the whole head; default 16 KiB; above: 431
+	MaxHeaderCount           int           // header fields; default 100; above: 431
 	MaxRequestBodySize       int64         // bytes; 0: no limit (default); above: 413
-	HeadTimeout              time.Duration // first byte to end of head; default 10 s; 408
+	HeadTimeout              time.Duration // from the first byte to the end of the head; default 10 s; 408
 	BodyTimeout              time.Duration // between two reads of a request body; default 30 s; 0: no limit; 408
 	WriteTimeout             time.Duration // between two writes that make progress; default 30 s
-	StreamIdleTimeout        time.Duration // without a byte of the request, of its answer or, in place of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or the end of the connection within an answer
+	StreamIdleTimeout        time.Duration // without a byte of the request or its response or, instead of the connection's idle timeout, of its tunnel; 0: no limit (default); 408, 504, or a close if the response has begun
 	MaxRequestsPerConnection int           // then the connection is closed; 0: no limit (default)
-	Via                      string        // pseudonym added to Via both ways; "" (default): none
+	Via                      string        // pseudonym added to Via in requests and responses; "" (default): none
 	XForwarded               ForwardedMode // X-Forwarded-For, -Proto, -Host
-	ForwardedHost            bool          // XForwarded adds X-Forwarded-Host, too; Envoy's listeners do not (default)
-	ForwardedProto           ProtoMode     // X-Forwarded-Proto, beyond what XForwarded does
-	ClientHop                int           // the client is the address at this place from the end of X-Forwarded-For as received; 0 (default), or no address there: the connection's other end
-	ClientPlain              bool          // an entry of X-Forwarded-For with a port, or in brackets, is no address, as in Envoy; default false: it is one
+	ForwardedHost            bool          // XForwarded also adds X-Forwarded-Host; Envoy's listeners do not (default)
+	ForwardedProto           ProtoMode     // X-Forwarded-Proto, in addition to XForwarded
+	ClientHop                int           // the client address is the entry of X-Forwarded-For, as received, at this position from the end; 0 (default), or no address there: the address of the connection
+	ClientPlain              bool          // an entry of X-Forwarded-For with a port or in brackets is not a valid address, as in Envoy; default false: it is valid
 	ClientCert               ClientCert    // X-Forwarded-Client-Cert
-	AllowHalfClose           bool          // a client that ended its direction still gets a slow answer; default false
+	AllowHalfClose           bool          // a client that half-closed still gets a slow response; default false
 	AllowConnect             bool          // routes may match CONNECT; default false: 405
-	ServerName               string        // Server field of replies of our own; "" (default): none
-	Accept                   HTTP1Accept   // which valid requests are served
+	ServerName               string        // Server header of local replies; "" (default): none
+	Accept                   HTTP1Accept   // which valid requests are accepted
 }
 
-// HTTP1Accept says which requests are served that RFC 9112 allows. The zero value serves
-// all of them, as MOSN does; Envoy's listeners serve fewer by default.
+// HTTP1Accept restricts the requests that RFC 9112 allows. The zero value accepts all of them, as
+// MOSN does; Envoy's listeners accept fewer by default.
 type HTTP1Accept struct {
-	RefuseHTTP10      bool   // HTTP/1.0 is answered with 426
-	RefuseNoHost      bool   // HTTP/1.0 without Host, and without DefaultHost, is answered with 400
+	RefuseHTTP10      bool   // reject HTTP/1.0 with 426
+	RefuseNoHost      bool   // reject HTTP/1.0 without Host, and without DefaultHost, with 400
 	DefaultHost       string // authority of HTTP/1.0 without Host; "": none
-	RefuseAbsolute    bool   // a target in absolute form (RFC 9112 3.2.2) is answered with 404
-	KnownMethodsAlone bool   // a method that Envoy's parser does not know is answered with 400
+	RefuseAbsolute    bool   // reject a request target in absolute form (RFC 9112 3.2.2) with 404
+	KnownMethodsAlone bool   // reject a method that Envoy's parser does not know with 400
 }
 
-// ForwardedMode says what happens to the X-Forwarded-* fields.
+// ForwardedMode says how requests get X-Forwarded-* headers.
 type ForwardedMode string
 
 // The modes.
 const (
-	ForwardedKeep   ForwardedMode = ""       // pass on as received
-	ForwardedAppend ForwardedMode = "append" // trust the caller: append its address
-	ForwardedSet    ForwardedMode = "set"    // trust nobody: replace
-	ForwardedStrip  ForwardedMode = "strip"  // remove
+	ForwardedKeep   ForwardedMode = ""       // pass them on as received
+	ForwardedAppend ForwardedMode = "append" // trust the client: append its address
+	ForwardedSet    ForwardedMode = "set"    // trust no client: replace them
+	ForwardedStrip  ForwardedMode = "strip"  // remove them
 )
 
-// ProtoMode says what becomes of X-Forwarded-Proto.
+// ProtoMode says how requests get X-Forwarded-Proto.
 type ProtoMode string
 
-// What becomes of it.
+// The modes.
 const (
-	ProtoAsForwarded ProtoMode = ""    // what ForwardedMode says
-	ProtoAdd         ProtoMode = "add" // it is added where it is missing
-	ProtoSet         ProtoMode = "set" // it is set anew: the caller is no trusted proxy
+	ProtoAsForwarded ProtoMode = ""    // as ForwardedMode says
+	ProtoAdd         ProtoMode = "add" // add it where it is missing
+	ProtoSet         ProtoMode = "set" // replace it: the client is not a trusted proxy
 )
 
 // DefaultHTTP1Options returns the defaults.
@@ -258,12 +258,12 @@ func DefaultHTTP1Options() HTTP1Options {
 	}
 }
 
-// TCPProxy is the network filter that carries bytes.
+// TCPProxy is the network filter that forwards connections as bytes.
 type TCPProxy struct {
-	Cluster            string // when no route matches; "" to close
+	Cluster            string // if no route matches; "": close the connection
 	Routes             []TCPRoute
-	IdleTimeout        time.Duration // without a byte either way; default 10 min
-	MaxConnectAttempts int           // hosts tried; default 1
+	IdleTimeout        time.Duration // without a byte in either direction; default 10 min
+	MaxConnectAttempts int           // hosts to try; default 1
 }
 
 // TCPRoute sends connections between address ranges to a cluster. An empty list
@@ -276,14 +276,14 @@ type TCPRoute struct {
 	DestinationPorts []PortRange
 }
 
-// PortRange is first to last, both included.
+// PortRange is the range of ports from First to Last, inclusive.
 type PortRange struct{ First, Last uint16 }
 
-// Filter is a stream filter by name with its own checked configuration.
+// Filter is a stream filter with its validated configuration.
 type Filter struct {
 	Name   string
-	Config any // what the filter's registered Config function returned, filled; or FilterMissing
-	// Off: of the routes, only those meet the filter that have settings for it, or FilterOn.
-	// One that runs before routes are chosen cannot be off.
+	Config any // the value that the registered Config function returned, filled; or FilterMissing
+	// Off disables the filter on all routes except those that have settings for it or FilterOn. A
+	// filter that runs before route selection cannot be off.
 	Off bool
 }

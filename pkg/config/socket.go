@@ -2,24 +2,23 @@ package config
 
 import "time"
 
-// Socket is how the sockets of connections to a cluster's hosts are set. The zero
-// value leaves everything to the system.
+// Socket holds the options of the sockets to a cluster's hosts. The zero value keeps the defaults
+// of the system.
 type Socket struct {
-	// Source4 and Source6 are the IP addresses that connections to hosts of IPv4 and of
-	// IPv6 come from; "": the system chooses.
+	// Source4 and Source6 are the source IP addresses of connections to IPv4 and IPv6 hosts; "":
+	// the system chooses.
 	Source4, Source6 string
-	// Port4 and Port6 are the ports that they come from; 0: any. There can be one connection
-	// to each address of a host then.
+	// Port4 and Port6 are their source ports; 0: any. With a fixed port only one connection to each
+	// host address is possible.
 	Port4, Port6 uint16
 	KeepAlive    TCPKeepAlive
 }
 
-// TCPKeepAlive is how a peer of TCP that is silent is asked whether it lives. The zero
-// value is the default: towards hosts after 15 s, nine times, 15 s apart; towards
-// callers never.
+// TCPKeepAlive configures the TCP keepalive probes of idle connections. The zero value means the
+// default: for hosts 9 probes after 15 s, 15 s apart; for clients none.
 type TCPKeepAlive struct {
 	Enabled  bool
-	Idle     time.Duration // of silence before the first probe, in whole seconds; 0: the system's
-	Interval time.Duration // between two probes, in whole seconds; 0: the system's
-	Probes   int           // without an answer after which the connection is given up; 0: the system's
+	Idle     time.Duration // idle time before the first probe, in whole seconds; 0: the system default
+	Interval time.Duration // between two probes, in whole seconds; 0: the system default
+	Probes   int           // unanswered probes before the connection is closed; 0: the system default
 }

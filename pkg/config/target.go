@@ -1,44 +1,44 @@
 package config
 
-// TargetRules say how targets of HTTP requests are written before anything looks at them:
-// filters, routes and the upstream see the same. The zero value leaves them as they are.
+// TargetRules say how the targets of HTTP requests are normalized before filters, routes and the
+// upstream read them. The zero value leaves them unchanged.
 type TargetRules struct {
-	EscapedSlashes EscapedSlashes // %2F and %5C in the path; before what follows
-	Normalize      bool           // RFC 3986 6.2.2: dot segments, what needs no encoding, what needs one, and backslashes; an encoded NUL: 400
-	MergeSlashes   bool           // several in a row are one
-	StripPort      StripPort      // of the host; not of CONNECT
-	StripDot       bool           // one trailing dot of the host, before a port, too
+	EscapedSlashes EscapedSlashes // %2F and %5C in the path; applied before the other rules
+	Normalize      bool           // RFC 3986 section 6.2.2: dot segments, unneeded and missing percent-encodings, and backslashes; an encoded NUL: 400
+	MergeSlashes   bool           // merges consecutive slashes
+	StripPort      StripPort      // of the host; not for CONNECT
+	StripDot       bool           // removes one trailing dot of the host, also before a port
 }
 
-// EscapedSlashes is what happens to requests with encoded slashes in their paths.
+// EscapedSlashes says how requests with encoded slashes in their paths are handled.
 type EscapedSlashes string
 
-// The ways.
+// The modes.
 const (
-	KeepEscapedSlashes     EscapedSlashes = ""         // nothing
+	KeepEscapedSlashes     EscapedSlashes = ""         // unchanged
 	RejectEscapedSlashes   EscapedSlashes = "reject"   // 400
-	RedirectEscapedSlashes EscapedSlashes = "redirect" // 307 to the path with plain ones
-	ForwardPlainSlashes    EscapedSlashes = "forward"  // they go on with plain ones
+	RedirectEscapedSlashes EscapedSlashes = "redirect" // 307 to the path with plain slashes
+	ForwardPlainSlashes    EscapedSlashes = "forward"  // forwarded with plain slashes
 )
 
-// StripPort is which port in a request's host counts for nothing.
+// StripPort says which port is removed from the host of a request.
 type StripPort string
 
-// The ports.
+// The modes.
 const (
 	KeepPort       StripPort = ""
-	StripOwnPort   StripPort = "own" // that the caller connected to
+	StripOwnPort   StripPort = "own" // the port that the client connected to
 	StripEveryPort StripPort = "every"
 )
 
-// FilterOff leaves a stream filter that runs inside routes out of a Route, in the place of
-// settings that this has for it.
+// FilterOff disables a stream filter in a Route. It replaces the Route's settings for the filter.
 type FilterOff struct{}
 
-// FilterOn has a Filter that is Off run in a Route, with the listener's settings, in the
-// place of settings that this has for it.
+// FilterOn enables a Filter that is Off in a Route, with the listener's settings. It replaces the
+// Route's settings for the filter.
 type FilterOn struct{}
 
-// FilterMissing stands in the place of a Filter's settings that nobody has told: what would
-// meet the filter is answered with an error, for what it would have refused is not known.
+// FilterMissing replaces the configuration of a Filter whose configuration has not arrived.
+// Requests that the filter would process get an error, because Weft cannot know what it would
+// reject.
 type FilterMissing struct{}

@@ -5,68 +5,68 @@ import (
 	"time"
 )
 
-// TLS is one tls_context that is on: of a listener's filter chain, or of a cluster.
+// TLS is an enabled tls_context of a filter chain or a cluster.
 type TLS struct {
-	// ServerName is, of a listener, a name that callers may ask for beside those in the
-	// certificate; of a cluster, the name that is asked for and that hosts must prove
-	// to have; "": each host's own.
+	// ServerName has two meanings. On a listener it is an SNI name that clients may request in
+	// addition to the names in the certificate. On a cluster it is the SNI name that Weft sends and
+	// that the host's certificate must match; "": the hostname of each host.
 	ServerName string
 
-	Certificate, Key PEM // ours; a cluster may have none
-	Authorities      PEM // that peers are checked with; of a cluster, none is the system's
+	Certificate, Key PEM // local; a cluster may have none
+	Authorities      PEM // CAs that verify peer certificates; on a cluster, the zero value means the system's
 
-	ClientCertificate ClientCertificate // of a listener
-	// Peers are the subject alternative names of which a peer's certificate must have
-	// one; none: any will do. Of a cluster they stand in the place of ServerName.
+	ClientCertificate ClientCertificate // on a listener
+	// Peers are the accepted subject alternative names: the peer certificate must have one of them;
+	// empty: any. On a cluster they replace ServerName for verification.
 	Peers      []PeerName
-	SkipVerify bool // of a cluster: hosts may be anybody
-	// AnyName: of a cluster without Peers, hosts may be anybody whom Authorities have given
-	// a certificate, whatever the name in it. config.json has no word for it.
+	SkipVerify bool // on a cluster: do not verify hosts
+	// AnyName, on a cluster without Peers, accepts every host certificate that Authorities verify,
+	// whatever its name. config.json has no key for it.
 	AnyName bool
 
-	Ciphers                []string   // by OpenSSL's or IANA's names; none: the safe ones
-	Curves                 []string   // none: as crypto/tls has it
-	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest
-	ALPN                   []string   // none: what is carried on the connection
-	// ALPNFor, of a cluster, is offered in the place of ALPN on connections that carry what
-	// ALPN calls so: "h2", "http/1.1". Never configured.
+	Ciphers                []string   // OpenSSL or IANA names; empty: the secure ones
+	Curves                 []string   // empty: the default of crypto/tls
+	MinVersion, MaxVersion TLSVersion // default TLS 1.2 and the newest version
+	ALPN                   []string   // empty: the protocols of the connection
+	// ALPNFor, on a cluster, replaces ALPN for connections of one protocol; the key is the ALPN
+	// name of the protocol: "h2", "http/1.1". Never configured.
 	ALPNFor map[string][]string
-	// AnyALPN: of a listener, callers that offer nothing of ALPN are served as if they had
-	// offered nothing at all. Never configured.
+	// AnyALPN, on a listener, accepts clients whose offers contain no protocol of ALPN as if they
+	// used no ALPN. Never configured.
 	AnyALPN bool
 
-	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster's is connect_timeout
-	// Fallback: of a listener, plaintext is spoken if the files cannot be used when the
-	// configuration is applied.
+	HandshakeTimeout time.Duration // of a listener; default 10 s. A cluster uses connect_timeout
+	// Fallback, on a listener, serves plaintext if the files are not usable when the configuration
+	// is applied.
 	Fallback bool
 }
 
-// RequestName is what the name of the host that a request of HTTP is for has to do with
-// the connection that it is sent on, over TLS: its Authority without the port. Requests for
-// different names never share a connection to a host then.
+// RequestName says how the hostname of an HTTP request, its authority without the port, affects the
+// TLS connection that carries it. With it, requests for different names never share a connection to
+// a host.
 type RequestName struct {
-	SNI    bool   // it is asked for, in the place of TLS.ServerName; an address is not
-	Verify bool   // the host's certificate must be for it, whatever else TLS asks for
-	Field  string // whose value is the name in the place of Authority, if a request has it; ""
+	SNI    bool   // send the name as SNI instead of TLS.ServerName, unless it is an IP address
+	Verify bool   // the host's certificate must match the name, in addition to the other checks
+	Field  string // a header that replaces the authority if the request has it; "": none
 }
 
-// Counts reports whether r asks for anything.
+// Counts reports whether r has an effect.
 func (r RequestName) Counts() bool { return r.SNI || r.Verify }
 
-// PEM is a file, or its content where Path is ""; the zero value is none.
+// PEM is a file, or its content if Path is ""; the zero value is none.
 type PEM struct{ Path, Text string }
 
-// ClientCertificate is what a listener asks of its callers.
+// ClientCertificate says whether a listener requests client certificates.
 type ClientCertificate string
 
-// What may be asked.
+// The modes.
 const (
 	NoClientCertificate      ClientCertificate = ""
-	VerifyClientCertificate  ClientCertificate = "verify"  // a certificate is checked if there is one
-	RequireClientCertificate ClientCertificate = "require" // there must be one, and it is checked
+	VerifyClientCertificate  ClientCertificate = "verify"  // a certificate is optional, and verified if present
+	RequireClientCertificate ClientCertificate = "require" // a certificate is required and verified
 )
 
-// TLSVersion is a version as config.json spells it; "" is the default.
+// TLSVersion is a TLS version as in config.json; "" is the default.
 type TLSVersion string
 
 // The versions.
@@ -77,8 +77,8 @@ const (
 	TLS13 TLSVersion = "tlsv1_3"
 )
 
-// PeerName says which subject alternative names of one kind will do. One of the
-// texts is set; Regex (RE2) must match the whole name.
+// PeerName matches subject alternative names of one kind. One of the texts is set; Regex (RE2) must
+// match the whole name.
 type PeerName struct {
 	Kind                                   NameKind
 	Exact, Prefix, Suffix, Contains, Regex string
@@ -96,5 +96,5 @@ const (
 	NameEmail NameKind = "EMAIL"
 )
 
-// Equal reports whether t and other mean the same; either may be nil.
+// Equal reports whether t and other are equal; either may be nil.
 func (t *TLS) Equal(other *TLS) bool { return reflect.DeepEqual(t, other) }

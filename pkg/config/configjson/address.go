@@ -10,13 +10,14 @@ import (
 
 const localhost = "localhost"
 
-// isPath reports whether an address is that of a unix socket: a path, or a name
-// of Linux' abstract space.
+// isPath reports whether an address is a unix socket: a path, or a name in Linux's abstract
+// namespace.
 func isPath(address string) bool {
 	return strings.HasPrefix(address, "/") || strings.HasPrefix(address, "./") || strings.HasPrefix(address, "@")
 }
 
-// socketPath returns the path of an address that is written as a URL of one.
+// socketPath returns the path of an address written as a unix: URL; it returns other addresses
+// unchanged.
 func socketPath(address string) string {
 	if path, ok := strings.CutPrefix(address, "unix:"); ok {
 		return strings.TrimPrefix(path, "//")
@@ -24,7 +25,7 @@ func socketPath(address string) string {
 	return address
 }
 
-// numericHost makes localhost an address: nothing is resolved here.
+// numericHost replaces localhost by 127.0.0.1, without DNS.
 func numericHost(address string) string {
 	if port, ok := strings.CutPrefix(address, localhost+":"); ok {
 		return "127.0.0.1:" + port
@@ -32,7 +33,7 @@ func numericHost(address string) string {
 	return address
 }
 
-// splitPort splits host:port and checks the port.
+// splitPort splits host:port and validates the port.
 func splitPort(address string) (host, port string, err error) {
 	host, port, err = net.SplitHostPort(address)
 	if err != nil {
@@ -44,7 +45,7 @@ func splitPort(address string) (host, port string, err error) {
 	return host, port, nil
 }
 
-// listenAddress checks an ip:port to listen on. An empty IP is every address.
+// listenAddress validates an ip:port to listen on. An empty IP means all addresses.
 func listenAddress(address string) (string, error) {
 	address = numericHost(address)
 	host, _, err := splitPort(address)
@@ -59,8 +60,7 @@ func listenAddress(address string) (string, error) {
 	return address, nil
 }
 
-// dialAddress checks an address to connect to. named: its host is a name, which
-// has to be resolved.
+// dialAddress validates an address to connect to; named reports whether its host is a DNS name.
 func dialAddress(address string) (out string, named bool, err error) {
 	address = socketPath(address)
 	if isPath(address) {
@@ -85,8 +85,8 @@ func dialAddress(address string) (out string, named bool, err error) {
 	return address, true, nil
 }
 
-// hostName checks the form of a DNS name. All digits and dots is a mistyped
-// address.
+// hostName reports whether s has the form of a DNS name. A name of digits and dots only is a
+// mistyped address.
 func hostName(s string) bool {
 	s = strings.TrimSuffix(s, ".")
 	if s == "" || len(s) > 253 || strings.Trim(s, "0123456789.") == "" {

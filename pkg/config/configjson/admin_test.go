@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestSocketOfTheAdminPort: what check passes can be listened on, by its owner alone.
+// TestSocketOfTheAdminPort verifies the accepted and rejected addresses of the admin port.
 func TestSocketOfTheAdminPort(t *testing.T) {
-	for address, want := range map[string]string{ // what the model has; "": refused
+	for address, want := range map[string]string{ // address in the model; "": rejected
 		`{"pipe": {"path": "/run/admin"}}`:               "/run/admin",
 		`{"pipe": {"path": "admin.sock"}}`:               "./admin.sock",
 		`{"pipe": {"path": "run/admin"}}`:                "run/admin",

@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestLimitsOfClusters: what is not said is Envoy's default, and an explicit 0 is no limit.
+// TestLimitsOfClusters verifies that absent limits are Envoy's defaults, and that an explicit 0
+// means no limit.
 func TestLimitsOfClusters(t *testing.T) {
 	usual := config.DefaultBreakers()
 	budget := config.RetryBudget{Percent: 20, MinConcurrency: 3}

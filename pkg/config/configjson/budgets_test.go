@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// TestBudgetsOfResets: each key sets its budget, and the other budgets keep their defaults.
+// TestBudgetsOfResets verifies that each key sets its budget and the other budgets keep their
+// defaults.
 func TestBudgetsOfResets(t *testing.T) {
 	usual := config.DefaultHTTP2Options()
 	for key, of := range map[string]func(o *config.HTTP2Options) *config.Budget{

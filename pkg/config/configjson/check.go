@@ -11,9 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// compile checks a table as those who run it will. What this package's own
-// checks left is found by compiling route after route, once it is known that
-// there is something.
+// compile compiles a table as the proxy does. If that fails, it compiles each route separately to
+// report the error at the route.
 func (r *reader) compile(t *table) {
 	_, err := router.Compile(t.model)
 	if err == nil {
@@ -38,27 +37,27 @@ func (r *reader) compile(t *table) {
 	}
 }
 
-// oneLine makes one line of joined errors.
+// oneLine joins the lines of an error text.
 func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 
-// checkRegex compiles an expression to see whether it is one.
+// checkRegex reports an invalid regular expression.
 func (r *reader) checkRegex(n document.Node, key, text string) {
 	if _, err := regexp.Compile(text); err != nil {
 		r.report.Errorf(n.Get(key).Or(n), "not an expression (RE2): %v", err)
 	}
 }
 
-// checkTemplate compiles a text with %variables% to see whether it is one.
+// checkTemplate reports an invalid text with %variables%.
 func (r *reader) checkTemplate(at document.Node, text string) {
 	if _, err := variable.Compile(text); err != nil {
 		r.report.Errorf(at, "%v", err)
 	}
 }
 
-// checkVariable checks that a variable exists.
+// checkVariable reports an unknown variable.
 func (r *reader) checkVariable(n document.Node, key, name string) {
 	if _, ok := variable.Lookup(name); ok || name == "" {
-		return // "" was reported
+		return // an empty name has been reported
 	}
 	var known []string
 	for name := range variable.Names() {

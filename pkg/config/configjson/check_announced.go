@@ -2,8 +2,8 @@ package configjson
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// checkAnnounced refuses the routes of a table to clusters whose connections say for
-// whom they are, if several callers would share them.
+// checkAnnounced reports routes of a table to clusters with proxy_protocol if several clients would
+// share their connections: such a connection names one client.
 func (r *reader) checkAnnounced(t *table) {
 	at := 0
 	for _, v := range t.model.VirtualHosts {
@@ -26,7 +26,7 @@ func (r *reader) checkAnnounced(t *table) {
 	}
 }
 
-// targetsOf lists the clusters that a route names.
+// targetsOf returns the names of the clusters of a route.
 func targetsOf(f *config.Forward) []string {
 	var names []string
 	if f.Cluster != "" {

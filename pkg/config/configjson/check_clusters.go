@@ -9,25 +9,25 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// Steps of the paths of ClusterKeys.
+// Special steps of ClusterKey.Path.
 const (
 	eachValue = "*"  // each element of a list, or value of an object
 	eachKey   = "*=" // each key of an object
 )
 
-// ClusterKey is a setting of a filter that names clusters.
+// ClusterKey is a setting of a filter that contains cluster names.
 type ClusterKey struct {
-	// Path is one of keys: "*" is each element of a list or value of an object, and "*="
-	// each key of an object.
+	// Path is a path of keys: "*" matches each element of a list or value of an object, and "*="
+	// matches each key of an object.
 	Path string
-	// Looked is that the filter only looks at the cluster: one that there is not is warned
-	// of. Others are asked, and one that there is not is refused, as a route's is.
+	// Looked says that the filter only reads the state of the cluster, so that an unknown cluster
+	// is a warning. Otherwise the filter sends requests to it, and an unknown cluster is an error,
+	// as in a route.
 	Looked bool
 }
 
-// ClusterKeys returns the settings that name clusters, by the name of the filter.
-// TestEveryKeyThatNamesAClusterIsListed in cmd/weft holds it against what filters there
-// are.
+// ClusterKeys returns the settings that contain cluster names, by the name of the filter.
+// TestEveryKeyThatNamesAClusterIsListed in cmd/weft verifies that the list is complete.
 func ClusterKeys() map[string][]ClusterKey {
 	return map[string][]ClusterKey{
 		"ext_authz":   {{Path: "http_service.server_uri.cluster"}, {Path: "grpc_service.cluster"}, {Path: "grpc_service.envoy_grpc.cluster_name"}},
@@ -38,8 +38,8 @@ func ClusterKeys() map[string][]ClusterKey {
 	}
 }
 
-// checkNamed tells of settings of a filter that name a cluster that there is not, unless it
-// may come from elsewhere.
+// checkNamed reports unknown clusters in the settings of a filter, unless more clusters may come
+// from elsewhere.
 func (r *reader) checkNamed(filter string, settings document.Node) {
 	if r.clustersCome {
 		return
@@ -53,7 +53,7 @@ func (r *reader) checkNamed(filter string, settings document.Node) {
 	}
 }
 
-// checkNames is checkNamed of what stands at a path below n.
+// checkNames reports unknown clusters at a path below n.
 func (r *reader) checkNames(n document.Node, path []string, severity document.Severity) {
 	if len(path) == 0 {
 		r.checkName(n, n.Text(), severity)
@@ -73,7 +73,7 @@ func (r *reader) checkNames(n document.Node, path []string, severity document.Se
 	}
 }
 
-// checkName tells of a name that is no cluster's. "" is none.
+// checkName reports name if it is not a known cluster; "" means no cluster.
 func (r *reader) checkName(at document.Node, name string, severity document.Severity) {
 	if name == "" || r.clusters[name] != nil || r.fixed[name] {
 		return
@@ -90,7 +90,7 @@ func (r *reader) checkName(at document.Node, name string, severity document.Seve
 	})
 }
 
-// readOthers finds out which clusters there are beside those of cluster_manager.
+// readOthers finds the clusters outside cluster_manager.
 func (r *reader) readOthers(j *rootJSON) {
 	r.clustersCome = r.snapshot.Dubbo.Enable || r.envoyMember(j.DynamicResources, "cds_config").Exists()
 	for c := range j.StaticResources.Get("clusters").All() {

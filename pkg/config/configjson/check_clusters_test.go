@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// clusterKeys returns the keys of the schema, but for those of stream filters, that have a
-// cluster in their name: true if they name one. What stands at a key of a member, as the
-// name of a choice, is told by the path of that.
+// clusterKeys returns the keys of the schema that contain "cluster", except those of stream
+// filters; true if their value is a cluster name. The path identifies a key inside an object, such
+// as the name of a weighted cluster.
 func clusterKeys() map[string]bool {
 	const filters, route = "servers[].listeners[].filter_chains[].filters[].", "servers[].routers[].virtual_hosts[].routers[].route."
 	return map[string]bool{
@@ -28,7 +28,7 @@ func clusterKeys() map[string]bool {
 		"cluster_manager.clusters_configs":                 false,
 		"cluster_manager.clusters[].cluster_manager_tls":   false,
 		"cluster_manager.enable_deferred_cluster_creation": false,
-		"cluster_manager.local_cluster_name":               false, // has no effect
+		"cluster_manager.local_cluster_name":               false, // ignored
 		filters + "config (proxy).validate_clusters":       false,
 		"servers[].routers[].validate_clusters":            false,
 		route + "cluster_header":                           false,
@@ -37,9 +37,9 @@ func clusterKeys() map[string]bool {
 	}
 }
 
-// TestEveryKeyWithAClusterIsJudged: who adds one to the schema says here whether it names a
-// cluster, and a file that is refused shows that it is checked. Settings of stream filters:
-// TestEveryKeyThatNamesAClusterIsListed in cmd/weft.
+// TestEveryKeyWithAClusterIsJudged verifies that clusterKeys lists every key that contains
+// "cluster", and that testdata/refused shows an error for each that refers to a cluster. For
+// settings of stream filters see TestEveryKeyThatNamesAClusterIsListed in cmd/weft.
 func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
 	shown := shownUnknown(t)
 	judged := clusterKeys()
@@ -65,7 +65,7 @@ func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
 	}
 }
 
-// shownUnknown are the keys that archives of refused files name unknown clusters at.
+// shownUnknown returns the keys with an unknown cluster in the archives of rejected files.
 func shownUnknown(t *testing.T) map[string]bool {
 	t.Helper()
 	keys := map[string]bool{}

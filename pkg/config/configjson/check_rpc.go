@@ -8,9 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// checkCalls checks the routes of a table that only RPC protocols reach: what is
-// HTTP's alone is refused, or warned of if it merely changes nothing. Where HTTP
-// reaches the table too, a route may be meant for it.
+// checkCalls checks the routes of a table that only RPC protocols use. A setting that only HTTP has
+// is an error, or a warning if it merely has no effect. If HTTP uses the table too, a route may be
+// meant for it.
 func (r *reader) checkCalls(t *table) {
 	if len(t.protocols) == 0 || slices.ContainsFunc(t.protocols, isHTTP) {
 		return
@@ -29,13 +29,13 @@ func (r *reader) checkCalls(t *table) {
 	}
 }
 
-// isHTTP reports whether p is, or may turn out to be, HTTP.
+// isHTTP reports whether p is HTTP, or Auto, which may detect HTTP.
 func isHTTP(p config.Protocol) bool {
 	return p == config.Auto || p == config.HTTP1 || p == config.HTTP2
 }
 
-// unreachable reports whether no call belongs to a domain because of its port, and
-// the domain is not there without it: control planes write "x" and "x:20880".
+// unreachable reports whether no call can match a domain because of its port. It ignores a domain
+// that the table also contains without the port: control planes write both "x" and "x:20880".
 func unreachable(t *table, domain string) bool {
 	host, port, _ := strings.Cut(domain, ":")
 	return port != "" && port != anyPort && port != httpPort && !t.domains[host].Exists() && !t.domains[host+":"+anyPort].Exists()
@@ -43,7 +43,7 @@ func unreachable(t *table, domain string) bool {
 
 const (
 	anyPort  = "*"
-	httpPort = "80" // a domain with it suits an authority without a port
+	httpPort = "80" // a domain with this port matches an authority without a port
 )
 
 func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
@@ -68,7 +68,7 @@ func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
 	}
 }
 
-// listed names protocols in a message.
+// listed joins the names of protocols for a message.
 func listed(protocols []config.Protocol) string {
 	names := make([]string, len(protocols))
 	for i, p := range protocols {

@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// readBalancing converts how a cluster chooses among its hosts, which have been read.
+// readBalancing converts the load balancing of a cluster. Its hosts have been converted.
 func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
 	c.ChoiceCount, c.ActiveRequestBias = j.LB.ChoiceCount, j.LB.ActiveRequestBias
 	c.MinRingSize, c.MaxRingSize, c.TableSize = j.LB.MinRingSize, j.LB.MaxRingSize, j.LB.TableSize
@@ -24,7 +24,7 @@ func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
 		PanicThreshold:   j.Common.PanicThreshold,
 	}
 	if c.Failover.PanicThreshold == 0 {
-		c.Failover.PanicThreshold = -1 // the model's word for never
+		c.Failover.PanicThreshold = -1 // never, in the model
 	}
 	r.checkHashTables(j.Node.Get("lbconfig"), c)
 	r.checkSubsets(j.Node.Get("lb_subset_config"), c)
@@ -32,12 +32,12 @@ func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
 	r.readLocalities(j, c)
 }
 
-// checkHashTables checks the sizes of what hashes are looked up in.
+// checkHashTables checks the sizes of the ring hash and maglev tables.
 func (r *reader) checkHashTables(n document.Node, c *config.Cluster) {
 	if c.MinRingSize > c.MaxRingSize {
 		r.report.Errorf(n.Get("minimum_ring_size"), "a minimum of %d points is more than the maximum of %d", c.MinRingSize, c.MaxRingSize)
 	}
-	if c.TableSize > 0 && !big.NewInt(int64(c.TableSize)).ProbablyPrime(0) { // certain below 2^64
+	if c.TableSize > 0 && !big.NewInt(int64(c.TableSize)).ProbablyPrime(0) { // exact below 2^64
 		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime", c.TableSize)
 	}
 	for _, k := range []struct {
@@ -52,7 +52,7 @@ func (r *reader) checkHashTables(n document.Node, c *config.Cluster) {
 	}
 }
 
-// checkSubsets warns of labels that count for nothing.
+// checkSubsets warns of subset settings without effect.
 func (r *reader) checkSubsets(n document.Node, c *config.Cluster) {
 	s := &c.Subsets
 	switch {
@@ -79,7 +79,7 @@ func (r *reader) checkSlowStart(n document.Node, c *config.Cluster) {
 	}
 }
 
-// readLocalities converts the weights of localities and holds the hosts against them.
+// readLocalities converts the weights of localities and checks them against the hosts.
 func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
 	type place struct {
 		locality config.Locality
@@ -108,8 +108,7 @@ func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// labels returns what a metadata_match asks for, and warns if the cluster has no
-// subsets.
+// labels returns the labels of a metadata_match, and warns if the cluster has no subsets.
 func (r *reader) labels(n document.Node, m *metadataMatchJSON, cluster string) map[string]string {
 	labels := m.FilterMetadata.Labels
 	if c := r.clusters[cluster]; len(labels) > 0 && c != nil && len(c.Subsets.Selectors) == 0 {
@@ -118,7 +117,7 @@ func (r *reader) labels(n document.Node, m *metadataMatchJSON, cluster string) m
 	return labels
 }
 
-// checkHash warns if no cluster that a route is known to lead to goes by what it hashes.
+// checkHash warns of a hash_policy if none of the route's known clusters hashes.
 func (r *reader) checkHash(n document.Node, f *config.Forward) {
 	if len(f.Hash) == 0 || f.ClusterVariable != "" {
 		return

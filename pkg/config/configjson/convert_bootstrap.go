@@ -8,8 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// readBootstrap takes what the file says of a control plane as it stands: package xds
-// reads it.
+// readBootstrap copies the control plane configuration of the file; package xds parses it.
 func (r *reader) readBootstrap(j *rootJSON) {
 	for _, n := range []document.Node{j.DynamicResources, j.StaticResources, j.LayeredRuntime, j.EnvoyNode} {
 		if says(n) && !r.kinds.XDS {
@@ -35,11 +34,11 @@ func (r *reader) readBootstrap(j *rootJSON) {
 	}
 }
 
-// says reports whether an object has members: in a message, a member that is empty means
-// something, as ads: {} does.
+// says reports whether an object has members. Members may be empty, since presence is significant
+// in a protobuf message, as in ads: {}.
 func says(n document.Node) bool { return n.Len() > 0 }
 
-// rawJSON is an object as JSON, nil if it says nothing.
+// rawJSON returns an object as JSON, or nil if it has no members.
 func rawJSON(n document.Node) []byte {
 	if !says(n) {
 		return nil
@@ -74,7 +73,7 @@ func (r *reader) readXDSStatus(j *rootJSON) {
 		r.report.Warnf(s.Node, "xds_status has no effect without dynamic_resources or static_resources")
 	default:
 		address := numericHost(socketPath(s.Address))
-		if !isPath(address) || address[0] == '@' { // which anybody may connect to
+		if !isPath(address) || address[0] == '@' { // any process may connect to an abstract socket
 			if at, err := netip.ParseAddrPort(address); err != nil || at.Port() == 0 || !at.Addr().Unmap().IsLoopback() {
 				r.report.Errorf(s.Node.Get("address").Or(s.Node), "found %q, expected ip:port of a loopback address, or the path of a unix socket", s.Address)
 			}

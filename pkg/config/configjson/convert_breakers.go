@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// breakers converts circuit_breakers: an element for each priority at most, and the
-// defaults for a priority without one. An explicit 0 is no limit.
+// breakers converts circuit_breakers, which has at most one element for each priority. A priority
+// without an element gets the defaults. An explicit 0 means no limit.
 func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
 	c.Breakers, c.HighBreakers = config.DefaultBreakers(), config.DefaultBreakers()
 	var seen [config.Priorities]bool
@@ -23,7 +23,7 @@ func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// priority converts a priority; what is none was reported.
+// priority converts a priority. An invalid one has been reported.
 func priority(text string) config.Priority {
 	if strings.EqualFold(text, config.HighPriority.String()) {
 		return config.HighPriority
@@ -40,7 +40,7 @@ func limits(j *breakersJSON) config.Breakers {
 	if j.RetryBudget != nil {
 		b.RetryBudget = config.RetryBudget(*j.RetryBudget)
 		if !j.Node.Get("max_retries").Exists() {
-			b.MaxRetries = 0 // the budget stands in place of the default
+			b.MaxRetries = 0 // the budget replaces the default
 		}
 	}
 	return b

@@ -13,14 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/router/chainmatch"
 )
 
-// The listener filters that look at what connections begin with.
+// The listener filters that inspect the first bytes of connections.
 const (
 	TLSInspectorFilter  = "tls_inspector"
 	HTTPInspectorFilter = "http_inspector"
 )
 
-// readChains converts the filter chains of a listener and checks them against each
-// other.
+// readChains converts the filter chains of a listener and checks them against each other.
 func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
 	at := j.Node.Get("filter_chains")
 	if at.Kind() != document.Array {
@@ -41,7 +40,7 @@ func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
 	r.checkChains(j, l)
 }
 
-// defaultChain converts the chain of connections that no other is for.
+// defaultChain converts the chain of the connections that match no other chain.
 func (r *reader) defaultChain(j *listenerJSON, l *config.Listener, filters []config.Filter) {
 	var c filterChainJSON
 	if !r.decoder.Decode(j.DefaultChain, &c) {
@@ -58,7 +57,7 @@ func (r *reader) defaultChain(j *listenerJSON, l *config.Listener, filters []con
 	}
 }
 
-// checkFilters reports stream filters of a listener that has no requests.
+// checkFilters reports stream filters of a listener without HTTP or RPC requests.
 func (r *reader) checkFilters(j *listenerJSON, l *config.Listener) {
 	if len(j.StreamFilters) == 0 {
 		return
@@ -71,8 +70,8 @@ func (r *reader) checkFilters(j *listenerJSON, l *config.Listener) {
 	r.report.Errorf(j.StreamFilters[0].Node, "stream_filters see requests: they need the network filter %q", ProxyFilter)
 }
 
-// checkChains reports chains that cannot be told apart, and settles what must be known
-// of connections to choose one.
+// checkChains reports chains with the same match, and sets InspectTimeout if the matches need
+// inspection.
 func (r *reader) checkChains(j *listenerJSON, l *config.Listener) {
 	names := map[string]bool{}
 	for c := range l.Chains() {
@@ -102,7 +101,7 @@ func (r *reader) checkChains(j *listenerJSON, l *config.Listener) {
 	r.checkInspectors(j, l, m.Needs())
 }
 
-// chainName is what a message calls a filter chain.
+// chainName returns the name of a filter chain for messages.
 func chainName(l *config.Listener, at int) string {
 	if name := l.FilterChains[at].Name; name != "" {
 		return strconv.Quote(name)
@@ -110,8 +109,8 @@ func chainName(l *config.Listener, at int) string {
 	return fmt.Sprintf("filter_chains[%d]", at)
 }
 
-// checkInspectors warns of what is looked at for nothing. What the chains ask for is
-// looked at in any case.
+// checkInspectors warns of listener filters without effect. Weft inspects what the matches need
+// even without them.
 func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chainmatch.Needs) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
@@ -127,7 +126,7 @@ func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chai
 	}
 }
 
-// chainMatch converts which connections a chain is for; nil: for all.
+// chainMatch converts a match; nil matches all connections.
 func (r *reader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 	if j == nil {
 		return config.ChainMatch{}
@@ -157,13 +156,13 @@ func (r *reader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 	return m
 }
 
-// serverName returns a name of server_names as it is matched.
+// serverName normalizes a name of server_names.
 func serverName(text string) (name string, ok bool) {
 	name = strings.ToLower(strings.TrimSuffix(text, "."))
 	return name, hostName(strings.TrimPrefix(name, "*."))
 }
 
-// cidrRanges reads address ranges: "10.0.0.0/8", "10.1.2.3", or the longer form.
+// cidrRanges parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
 func (r *reader) cidrRanges(list []document.Node) []netip.Prefix {
 	return r.ranges(list, func(n document.Node) (string, bool) {
 		var j cidrRangeJSON

@@ -49,7 +49,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	c.Protocol = r.clusterProtocol(j)
 	r.breakers(j, c)
 	c.TLS = r.clusterContext(j)
-	if j.Node.Get("max_request_per_conn").Exists() { // its default is not for connections that are shared
+	if j.Node.Get("max_request_per_conn").Exists() { // its default does not apply to multiplexed connections
 		c.Pool.MaxRequests = j.MaxRequestPerConn
 	}
 	r.checkPool(j, c)
@@ -61,7 +61,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.readSocket(j, c)
 	r.readRequestName(j, c)
 	if j.Name == "" {
-		return // reported, unless it is written as ""
+		return // reported, unless the name is an explicit ""
 	}
 	if r.clusters[j.Name] != nil {
 		r.report.Errorf(j.Node.Get("name"), "a second cluster named %q", j.Name)
@@ -71,7 +71,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 	r.snapshot.Clusters = append(r.snapshot.Clusters, c)
 }
 
-// checkPool warns of settings of connections that count for nothing.
+// checkPool warns of connection settings without effect.
 func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
 	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
@@ -89,7 +89,7 @@ func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// clusterKind chooses type and policy.
+// clusterKind converts the type and the policy.
 func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
 	kind := j.Type
 	if strings.EqualFold(kind, "SIMPLE") {
@@ -107,7 +107,7 @@ func (r *reader) clusterKind(j *clusterJSON, c *config.Cluster) {
 	}
 }
 
-// clusterProtocol is what the hosts speak, "" if the cluster does not say.
+// clusterProtocol returns the protocol of the hosts, or "" if the cluster sets none.
 func (r *reader) clusterProtocol(j *clusterJSON) config.Protocol {
 	var p config.Protocol
 	if j.Protocol != "" && !strings.EqualFold(j.Protocol, string(config.Auto)) {

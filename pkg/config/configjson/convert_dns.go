@@ -11,13 +11,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// resolve takes a host that is a name. A cluster whose hosts were to be addresses
-// becomes one whose hosts are names: the reference resolves names wherever they
-// stand.
+// resolve handles a host whose address is a DNS name. It turns a static cluster into a
+// ClusterStrictDNS, because MOSN resolves names in clusters of any type.
 func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
 	at := h.Node.Get("address")
 	switch {
-	case c.Type != config.ClusterStatic: // it resolves names, or has none, or was reported
+	case c.Type != config.ClusterStatic: // the type resolves names, has no hosts, or has been reported
 	case !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS):
 		r.report.Errorf(at, "found a name, expected an IP address: names are not supported yet")
 	default:
@@ -26,7 +25,7 @@ func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
 	}
 }
 
-// readDNS converts how a cluster's names are resolved; its hosts have been read.
+// readDNS converts the DNS settings of a cluster. Its hosts have been converted.
 func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
 	c.DNS = config.DNS{
 		RefreshRate: j.DNSRefreshRate, RespectTTL: j.RespectTTL, Family: j.DNSFamily, Jitter: j.DNSJitter,
@@ -60,7 +59,7 @@ func (r *reader) checkFailureRate(j *dnsFailureJSON, d *config.DNS) {
 	}
 }
 
-// resolvers reads ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
+// resolvers parses ["10.0.0.2:53", "10.0.0.3"] or {"servers": ["10.0.0.2"], "port": "53"}.
 func (r *reader) resolvers(n document.Node, d *config.DNS) {
 	j := resolversJSON{Port: "53"}
 	list := n
@@ -89,7 +88,7 @@ func (r *reader) resolvers(n document.Node, d *config.DNS) {
 	}
 }
 
-// searching reads what the longer form of dns_resolvers says beside the servers.
+// searching converts the settings of the object form of dns_resolvers other than the servers.
 func (r *reader) searching(j *resolversJSON, d *config.DNS) {
 	d.Ndots, d.Timeout, d.Attempts = j.Ndots, time.Duration(j.Timeout)*time.Second, j.Attempts
 	for at := range j.Node.Get("search").All() {
@@ -105,7 +104,7 @@ func (r *reader) searching(j *resolversJSON, d *config.DNS) {
 	}
 }
 
-// resolverFile reads dns_resolver_file, if the cluster names one.
+// resolverFile reads dns_resolver_file, if the cluster sets it.
 func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 	at := j.Node.Get("dns_resolver_file")
 	port := j.Node.Get("dns_resolver_port")
@@ -138,9 +137,8 @@ func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 	}
 }
 
-// resolvConf takes what d has of a file in the form of resolv.conf(5): nameserver,
-// search, domain, and the options ndots, timeout and attempts. As in that form, what
-// is not understood is left out.
+// resolvConf parses a file in the format of resolv.conf(5): nameserver, search, domain, and the
+// options ndots, timeout and attempts. As usual for this format, it ignores everything else.
 func resolvConf(text, port string, d *config.DNS) {
 	d.Ndots, d.Attempts = 1, 1
 	for line := range strings.Lines(text) {
@@ -157,7 +155,7 @@ func resolvConf(text, port string, d *config.DNS) {
 			if _, err := listenAddress(address); err == nil {
 				d.Resolvers = append(d.Resolvers, address)
 			}
-		case "search", "domain": // the last one counts
+		case "search", "domain": // the last one is used
 			d.Search = nil
 			for _, domain := range words[1:] {
 				if domain = strings.Trim(domain, "."); hostName(domain) {

@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// DubboRegistry is the extension that publishes and subscribes Dubbo services.
+// DubboRegistry is the extension that registers and subscribes Dubbo services.
 const DubboRegistry = "dubbo_registry"
 
 func knownExtensions() []string { return []string{DubboRegistry} }
@@ -60,7 +60,7 @@ func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 	if d.API == "" && d.Socket == "" {
 		r.report.Errorf(j.Node.Get("api_port"), "without a port the API needs api_socket")
 	}
-	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // which anybody may connect to
+	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
 		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
 	}
 	if strings.ContainsAny(d.Host, " /?&") {
@@ -77,7 +77,7 @@ func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 	return d
 }
 
-// token reads the token from its file.
+// token reads the token from token_file.
 func (r *reader) token(j *dubboRegistryJSON) string {
 	at := j.Node.Get("token_file")
 	if j.Token != "" {
@@ -100,7 +100,7 @@ func (r *reader) token(j *dubboRegistryJSON) string {
 	return token
 }
 
-// registry converts the settings of one registry, which is none of those before.
+// registry converts the settings of one registry and reports a duplicate of an earlier one.
 func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (config.RegistrySettings, bool) {
 	if j.Type == "" || j.Address == "" {
 		return config.RegistrySettings{}, false // reported
@@ -126,8 +126,8 @@ func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (co
 
 func knownRegistries() []string { return []string{"zookeeper", "nacos", "memory"} }
 
-// makeDubboTable makes the table of what applications subscribe to, which is empty until
-// they do, if the file does not have one that their routes follow.
+// makeDubboTable adds the route table of the subscribed services, unless the file has one with its
+// name. It is empty until an application subscribes.
 func (r *reader) makeDubboTable() {
 	const name = config.DubboRouteTable
 	if !r.snapshot.Dubbo.Enable || r.tables[name] != nil {

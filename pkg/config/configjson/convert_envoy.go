@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// readEnvoy refuses what of Envoy's bootstrap asks for something else than what there is.
+// readEnvoy reports settings of Envoy's bootstrap that select unavailable alternatives.
 func (r *reader) readEnvoy(j *envoyJSON) {
 	for _, one := range []struct {
 		value document.Node
@@ -29,8 +29,8 @@ func (r *reader) readEnvoy(j *envoyJSON) {
 	}
 }
 
-// onlyExtension refuses an extension that is another than the one that there is. The
-// message that it is configured by says which it is, and its name only if there is none.
+// onlyExtension reports an extension that is not the only available one. The type of typed_config
+// identifies it; its name does so only if there is no typed_config.
 func (r *reader) onlyExtension(n document.Node, name, message string) {
 	at, only := n.Get("name"), name
 	if url := r.envoyMember(n, "typed_config").Get("@type"); url.Text() != "" {
@@ -42,8 +42,7 @@ func (r *reader) onlyExtension(n document.Node, name, message string) {
 	}
 }
 
-// envoyMember is a member of an object that is as Envoy's bootstrap has it, in either of
-// the spellings of its key.
+// envoyMember returns a member of an object of Envoy's bootstrap under either spelling of its key.
 func (r *reader) envoyMember(n document.Node, key string) document.Node {
 	first, second := n.Get(key), n.Get(lowerCamel(key))
 	if first.Exists() && second.Exists() && first.Key() != second.Key() {
@@ -52,8 +51,7 @@ func (r *reader) envoyMember(n document.Node, key string) document.Node {
 	return first.Or(second)
 }
 
-// lowerCamel is the other spelling of a key that JSON has for messages: flags_path is
-// flagsPath.
+// lowerCamel returns the JSON name of a protobuf field: flagsPath for flags_path.
 func lowerCamel(key string) string {
 	words := strings.Split(key, "_")
 	for i, w := range words[1:] {
@@ -64,13 +62,14 @@ func lowerCamel(key string) string {
 	return strings.Join(words, "")
 }
 
-// hasBootstrap reports whether the file is one of Envoy's kind, which has no server.
+// hasBootstrap reports whether the file has static_resources or dynamic_resources, as an Envoy
+// bootstrap.
 func (j *rootJSON) hasBootstrap() bool {
 	return says(j.StaticResources) || says(j.DynamicResources)
 }
 
-// withoutServer is readServer of a file of Envoy's kind: the server is as if it said
-// nothing, and named as the node is.
+// withoutServer replaces readServer for an Envoy bootstrap: the server has default settings and the
+// name of the node.
 func (r *reader) withoutServer(j *rootJSON) {
 	var s serverJSON
 	r.decoder.Decode(document.Node{}, &s)

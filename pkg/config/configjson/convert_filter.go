@@ -25,8 +25,7 @@ func (r *reader) streamFilters(list []streamFilterJSON) []config.Filter {
 	return out
 }
 
-// filterConfig decodes the settings of a stream filter. at is where its name is
-// written.
+// filterConfig decodes the settings of a stream filter; at is the node with its name.
 func (r *reader) filterConfig(at document.Node, name string, settings document.Node) (any, bool) {
 	f := r.filter(at, name)
 	if f == nil {
@@ -37,7 +36,7 @@ func (r *reader) filterConfig(at document.Node, name string, settings document.N
 	return cfg, r.decoder.Decode(settings, cfg)
 }
 
-// filter finds a stream filter by name; nil after a report.
+// filter returns the factory of a stream filter; nil after it has reported an error.
 func (r *reader) filter(at document.Node, name string) *filter.StreamFilterFactory {
 	if f := r.filters[name]; f != nil {
 		return f
@@ -51,8 +50,8 @@ func (r *reader) filter(at document.Node, name string) *filter.StreamFilterFacto
 	return nil
 }
 
-// routeFilters converts per_filter_config. A filter that runs before routing
-// cannot have settings by route. Settings of null are none: the listener's stay.
+// routeFilters converts per_filter_config. A filter that runs before route selection cannot have
+// settings per route. null keeps the settings of the listener.
 func (r *reader) routeFilters(j *routeJSON) map[string]any {
 	if len(j.PerFilter) == 0 {
 		return nil
@@ -75,21 +74,21 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 	return out
 }
 
-// routeFilter is one per_filter_config that a table holds.
+// routeFilter is one per_filter_config entry in a table.
 type routeFilter struct {
 	name string
 	at   document.Node
 }
 
-// proxyUse is a proxy and where it is written.
+// proxyUse is a proxy with its node.
 type proxyUse struct {
 	node  document.Node
 	model *config.Proxy
 }
 
-// checkTables checks, once all tables are known, that those of the proxies
-// exist and suit the protocols that reach them, and warns of settings by route for
-// filters that no listener of the table has.
+// checkTables runs after all tables are converted. It checks that the tables of the proxies exist
+// and fit their protocols, and warns of per-route settings for filters that no listener of the
+// table has.
 func (r *reader) checkTables() {
 	r.makeDubboTable()
 	names := slices.Sorted(maps.Keys(r.tables))
@@ -124,8 +123,8 @@ func (r *reader) checkTables() {
 	}
 }
 
-// checkTranslation refuses the routes of a table that would have to translate
-// whatever the proxy's callers send.
+// checkTranslation reports routes of a table whose clusters cannot carry any downstream protocol of
+// the proxy.
 func (r *reader) checkTranslation(p *config.Proxy, t *table) {
 	at := 0
 	for _, v := range t.model.VirtualHosts {
@@ -149,7 +148,7 @@ func (r *reader) checkTranslation(p *config.Proxy, t *table) {
 	}
 }
 
-// checkCarried refuses that requests of none of the protocols can be sent in up.
+// checkCarried reports an error if requests of none of the protocols can be sent in up.
 func (r *reader) checkCarried(at document.Node, down []config.Protocol, up config.Protocol, who string) {
 	if slices.ContainsFunc(down, func(d config.Protocol) bool { return d == config.Auto || d.CarriedBy(up) }) {
 		return

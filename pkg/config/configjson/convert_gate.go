@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// gate finds a network filter that decides about connections; nil: it is none.
+// gate returns the factory of a connection filter; nil if name is not one.
 func (r *reader) gate(name string) *filter.ConnectionFilterFactory {
 	for i := range r.kinds.Gates {
 		if g := &r.kinds.Gates[i]; strings.EqualFold(g.Name, name) {
@@ -17,7 +17,7 @@ func (r *reader) gate(name string) *filter.ConnectionFilterFactory {
 	return nil
 }
 
-// networkFilters are the names that a file may have for network filters, built or not.
+// networkFilters returns all network filter names that a file may contain, supported or not.
 func (r *reader) networkFilters() []string {
 	names := knownNetworkFilters()
 	for i := range r.kinds.Gates {
@@ -26,8 +26,7 @@ func (r *reader) networkFilters() []string {
 	return names
 }
 
-// readGate converts a network filter that decides about connections, of which out has
-// those before it.
+// readGate converts a connection filter and appends it to those of out.
 func (r *reader) readGate(f *networkFilterJSON, kind *filter.ConnectionFilterFactory, out *config.FilterChain) {
 	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
 		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q stands behind the one that serves connections: it would decide about none", kind.Name)
@@ -38,8 +37,8 @@ func (r *reader) readGate(f *networkFilterJSON, kind *filter.ConnectionFilterFac
 	out.Gates = append(out.Gates, config.Filter{Name: kind.Name, Config: settings})
 }
 
-// checkGates refuses gates before nothing, and before datagrams, which are no
-// connections, and those that watch what is carried where nothing is.
+// checkGates reports connection filters without a filter that serves connections, connection
+// filters for UDP, and observers without a TCP proxy.
 func (r *reader) checkGates(j *filterChainJSON, out *config.FilterChain) {
 	switch {
 	case len(out.Gates) == 0:

@@ -11,15 +11,15 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// What an active check is by default: a value of 0 means that, too, because files
-// that were written by programs have it.
+// The defaults of an active health check. An explicit 0 means the default too, because generated
+// files contain it.
 const (
 	checkTimeout   = time.Second
 	checkInterval  = 15 * time.Second
 	checkThreshold = 1
 )
 
-// readHealth reads how the hosts of c are checked.
+// readHealth converts the health checks of c.
 func (r *reader) readHealth(j *clusterJSON, c *config.Cluster) {
 	if at := j.Node.Get("health_check"); !at.Off() {
 		c.Health = r.healthCheck(at, j.HealthCheck)
@@ -59,8 +59,8 @@ func (r *reader) healthCheck(at document.Node, j *healthCheckJSON) *config.Healt
 	return h
 }
 
-// checkSettings warns of settings that the protocol of the check has no use for, and
-// refuses one that is not built.
+// checkSettings warns of settings that the protocol of the check ignores, and reports an
+// unsupported protocol.
 func (r *reader) checkSettings(at document.Node, h *config.HealthCheck) {
 	spoken := config.Protocol(h.Protocol)
 	if h.Protocol == config.CheckGRPC {
@@ -91,14 +91,14 @@ func (r *reader) checkSettings(at document.Node, h *config.HealthCheck) {
 	}
 }
 
-// isNoGraphic reports whether a character cannot stand in a line of HTTP.
+// isNoGraphic reports whether a character is not allowed in a request target.
 func isNoGraphic(c rune) bool { return c <= ' ' || c >= 0x7f }
 
 func isHTTPCheck(p config.CheckProtocol) bool {
 	return p == config.CheckHTTP1 || p == config.CheckHTTP2
 }
 
-// delay reads a duration, or a number of seconds; absent: none.
+// delay converts a duration or a number of seconds; absent: 0.
 func (r *reader) delay(n document.Node) time.Duration {
 	var d time.Duration
 	switch n.Kind() {
@@ -119,7 +119,7 @@ func (r *reader) delay(n document.Node) time.Duration {
 	return 0
 }
 
-// or returns v, or instead for 0.
+// or returns v, or instead if v is 0.
 func or[T time.Duration | uint32](v, instead T) T {
 	if v == 0 {
 		return instead

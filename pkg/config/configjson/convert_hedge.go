@@ -2,8 +2,8 @@ package configjson
 
 import "github.com/weft-proxy/weft/pkg/config"
 
-// hedgePolicy converts a hedge_policy, and warns of what in it has no effect with the
-// route's retry policy.
+// hedgePolicy converts a hedge_policy, and warns of parts that have no effect with the route's
+// retry policy.
 func (r *reader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.HedgePolicy {
 	p := &config.HedgePolicy{InitialRequests: j.Initial, OnTryTimeout: j.OnTryTimeout}
 	if c := j.Chance; c != nil {

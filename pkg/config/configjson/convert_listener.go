@@ -11,7 +11,7 @@ import (
 // readListeners converts the listeners and checks them against each other.
 func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON, roller config.Roller) {
 	names := map[string]bool{}
-	addresses := map[string]string{} // of those that bind: who has them
+	addresses := map[string]string{} // of those that bind, with the name of the listener
 	for i := range list {
 		j := &list[i]
 		l := r.listener(j, roller)
@@ -31,7 +31,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		names[l.Name] = true
 		place := l.Address
 		if l.Network == networkUDP {
-			place = "udp " + place // its ports are others
+			place = "udp " + place // UDP ports are separate
 		}
 		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !freePort(l) {
 			r.report.Errorf(j.Node.Get("address"), "the listener %q has this address already", other)
@@ -49,8 +49,8 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 	}
 }
 
-// checkTimeoutFields refuses trust_timeout_fields where callers are not the local
-// application: anybody could hold an upstream for as long as a day.
+// checkTimeoutFields rejects trust_timeout_fields on ingress listeners: any client could occupy an
+// upstream for as long as a day.
 func (r *reader) checkTimeoutFields(l *config.Listener) {
 	if !l.Ingress {
 		return
@@ -97,7 +97,7 @@ func (r *reader) listener(j *listenerJSON, roller config.Roller) *config.Listene
 	return l
 }
 
-// listenOn settles network and address.
+// listenOn sets the network and the address.
 func (r *reader) listenOn(j *listenerJSON, l *config.Listener) {
 	at := j.Node.Get("address")
 	if at.Kind() != document.String {
@@ -147,11 +147,11 @@ func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller conf
 	l.AccessLogs = append(l.AccessLogs, a)
 }
 
-// filterChain converts one chain: what its network filters say together.
+// filterChain converts one chain from its network filters.
 func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *config.FilterChain {
 	out := &config.FilterChain{Name: j.Name, Match: r.chainMatch(j.Match), TLS: r.listenerContexts(j)}
 	var proxy *proxyJSON
-	var manager *table // that a connection_manager of this chain brought
+	var manager *table // of the connection_manager in this chain
 	for i := range j.Filters {
 		f := &j.Filters[i]
 		at := f.Node.Get("type").Or(f.Node)

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// ProxyProtocolFilter is the listener filter that reads headers of the PROXY protocol.
+// ProxyProtocolFilter is the listener filter that reads PROXY protocol headers.
 const ProxyProtocolFilter = "proxy_protocol"
 
 // proxyProtocolJSON is the listener filter "proxy_protocol".
@@ -26,7 +26,7 @@ func builtListenerFilters() []string {
 	return []string{ProxyProtocolFilter, OriginalDstFilter, TLSInspectorFilter, HTTPInspectorFilter}
 }
 
-// listenerFilters converts what sees a connection first.
+// listenerFilters converts the listener filters.
 func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 	for i := range j.ListenerFilter {
 		f := &j.ListenerFilter[i]
@@ -68,8 +68,7 @@ func (r *reader) proxyProtocol(f *listenerFilterJSON, timeout time.Duration) *co
 	return out
 }
 
-// proxyVersion returns the version of the PROXY protocol that a file calls v1 or v2; 0
-// for none.
+// proxyVersion returns the PROXY protocol version of v1 or v2; 0 for other names.
 func proxyVersion(name string) int {
 	switch strings.ToLower(name) {
 	case "v1":

@@ -5,10 +5,10 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// mirrorFilter is the stream filter that request_mirror_policies are settings of.
+// mirrorFilter is the stream filter that implements request_mirror_policies.
 const mirrorFilter = "mirror"
 
-// mirror makes a route's request_mirror_policies its settings of the mirror filter.
+// mirror converts a route's request_mirror_policies to its settings of the mirror filter.
 func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
 	at := j.Node.Get("request_mirror_policies")
 	if at.Off() {

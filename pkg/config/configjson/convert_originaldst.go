@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// OriginalDstFilter is the listener filter that means the same as use_original_dst.
+// OriginalDstFilter is the listener filter that is equivalent to use_original_dst.
 const OriginalDstFilter = "original_dst"
 
-// originalDst settles how connections come to a listener: what the key says, else what
-// a listener filter has said, which is redirect.
+// originalDst sets the redirection of a listener: that of the key, else that of a listener filter,
+// which is redirect.
 func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
 	at := j.OriginalDst
 	if !at.Exists() {
@@ -32,7 +32,7 @@ func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
 	}
 }
 
-// redirection reads true, false, "redirect" or "tproxy".
+// redirection parses true, false, "redirect" or "tproxy".
 func (r *reader) redirection(at document.Node) config.Redirection {
 	if at.Kind() == document.Bool {
 		if at.Off() {
@@ -51,7 +51,7 @@ func (r *reader) redirection(at document.Node) config.Redirection {
 	return ""
 }
 
-// mark reads the mark of a socket: a number, or a string as "0x77".
+// mark parses a socket mark: a number, or a string such as "0x77".
 func (r *reader) mark(at document.Node) int {
 	if kind := at.Kind(); kind != document.Number && kind != document.String {
 		return 0 // absent, or reported
@@ -64,8 +64,8 @@ func (r *reader) mark(at document.Node) int {
 	return int(n)
 }
 
-// checkVirtual checks, once all listeners are known, those that do not bind against the
-// others: list is what they were made from.
+// checkVirtual runs after all listeners are converted. It checks the virtual listeners, which do
+// not bind, against the others; list contains their sources.
 func (r *reader) checkVirtual(list []listenerJSON) {
 	fed := false
 	for _, l := range r.snapshot.Listeners {
@@ -95,7 +95,7 @@ func (r *reader) checkVirtual(list []listenerJSON) {
 	}
 }
 
-// anyAddress makes an address without an IP, which means every one, 0.0.0.0.
+// anyAddress adds 0.0.0.0 to an address without an IP.
 func anyAddress(address string) string {
 	if strings.HasPrefix(address, ":") {
 		return netip.IPv4Unspecified().String() + address
@@ -103,9 +103,8 @@ func anyAddress(address string) string {
 	return address
 }
 
-// readOriginalDst settles what is different in a cluster whose hosts are the
-// destinations of its callers. It is called last: what other keys have said of hosts
-// is known.
+// readOriginalDst converts the settings of a ClusterOriginalDst. It runs last, after the other keys
+// have set the hosts.
 func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 	c.Mark = r.mark(j.Mark)
 	policy := j.Node.Get("lb_type")

@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// Prefixes that Envoy's names have, which ours do without.
+// Prefixes of Envoy's names, which Weft's names do not have.
 const (
 	monitorPrefix = "envoy.resource_monitors."
 	actionPrefix  = "envoy.overload_actions."
@@ -32,8 +32,8 @@ func actionNames() []config.ActionName {
 // globalConnections is Envoy's name of config.MonitorConnections.
 const globalConnections = "global_downstream_max_connections"
 
-// readOverload reads overload_manager, of the file or of its server: j is at "at", and
-// nil if it is absent.
+// readOverload converts the overload_manager of the file or of its server. j is nil if it is
+// absent; at is its node.
 func (r *reader) readOverload(at document.Node, j *overloadJSON) {
 	if j == nil {
 		return
@@ -93,7 +93,7 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 	o.Monitors = append(o.Monitors, m)
 }
 
-// unused warns of settings beside those that somebody has a use for.
+// unused warns of all settings other than used.
 func (r *reader) unused(settings document.Node, used, what, name string) {
 	for member := range settings.All() {
 		if key := member.Key(); key != used && key != lowerCamel(used) && key != "@type" && !member.Off() {
@@ -102,7 +102,7 @@ func (r *reader) unused(settings document.Node, used, what, name string) {
 	}
 }
 
-// leastShare is what reduce_timeouts leaves of an idle timeout by default.
+// leastShare is the default fraction of an idle timeout that reduce_timeouts keeps.
 const leastShare = 0.1
 
 func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
@@ -137,7 +137,7 @@ func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
 	o.Actions = append(o.Actions, a)
 }
 
-// readTimers reads what reduce_timeouts leaves.
+// readTimers converts the timers of reduce_timeouts.
 func (r *reader) readTimers(a *config.OverloadAction, timers []timerJSON) {
 	for i := range timers {
 		t := &timers[i]
@@ -184,7 +184,7 @@ func (r *reader) trigger(o *config.Overload, j *triggerJSON) (config.Trigger, bo
 	return t, name != ""
 }
 
-// acceptRate reads a listener's accept_rate.
+// acceptRate converts a listener's accept_rate.
 func acceptRate(j *acceptRateJSON) config.AcceptRate {
 	if j == nil || j.PerSecond <= 0 {
 		return config.AcceptRate{}

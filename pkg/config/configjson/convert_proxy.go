@@ -12,8 +12,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// subProtocols is the protocol name that stands for extend_config.sub_protocol
-// in older files.
+// subProtocols is the protocol name that means extend_config.sub_protocol in older files.
 const subProtocols = "X"
 
 func (r *reader) proxy(j *proxyJSON) *config.Proxy {
@@ -50,7 +49,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	if e.XForwarded == "keep" {
 		p.HTTP1.XForwarded = config.ForwardedKeep
 	}
-	// The caller is a proxy that is trusted, and what it says of the scheme is kept.
+	// These settings mean that the client is a trusted proxy and its X-Forwarded-Proto is kept.
 	p.ForwardedScheme = p.HTTP1.ClientHop > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
 	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
 		if strings.ContainsAny(value.text, "\r\n\x00") {
@@ -79,7 +78,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	return p
 }
 
-// http2Options are the limits of the HTTP/2 engine that extend_config tells.
+// http2Options returns the HTTP/2 limits of extend_config.
 func (r *reader) http2Options(e *extendJSON) config.HTTP2Options {
 	o := config.DefaultHTTP2Options()
 	o.MaxConcurrentStreams, o.StreamIdleTimeout = e.HTTP2MaxStreams, e.HTTP2StreamIdle
@@ -105,7 +104,7 @@ func (r *reader) http2Options(e *extendJSON) config.HTTP2Options {
 	return o
 }
 
-// rpcOptions are the limits of the RPC engines that extend_config tells.
+// rpcOptions returns the RPC limits of extend_config.
 func rpcOptions(e *extendJSON) config.RPCOptions {
 	o := config.DefaultRPCOptions()
 	if e.Node.Get("max_request_body_size").Exists() {
@@ -117,8 +116,8 @@ func rpcOptions(e *extendJSON) config.RPCOptions {
 	return o
 }
 
-// protocols reads a comma list of protocol names, through "X". Auto is alone in
-// its list.
+// protocols parses a comma-separated list of protocol names and resolves "X". Auto must be the only
+// element.
 func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	at := j.Node.Get(key)
 	if at.Kind() != document.String {
@@ -150,8 +149,8 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	return out
 }
 
-// routeTableOf settles the table of a proxy: its own key, or the table that the
-// connection_manager beside it holds.
+// routeTableOf sets the route table of a proxy: from its own key, or else the table of the
+// connection_manager in the same chain.
 func (r *reader) routeTableOf(j *proxyJSON, p *config.Proxy, manager *table) {
 	p.RouteTable = j.Router
 	if p.RouteTable == "" && manager != nil {
@@ -194,14 +193,14 @@ func (r *reader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
 	}
 }
 
-// cidrJSON is the longer form of an address range.
+// cidrJSON is the object form of an address range.
 type cidrJSON struct {
 	Node    document.Node `key:"."`
 	Address string        `key:"address" doc:"An address of the range." required:"true" example:"\"10.0.0.0\""`
 	Length  int           `key:"length" doc:"Bits that count." unit:"bits" min:"0" max:"128" required:"true" example:"8"`
 }
 
-// prefixes reads address ranges: "10.0.0.0/8", "10.1.2.3", or the longer form.
+// prefixes parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.
 func (r *reader) prefixes(list []document.Node) []netip.Prefix {
 	return r.ranges(list, func(n document.Node) (string, bool) {
 		var j cidrJSON
@@ -210,8 +209,8 @@ func (r *reader) prefixes(list []document.Node) []netip.Prefix {
 	})
 }
 
-// ranges reads address ranges, of which those that are objects are written as text by
-// longer; false: what is wrong with one is reported.
+// ranges parses address ranges. longer converts the object form to text; it returns false after it
+// has reported an error.
 func (r *reader) ranges(list []document.Node, longer func(document.Node) (string, bool)) []netip.Prefix {
 	var out []netip.Prefix
 	for _, n := range list {
@@ -245,7 +244,7 @@ func addressRange(text string) (netip.Prefix, error) {
 	return p.Masked(), nil
 }
 
-// portRanges reads "80,8000-8999".
+// portRanges parses "80,8000-8999".
 func portRanges(text string) ([]config.PortRange, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, nil

@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// readRequestName converts what the names that requests are for have to do with
-// connections to a cluster's hosts; its TLS and its pool have been read.
+// readRequestName converts the settings that derive SNI and verification from the request's host.
+// The TLS and pool settings of the cluster have been converted.
 func (r *reader) readRequestName(j *clusterJSON, c *config.Cluster) {
 	n := config.RequestName{SNI: j.AutoSNI, Verify: j.AutoVerify, Field: strings.ToLower(j.NameHeader)}
 	field := j.Node.Get("override_auto_sni_header")

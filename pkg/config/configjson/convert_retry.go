@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// retryPolicy converts a retry_policy, and warns of lists that it does not look at.
+// retryPolicy converts a retry_policy, and warns of lists without effect.
 func (r *reader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	p := &config.RetryPolicy{
 		On: r.retryOn(j.On), TryTimeout: j.TryTimeout, NumRetries: j.NumRetries,
@@ -28,7 +28,7 @@ func (r *reader) retryPolicy(j *retryJSON) *config.RetryPolicy {
 	return p
 }
 
-// retryLists are the lists of a retry_policy, and the words of retry_on that they need.
+// retryLists returns the lists of a retry_policy and the retry_on elements that they need.
 func retryLists() []retryList {
 	return []retryList{
 		{config.RetryStatusCodes, []string{"status_codes", "retriable_status_codes", "rpc_status_codes"}},
@@ -41,9 +41,9 @@ type retryList struct {
 	keys []string
 }
 
-// checkRetryLists compares the lists of a policy with the words of retry_on. Without
-// retry_on, a list stands for its word: who wrote it wants that. Otherwise lists without
-// their words have no effect, nor have words that are written without their lists.
+// checkRetryLists compares the lists of a policy with the words of retry_on. Without retry_on, a
+// list implies its word. Otherwise a list without its word, or a word without its list, has no
+// effect.
 func (r *reader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 	switch {
 	case !j.On.Exists():
@@ -69,7 +69,7 @@ func (r *reader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 	}
 }
 
-// implyRetryOn has a policy without retry_on retry what a list of it names.
+// implyRetryOn adds the element of a list to a policy without retry_on.
 func (r *reader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryList) {
 	for _, key := range list.keys {
 		if at := j.Node.Get(key); at.Len() > 0 {
@@ -79,7 +79,7 @@ func (r *reader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryLis
 	}
 }
 
-// hasWord reports whether the word of an element is one of a list.
+// hasWord reports whether a list of words contains the word of an element.
 func hasWord(text string, on config.RetryOn) bool {
 	for word := range strings.SplitSeq(text, ",") {
 		if strings.EqualFold(strings.TrimSpace(word), on.String()) {
@@ -89,8 +89,8 @@ func hasWord(text string, on config.RetryOn) bool {
 	return false
 }
 
-// retryOn reads a switch, or words separated by commas. A switch that came out of a
-// variable is a word.
+// retryOn parses a boolean, or words separated by commas. A boolean from an environment variable is
+// a string.
 func (r *reader) retryOn(n document.Node) config.RetryOn {
 	var on config.RetryOn
 	for word := range strings.SplitSeq(n.Text(), ",") {
@@ -106,7 +106,7 @@ func (r *reader) retryOn(n document.Node) config.RetryOn {
 	return on
 }
 
-// knownRetryWords are all that Envoy has.
+// knownRetryWords returns all words of Envoy.
 func knownRetryWords() []string {
 	return append(slices.Clone(config.RetryWords()), "envoy-ratelimited", "reset-before-request", "http3-post-connect-failure")
 }

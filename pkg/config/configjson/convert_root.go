@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// root fills the snapshot: clusters first, then the tables that refer to them,
-// then the listeners that refer to tables and clusters.
+// root builds the snapshot: first the clusters, then the tables that refer to them, then the
+// listeners that refer to tables and clusters.
 func (r *reader) root(j *rootJSON) {
 	r.readClusters(&j.ClusterManager)
 	r.readAdmin(j)
@@ -53,7 +53,7 @@ func (r *reader) readServer(j *serverJSON, chains map[string]*chainJSON) {
 	r.watchForFilters()
 }
 
-// roller reads "size=100 age=10 keep=10 compress=off" or "time=24".
+// roller parses "size=100 age=10 keep=10 compress=off" or "time=24".
 func (r *reader) roller(j *serverJSON) config.Roller {
 	var out config.Roller
 	bad := func(format string, args ...any) {
@@ -131,7 +131,7 @@ func (r *reader) readAdmin(j *rootJSON) {
 	}
 }
 
-// allowedHosts reads the names that the admin port answers to.
+// allowedHosts converts the host names that the admin port accepts.
 func (r *reader) allowedHosts(j *rootJSON) {
 	if j.Admin == nil {
 		return
@@ -150,14 +150,14 @@ func (r *reader) allowedHosts(j *rootJSON) {
 	}
 }
 
-// adminSocket puts the admin port on a unix socket.
+// adminSocket sets a unix socket as the admin address.
 func (r *reader) adminSocket(at document.Node, path string) {
 	switch {
 	case strings.HasPrefix(path, "@"):
 		r.report.Errorf(at, "found %q, an abstract socket, which every process of the network namespace can connect to: expected a path, whose permissions keep others away", path)
 		return
 	case !strings.Contains(path, "/"):
-		path = "./" + path // or it would be taken for ip:port
+		path = "./" + path // without a slash it would be parsed as ip:port
 	}
 	r.snapshot.Admin = &config.Admin{Address: path}
 }
@@ -194,8 +194,8 @@ func (r *reader) readMetrics(j *metricsJSON) {
 	}
 }
 
-// chains indexes the named chains of stream filters. Their filters are read with
-// the listener whose name they have.
+// chains indexes the named chains of stream filters. Their filters are converted with the listener
+// of the same name.
 func (r *reader) chains(list []chainJSON) map[string]*chainJSON {
 	out := make(map[string]*chainJSON, len(list))
 	for i := range list {

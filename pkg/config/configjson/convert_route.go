@@ -11,18 +11,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/router"
 )
 
-// table is a route table and what is to be checked once its listeners are known.
+// table is a route table with the state for checks that run after the listeners are converted.
 type table struct {
 	model   *config.RouteTable
-	names   map[string]bool          // of its routes
-	hosts   map[string]bool          // of its virtual hosts
-	domains map[string]document.Node // where each is written
+	names   map[string]bool          // of the routes
+	hosts   map[string]bool          // of the virtual hosts
+	domains map[string]document.Node // node of each domain
 	filters []routeFilter
 	node    document.Node
-	routes  []document.Node // those of the virtual hosts, one after the other
+	routes  []document.Node // of all virtual hosts in order
 	failed  bool            // an error was reported
 
-	// Of the listeners that use it.
+	// The following fields come from the listeners that use the table.
 	used      map[string]bool // stream filters
 	protocols []config.Protocol
 }
@@ -33,8 +33,7 @@ func (r *reader) readTables(j *serverJSON) {
 	}
 }
 
-// readTable converts a table and puts it where proxies find it. nil after an
-// error that leaves nothing to refer to.
+// readTable converts a table and registers it by name. It returns nil if the table has no name.
 func (r *reader) readTable(j *routerJSON) *table {
 	if j.Name == "" {
 		return nil // reported
@@ -70,8 +69,8 @@ func (r *reader) readTable(j *routerJSON) *table {
 	return t
 }
 
-// connectionManager reads the network filter that holds a route table in older
-// files. One without virtual hosts refers to a table that is elsewhere.
+// connectionManager converts the network filter that contains a route table in older files. One
+// without virtual hosts refers to a table that is defined elsewhere.
 func (r *reader) connectionManager(f *networkFilterJSON) *table {
 	var j routerJSON
 	if !r.decoder.Decode(f.Node.Member("config"), &j) && j.Name == "" {
@@ -120,7 +119,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 	t.model.VirtualHosts = append(t.model.VirtualHosts, v)
 }
 
-// domainProblem says what is wrong with a domain, "" if nothing is.
+// domainProblem returns the problem of a domain, or "" if it is valid.
 func domainProblem(domain string) string {
 	const expected = "expected a host, *.suffix or *, and perhaps :port or :*, or prefix.*"
 	host, port := domain, ""
@@ -156,7 +155,7 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 	t.routes = append(t.routes, j.Node)
 	r.match(&j.Match, &out.Match)
 	answers := 0
-	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.Off()) { // MOSN writes an empty one beside the others
+	if j.Route != nil && (j.Redirect == nil && j.DirectResponse == nil || !j.Route.Node.Off()) { // MOSN writes an empty route next to the others
 		answers++
 		out.Forward = r.forward(j.Route, &out.Match)
 	}
@@ -254,7 +253,7 @@ func (r *reader) forward(j *actionJSON, m *config.Match) *config.Forward {
 	return f
 }
 
-// target settles where a request goes.
+// target sets the cluster picker of a route.
 func (r *reader) target(j *actionJSON, f *config.Forward) {
 	targets := 0
 	if j.Cluster != "" {
@@ -285,8 +284,8 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 	}
 }
 
-// clusterNamed checks that a cluster exists and returns its name, spelt once for
-// all that refer to it.
+// clusterNamed checks that a cluster exists. It returns the name as stored in the cluster, so that
+// all references share one string.
 func (r *reader) clusterNamed(n document.Node, key, name string) string {
 	if name == "" {
 		return "" // reported
@@ -298,7 +297,7 @@ func (r *reader) clusterNamed(n document.Node, key, name string) string {
 	return name
 }
 
-// clusterNames lists the clusters for a suggestion.
+// clusterNames returns the names of all clusters, for suggestions.
 func (r *reader) clusterNames() []string {
 	names := make([]string, len(r.snapshot.Clusters))
 	for i, c := range r.snapshot.Clusters {
@@ -307,8 +306,8 @@ func (r *reader) clusterNames() []string {
 	return names
 }
 
-// rewrites converts what happens to path and host. Of several rewrites of one
-// thing the reference takes the first; the others are named in a warning.
+// rewrites converts path and host rewrites. If several conflict, MOSN uses the first; a warning
+// names the others.
 func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 	if j.PrefixRewrite != "" && m.PathKind != config.PathPrefix && m.PathKind != config.PathExact {
 		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite needs \"prefix\" or \"path\" in match")
@@ -372,7 +371,7 @@ func (r *reader) hash(j *hashJSON) config.HashPolicy {
 	return out
 }
 
-// mutations converts header changes. n is the object that holds them.
+// mutations converts the header mutations in the object n.
 func (r *reader) mutations(n document.Node, j *mutationJSON) (request, response config.HeaderMutation) {
 	if j.RequestAdd == nil && j.RequestRemove == nil && j.ResponseAdd == nil && j.ResponseRemove == nil {
 		return request, response
@@ -388,7 +387,7 @@ func (r *reader) mutations(n document.Node, j *mutationJSON) (request, response 
 	return request, response
 }
 
-// mutation converts the changes of one direction, each checked by itself.
+// mutation converts the mutations of one direction and checks each separately.
 func (r *reader) mutation(n document.Node, removeKey string, add []headerAddJSON, remove []string, check func(config.HeaderMutation) error) config.HeaderMutation {
 	var out config.HeaderMutation
 	for i := range add {

@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// readSocket converts how a cluster's sockets are set; its hosts have been read.
+// readSocket converts the socket options of a cluster. Its hosts have been converted.
 func (r *reader) readSocket(j *clusterJSON, c *config.Cluster) {
 	c.Socket.KeepAlive = tcpKeepAlive(j.Connections.KeepAlive)
 	source := j.BindConfig.Source
@@ -25,7 +25,7 @@ func (r *reader) readSocket(j *clusterJSON, c *config.Cluster) {
 	r.checkSources(source, c)
 }
 
-// source reads one address that connections come from.
+// source converts one source address.
 func (r *reader) source(at document.Node, s *config.Socket) {
 	text, port := at.Text(), 0
 	switch at.Kind() {
@@ -56,7 +56,7 @@ func (r *reader) source(at document.Node, s *config.Socket) {
 	*family, *from = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
 }
 
-// checkSources warns of hosts that no source address is for.
+// checkSources warns of hosts without a source address of their IP family.
 func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 	s := &c.Socket
 	if s.Source4 == "" && s.Source6 == "" || c.Type.Resolves() {
@@ -65,7 +65,7 @@ func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 	for i := range c.Hosts {
 		to, err := netip.ParseAddrPort(c.Hosts[i].Address)
 		if err != nil {
-			continue // a unix socket, or found when it runs
+			continue // a unix socket, or a host that DNS resolves
 		}
 		if v4 := to.Addr().Unmap().Is4(); v4 && s.Source4 == "" || !v4 && s.Source6 == "" {
 			r.report.Warnf(at, "no source_address is of the family of host %q: the system chooses one", c.Hosts[i].Address)
@@ -74,7 +74,7 @@ func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 	}
 }
 
-// tcpKeepAlive converts tcp_keepalive; nil is absent.
+// tcpKeepAlive converts tcp_keepalive; nil means absent.
 func tcpKeepAlive(j *tcpKeepAliveJSON) config.TCPKeepAlive {
 	if j == nil {
 		return config.TCPKeepAlive{}

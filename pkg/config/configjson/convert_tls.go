@@ -10,7 +10,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/stream"
 )
 
-// tlsSide is whose a tls_context is.
+// tlsSide says whether a tls_context belongs to a listener or a cluster.
 type tlsSide bool
 
 const (
@@ -18,8 +18,8 @@ const (
 	clusterTLS  tlsSide = false
 )
 
-// listenerContexts reads tls_context or tls_context_set of a filter chain; those that
-// are off count for nothing.
+// listenerContexts converts tls_context or tls_context_set of a filter chain and skips disabled
+// contexts.
 func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
 	var out []*config.TLS
 	if t := r.tls(j.TLSContext, listenerTLS); t != nil {
@@ -42,13 +42,13 @@ func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
 	return out
 }
 
-// sameCallers reports whether a and b let the same callers in.
+// sameCallers reports whether a and b accept the same clients.
 func sameCallers(a, b *config.TLS) bool {
 	return a.ClientCertificate == b.ClientCertificate &&
 		(a.ClientCertificate == config.NoClientCertificate || a.Authorities == b.Authorities && slices.Equal(a.Peers, b.Peers))
 }
 
-// checkALPN warns of protocols that callers are offered and that p does not carry.
+// checkALPN warns of ALPN protocols that p does not support.
 func (r *reader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 	if slices.Contains(p.Downstream, config.Auto) {
 		return
@@ -70,7 +70,7 @@ func (r *reader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 	}
 }
 
-// clusterContext reads what a cluster says of TLS.
+// clusterContext converts the TLS settings of a cluster.
 func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 	own := r.tls(j.TLS, clusterTLS)
 	if !j.ManagerTLS {
@@ -86,7 +86,7 @@ func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 	return r.managerTLS
 }
 
-// tls reads a tls_context; nil: it is absent or off.
+// tls converts a tls_context; nil if it is absent or disabled.
 func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
 	if j == nil || !j.Status {
 		r.isOff(j)
@@ -120,7 +120,7 @@ func (r *reader) tls(j *tlsJSON, side tlsSide) *config.TLS {
 	return t
 }
 
-// isOff warns of a tls_context that says what TLS is to be like, and not that it is on.
+// isOff warns of a tls_context that has settings but no status.
 func (r *reader) isOff(j *tlsJSON) {
 	if j == nil || j.Node.Get("status").Exists() {
 		return
@@ -131,8 +131,8 @@ func (r *reader) isOff(j *tlsJSON) {
 	}
 }
 
-// pem is a path or PEM; a path is of the working directory if there is such a file,
-// else of the configuration's.
+// pem converts a path or PEM text. A relative path refers to the working directory if the file
+// exists there, else to the directory of the configuration.
 func (r *reader) pem(text string) config.PEM {
 	switch {
 	case strings.TrimSpace(text) == "":
@@ -151,7 +151,7 @@ func (r *reader) pem(text string) config.PEM {
 	return config.PEM{Path: text}
 }
 
-// split splits a list and drops what is empty.
+// split splits a list and drops empty elements.
 func split(text, separator string) []string {
 	var out []string
 	for part := range strings.SplitSeq(text, separator) {
@@ -169,7 +169,7 @@ func tlsVersion(text string) config.TLSVersion {
 	return config.TLSVersion(text)
 }
 
-// cipherSuites reads cipher_suites and ecdh_curves.
+// cipherSuites converts cipher_suites and ecdh_curves.
 func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
 	at := j.Node.Get("cipher_suites")
 	for _, name := range split(j.CipherSuites, ":") {
@@ -192,7 +192,7 @@ func (r *reader) cipherSuites(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// versions checks the versions against each other; the names of those are in order.
+// versions checks the versions against each other. The names of the versions sort in version order.
 func (r *reader) versions(j *tlsJSON, t *config.TLS) {
 	lowest, highest := t.MinVersion, t.MaxVersion
 	if lowest == "" {
@@ -212,7 +212,7 @@ func (r *reader) versions(j *tlsJSON, t *config.TLS) {
 	}
 }
 
-// peerName reads one of match_typed_subject_alt_names.
+// peerName converts one of match_typed_subject_alt_names.
 func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
 	m := &j.Matcher
 	p := config.PeerName{
@@ -237,7 +237,7 @@ func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
 	t.Peers = append(t.Peers, p)
 }
 
-// misplaced warns of what means nothing on one side, or by itself.
+// misplaced warns of settings that have no effect on this side or without others.
 func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
 	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "towards hosts"
 	if side == listenerTLS {
@@ -266,7 +266,7 @@ func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
 	}
 }
 
-// checkCredentials reads the files that t names, to tell now what cannot be used.
+// checkCredentials loads the files of t to report unusable ones.
 func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
 	c, err := stream.NewTLSContext(t, nil)
 	if err == nil {
@@ -286,7 +286,7 @@ func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
 	}
 }
 
-// readInspector settles what a listener with inspector does.
+// readInspector converts the inspector key of a listener.
 func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
 	if !j.Inspector {
 		return

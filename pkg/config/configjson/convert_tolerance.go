@@ -7,16 +7,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// ejector is a stream filter that has the hosts of some clusters watched.
+// ejector is a stream filter that configures outlier detection for the clusters of its routes.
 type ejector struct {
 	filter   string // its name
 	listener proxyUse
 	outlier  *config.Outlier
 }
 
-// watchForFilters has the clusters that a listener's routes lead to look for outliers
-// as the listener's filters ask for. A cluster that does so of its own accord is left
-// as it is, and where two listeners ask for different things the first one decides.
+// watchForFilters configures outlier detection for the clusters of a listener's routes as the
+// listener's filters request it. It does not change a cluster with its own outlier_detection. If
+// two listeners request different settings, the first one wins.
 func (r *reader) watchForFilters() {
 	own := map[*config.Cluster]bool{}
 	for _, c := range r.snapshot.Clusters {
@@ -40,7 +40,7 @@ func (r *reader) watchForFilters() {
 	}
 }
 
-// watch has the clusters of a table look for outliers.
+// watch sets the outlier detection of the clusters of a table.
 func (r *reader) watch(t *table, e *ejector, own map[*config.Cluster]bool, by map[*config.Cluster]*ejector) {
 	names, variable := clustersOf(t.model)
 	for _, name := range names {
@@ -60,8 +60,8 @@ func (r *reader) watch(t *table, e *ejector, own map[*config.Cluster]bool, by ma
 	}
 }
 
-// clustersOf returns the clusters that the routes of a table lead to, by name, and
-// whether one is chosen by a variable.
+// clustersOf returns the names of the clusters of a table's routes, and whether a variable selects
+// some of them.
 func clustersOf(t *config.RouteTable) (names []string, variable bool) {
 	for _, v := range t.VirtualHosts {
 		for _, route := range v.Routes {

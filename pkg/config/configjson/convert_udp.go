@@ -5,7 +5,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// networkUDP is the network of listeners of datagrams.
+// networkUDP is the network of UDP listeners.
 const networkUDP = "udp"
 
 func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
@@ -25,8 +25,7 @@ func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
 	return p
 }
 
-// checkDatagramCluster holds a udp_proxy against its cluster: what connections begin
-// with, datagrams would go without.
+// checkDatagramCluster reports settings of a udp_proxy's cluster that apply to connections only.
 func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	at := j.Node.Get("cluster")
 	if c.TLS != nil {
@@ -43,7 +42,7 @@ func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	}
 }
 
-// checkUDP holds a listener against its network: datagrams are no connections.
+// checkUDP checks that a listener's filters fit its network.
 func (r *reader) checkUDP(j *listenerJSON, l *config.Listener) {
 	datagrams := l.Network == networkUDP
 	if n := len(l.FilterChains); datagrams && (n > 1 || l.DefaultChain != nil) {

@@ -8,10 +8,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// Diagnose returns a diagnostic about what the file says at a path, as
-// "static_resources.listeners[0].address": it is for those who read parts of the file that
-// this package takes as they stand. Its place is that of the innermost value of the path
-// that there is.
+// Diagnose returns a diagnostic for a path such as "static_resources.listeners[0].address". It is
+// for packages that parse the parts of the file that this package copies. The diagnostic has the
+// position of the innermost existing value on the path.
 func (f *File) Diagnose(severity document.Severity, path, problem string) document.Diagnostic {
 	main := f.documents[0]
 	d := document.Diagnostic{Severity: severity, File: main.name, Path: path, Problem: problem}
@@ -50,12 +49,12 @@ func stepsOf(path string) iter.Seq[string] {
 	}
 }
 
-// below is a step of a path from a value: a member, which may stand in brackets, or "[0]"
-// of a list.
+// below returns the value at one step of a path: a member, possibly in brackets, or the element
+// "[0]" of a list.
 func below(at document.Node, step string) document.Node {
 	index, ok := strings.CutPrefix(step, "[")
 	if !ok {
-		// Who reads it may call a member by another form of its name.
+		// The path may use the other spelling of the key.
 		return at.Get(step).Or(at.Get(lowerCamel(step)))
 	}
 	index = strings.TrimSuffix(index, "]")

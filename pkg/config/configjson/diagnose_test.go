@@ -7,7 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestWhoReadsAPartOfTheFileTellsItsPlaces: at the innermost value that there is.
+// TestWhoReadsAPartOfTheFileTellsItsPlaces verifies that Diagnose returns the position of the
+// innermost existing value.
 func TestWhoReadsAPartOfTheFileTellsItsPlaces(t *testing.T) {
 	const text = `node: {id: a}
 static_resources:

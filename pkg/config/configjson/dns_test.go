@@ -36,7 +36,7 @@ func TestResolvConf(t *testing.T) {
 	}
 }
 
-// The two forms of dns_resolvers, and what the keys of a cluster become.
+// TestDNSOfACluster verifies the two forms of dns_resolvers and the conversion of the DNS keys.
 func TestDNSOfACluster(t *testing.T) {
 	parse := func(keys string) config.DNS {
 		t.Helper()
@@ -73,7 +73,7 @@ func TestDNSOfACluster(t *testing.T) {
 	}
 }
 
-// Whatever a resolver file holds, what is taken of it can be used.
+// FuzzResolvConf verifies that every value taken from a resolver file is valid.
 func FuzzResolvConf(f *testing.F) {
 	f.Add("search a.example b\nnameserver 10.0.0.1\nnameserver fd00::1\noptions ndots:3 timeout:4 attempts:2\n")
 	f.Add("nameserver fe80::1%eth0 # zone\ndomain .\noptions ndots:-1 attempts:99999999999999999999")

@@ -8,8 +8,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestReferenceIsWhatTheTagsSay compares the tables of docs/configuration.md,
-// which begin after the mark, with the generator; -update writes them.
+// TestReferenceIsWhatTheTagsSay compares the tables of docs/configuration.md, which begin after the
+// mark, with the generator; -update writes them.
 func TestReferenceIsWhatTheTagsSay(t *testing.T) {
 	const (
 		path = "../../../docs/configuration.md"

@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// everything is a file with a member for every object that a key can stand in,
-// and with values that are not those of the examples in the tags.
+// everything is a file with a member for every object that can contain a key. Its values differ
+// from the examples in the tags.
 const everything = `{
   "servers": [{
     "default_log_path": "/tmp/a.log",
@@ -47,9 +47,9 @@ const everything = `{
   "metrics": {"sinks": [{"type": "prometheus", "config": {"port": 4}}], "stats_matcher": {}}
 }`
 
-// preparations are changes of everything, merged into it, that make room for a
-// key and for all below it: null removes a member, a list has one element that
-// is merged into the first, {"=": value} takes the place of what was there.
+// preparations are patches that are merged into everything to make a key, and all keys below it,
+// valid: null removes a member, the one element of a list is merged into the first element, and
+// {"=": value} replaces the old value.
 var preparations = []struct{ path, patch string }{
 	{"servers[].routers[].router_configs", `{"servers": [{"routers": [{"virtual_hosts": null}]}]}`},
 	{"cluster_manager.clusters_configs", `{"cluster_manager": {"clusters": null}, "servers": [{"routers": null, "listeners": null}]}`},
@@ -102,7 +102,7 @@ var preparations = []struct{ path, patch string }{
 	{"outlier_detection.split_external_local_origin_errors", `{"cluster_manager": {"clusters": [{"outlier_detection": {}}]}}`},
 }
 
-// silent are keys that change nothing by themselves, and why.
+// silent lists keys that change nothing by themselves, with the reason.
 var silent = map[string]string{
 	"$schema":        "for editors",
 	"tracing.driver": "means nothing without enable, which is refused",
@@ -117,10 +117,9 @@ var silent = map[string]string{
 	"pprof.port_value": "the admin port's or refused: testdata/refused/profiler.txtar",
 }
 
-// TestEveryKeyHasAnEffect sets every key of the schema, as the tags list them,
-// to its example: a key that is built changes the model or gives a warning, and
-// no error; one that is not built is refused as not supported yet; one that is
-// only accepted gives a warning.
+// TestEveryKeyHasAnEffect sets every key of the schema to the example in its tags. A supported key
+// must change the model or cause a warning, without an error. An unsupported key must be rejected
+// as not supported yet. A key without effect must cause a warning.
 func TestEveryKeyHasAnEffect(t *testing.T) {
 	sections := document.Sections("", rootJSON{}, variants(testKinds()))
 	unbuilt := map[string]bool{} // paths of keys
@@ -137,7 +136,7 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 			k := &section.Keys[i]
 			value, ok := probe(k)
 			if !ok {
-				continue // an object: its own keys are set
+				continue // the keys of the object are set separately
 			}
 			count++
 			path := join(section.Path, k.Name)
@@ -158,8 +157,8 @@ func TestEveryKeyHasAnEffect(t *testing.T) {
 
 func join(path, name string) string { return strings.TrimPrefix(path+"."+name, ".") }
 
-// probe returns the example of a leaf key. ok is false for objects with keys of
-// their own, and for what has variants.
+// probe returns the example of a leaf key. ok is false for objects with keys and for keys with
+// variants.
 func probe(k *document.Key) (value any, ok bool) {
 	leaf := k.Type
 	for leaf.Kind() == reflect.Pointer || leaf.Kind() == reflect.Slice || leaf.Kind() == reflect.Map {
@@ -187,7 +186,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 			doc = merge(doc, decodeJSON(t, p.patch))
 		}
 	}
-	reach(doc, object) // in both, so that the key alone makes the difference
+	reach(doc, object) // in both, so that only the key makes the difference
 	before, beforeDiags := load(t, doc)
 	reach(doc, object)[k.Name] = value
 	after, afterDiags := load(t, doc)
@@ -212,7 +211,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
 		delete(reach(doc, object), k.Name)
 		if _, without := load(t, doc); k.Required && without.Failed() {
-			return // the example is the only value there is
+			return // the example is the only possible value
 		}
 		t.Errorf("%s = %v changes neither the model nor a diagnostic (before: %v)", path, value, beforeDiags)
 	}
@@ -227,7 +226,7 @@ func decodeJSON(t *testing.T, text string) map[string]any {
 	return out
 }
 
-// merge lays patch over base; see preparations.
+// merge merges patch into base; see preparations.
 func merge(base, patch any) map[string]any {
 	return mergeValue(base, patch).(map[string]any) //nolint:forcetypeassert // both are objects
 }
@@ -261,8 +260,7 @@ func mergeValue(base, patch any) any {
 	return patch
 }
 
-// reach returns the object at a path of document.Sections, and makes what is
-// missing on the way.
+// reach returns the object at a path of document.Sections and creates missing parents.
 func reach(doc map[string]any, path string) map[string]any {
 	at := doc
 	if path == "" {
@@ -294,7 +292,7 @@ func reach(doc map[string]any, path string) map[string]any {
 	return at
 }
 
-// load reads a document beside two directories with a file each.
+// load parses a document with two directories of one file each.
 func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnostics) {
 	t.Helper()
 	ca := testpki.New(t)
@@ -317,10 +315,10 @@ func load(t *testing.T, doc map[string]any) (*config.Snapshot, document.Diagnost
 	})
 }
 
-// memory is Files in memory.
+// memory implements Files in memory.
 type memory struct{ fs fstest.MapFS }
 
-// mapFile is one of its files.
+// mapFile is one file of memory.
 type mapFile = fstest.MapFile
 
 func (m memory) ReadFile(name string) ([]byte, error)       { return m.fs.ReadFile(name) }

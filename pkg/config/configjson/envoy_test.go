@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// TestEveryKeyOfABootstrapIsKnown, at each level that the schema reads itself, in both of
-// the spellings that JSON has for it: a field that is new in the API has an effect, a
-// warning or a refusal that names it.
+// TestEveryKeyOfABootstrapIsKnown verifies that the schema contains every field of the bootstrap
+// messages that it defines itself, in both JSON spellings. A new field of the API must get an
+// effect, a warning or an error.
 func TestEveryKeyOfABootstrapIsKnown(t *testing.T) {
 	message := (&bootstrapv3.Bootstrap{}).ProtoReflect().Descriptor()
 	if count := checkKeys(t, "", message, reflect.TypeFor[rootJSON]()); count < 80 {
@@ -21,8 +21,8 @@ func TestEveryKeyOfABootstrapIsKnown(t *testing.T) {
 	}
 }
 
-// checkKeys holds the keys of a struct against the fields of a message, and returns how
-// many there are. What is taken as it stands, package xds reads.
+// checkKeys compares the keys of a struct with the fields of a message and returns the number of
+// fields. It skips the messages that package xds parses.
 func checkKeys(t *testing.T, path string, message protoreflect.MessageDescriptor, keys reflect.Type) (count int) {
 	t.Helper()
 	all := document.Keys(reflect.New(keys).Interface())

@@ -19,10 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write what is, instead of comparing with it")
 
-// script is one archive of testdata: files, of which config.json or config.yaml
-// is loaded, and the diagnostics that are wanted, in "want". A comment above the
-// files says what it shows; of the words on lines of their own there, "lenient"
-// sets the option and "lint" that of the lint, "http2" builds Http2 as well and "nodns" builds no STRICT_DNS.
+// script loads config.json or config.yaml from an archive of testdata; its file "want" contains the
+// expected diagnostics. The comment of the archive describes the case. Words on separate lines of
+// the comment set options: "lenient", "lint", "http2" (supports Http2 as well) and "nodns" (does
+// not support STRICT_DNS).
 func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, *txtar.Archive) {
 	t.Helper()
 	a, err := txtar.ParseFile(path)
@@ -57,7 +57,7 @@ func script(t *testing.T, path string) (*config.Snapshot, document.Diagnostics, 
 	return s, diags, a
 }
 
-// compare holds the diagnostics against the archive's "want".
+// compare compares the diagnostics with the archive's "want".
 func compare(t *testing.T, path string, a *txtar.Archive, diags document.Diagnostics) {
 	t.Helper()
 	got := ""
@@ -121,8 +121,8 @@ func archives(t *testing.T, pattern string) map[string]bool {
 	return out
 }
 
-// TestEveryMessageIsShown keeps the archives of refused files complete: each
-// kind of problem that the conversion reports is in one of them.
+// TestEveryMessageIsShown verifies that the archives contain every message that the conversion
+// reports.
 func TestEveryMessageIsShown(t *testing.T) {
 	var all strings.Builder
 	for _, path := range slices.Sorted(maps.Keys(archives(t, "testdata/*/*.txtar"))) {

@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// hiddenJSON are the members of Envoy's messages that hold secrets, wherever they stand.
+// hiddenJSON defines the members of Envoy's messages that contain secrets, at any depth.
 type hiddenJSON struct {
 	PrivateKey     document.Node `key:"private_key,privateKey" doc:"Of a certificate." secret:"true"`
 	Password       document.Node `key:"password" doc:"Of a private key." secret:"true"`
@@ -18,10 +18,10 @@ type hiddenJSON struct {
 	CallCredential document.Node `key:"call_credentials,callCredentials" doc:"The same." secret:"true"`
 }
 
-// hide marks the secrets in what is taken as it stands, so that they are not printed.
+// hide marks the secrets in a copied part of the file, so that they are not printed.
 func hide(n document.Node) { (&hider{keys: document.Keys(hiddenJSON{})}).hide(n) }
 
-// hider hides by the keys of hiddenJSON.
+// hider marks the keys of hiddenJSON as secret.
 type hider struct{ keys []document.Key }
 
 func (h *hider) hide(n document.Node) {
@@ -31,12 +31,12 @@ func (h *hider) hide(n document.Node) {
 		secrets = secrets || h.holds(member.Key())
 	}
 	if secrets {
-		d := document.NewDecoder(&document.Report{}) // which nobody reads: there are other members
+		d := document.NewDecoder(&document.Report{}) // discard the reports: they are about the other members
 		d.Decode(n, &hiddenJSON{})
 	}
 }
 
-// holds reports whether a member of the name holds a secret.
+// holds reports whether a member with the name contains a secret.
 func (h *hider) holds(name string) bool {
 	return slices.ContainsFunc(h.keys, func(k document.Key) bool {
 		return k.Name == name || slices.Contains(k.Aliases, name)

@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 )
 
-// TestSecretsOfABootstrapAreNotPrinted: the file is shown as package xds reads it, and
-// what its messages hold as secrets is left out, in both spellings of their keys.
+// TestSecretsOfABootstrapAreNotPrinted verifies that secrets in a bootstrap are redacted, in both
+// spellings of their keys.
 func TestSecretsOfABootstrapAreNotPrinted(t *testing.T) {
 	const text = `
 dynamic_resources:

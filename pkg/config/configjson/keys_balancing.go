@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// balancingJSON is how a cluster chooses among its hosts.
+// balancingJSON contains the load balancing keys of a cluster.
 type balancingJSON struct {
 	Policy     string               `key:"lb_type" choice:"policy" doc:"How a host is chosen: LB_ROUNDROBIN, LB_WEIGHTED_ROUNDROBIN, LB_RANDOM, LB_LEAST_REQUEST, LB_LEAST_CONNECTION, LB_PEAK_EWMA (the least latency times work), LB_RINGHASH and LB_MAGLEV (by the hash_policy of the route; at random without), LB_REQUEST_ROUNDROBIN (the first host; each of the others when those before it fail), or LB_ORIGINAL_DST, of the type ORIGINAL_DST alone, which has no other." default:"LB_ROUNDROBIN" example:"\"LB_RANDOM\""`
 	LB         lbJSON               `key:"lbconfig" doc:"Settings of some lb_types."`

@@ -11,7 +11,7 @@ type filterChainJSON struct {
 	Filters       []networkFilterJSON `key:"filters" doc:"Network filters: one proxy or one tcp_proxy; or both, if the proxy leaves to the tcp_proxy what it does not know." required:"true"`
 }
 
-// chainMatchJSON is a config.ChainMatch.
+// chainMatchJSON is a filter_chain_match; see config.ChainMatch.
 type chainMatchJSON struct {
 	Node                 document.Node   `key:"."`
 	DestinationPort      uint16          `key:"destination_port" doc:"Port that was connected to, before a redirection." min:"1" max:"65535" example:"443"`
@@ -25,13 +25,13 @@ type chainMatchJSON struct {
 	SourcePorts          []uint16        `key:"source_ports" doc:"Ports of callers." min:"1" max:"65535" example:"[1024]"`
 }
 
-// cidrRangeJSON is the longer form of an address range in a match.
+// cidrRangeJSON is the object form of an address range in a match.
 type cidrRangeJSON struct {
 	Node    document.Node `key:"."`
 	Address string        `key:"address_prefix" doc:"An address of the range." required:"true" example:"\"10.0.0.0\""`
 	Length  int           `key:"prefix_len" doc:"Bits that count." unit:"bits" min:"0" max:"128" default:"0" example:"8"`
 }
 
-// inspectorJSON is what the listener filters tls_inspector and http_inspector can be
-// told: nothing.
+// inspectorJSON is the configuration of the listener filters tls_inspector and http_inspector,
+// which have no settings.
 type inspectorJSON struct{}

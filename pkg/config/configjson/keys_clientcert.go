@@ -17,7 +17,7 @@ type certificateDetails struct {
 	URI     bool `key:"uri" doc:"Its first URI." default:"false" example:"true"`
 }
 
-// clientCert is what the keys mean.
+// clientCert converts the keys of clientCertJSON.
 func (r *reader) clientCert(e *extendJSON) config.ClientCert {
 	c := config.ClientCert{Mode: config.ClientCertMode(e.ForwardClientCert)}
 	if c.Mode == "SANITIZE" {

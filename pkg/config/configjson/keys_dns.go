@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// dnsJSON are the keys of a cluster that say how its names are resolved.
+// dnsJSON contains the DNS keys of a cluster.
 type dnsJSON struct {
 	DNSRefreshRate time.Duration  `key:"dns_refresh_rate" doc:"STRICT_DNS, LOGICAL_DNS: how often names are resolved." min:"1ms" default:"5s" example:"\"30s\""`
 	RespectTTL     bool           `key:"respect_dns_ttl" doc:"STRICT_DNS, LOGICAL_DNS: resolve when the answer's time to live ends instead, at least after a second, at most after an hour." example:"true"`
@@ -18,7 +18,7 @@ type dnsJSON struct {
 	ResolverPort   string         `key:"dns_resolver_port" doc:"STRICT_DNS, LOGICAL_DNS: port of the name servers of dns_resolver_file; absent: 53." example:"\"5353\""`
 }
 
-// dnsKeys are the keys of dnsJSON.
+// dnsKeys returns the keys of dnsJSON.
 func dnsKeys() []string {
 	return []string{
 		"dns_refresh_rate", "respect_dns_ttl", "dns_failure_refresh_rate", "dns_jitter", "dns_lookup_family",
@@ -32,7 +32,7 @@ type dnsFailureJSON struct {
 	Max  time.Duration `key:"max_interval" doc:"At most; absent: ten times base_interval." min:"1ms" example:"\"10s\""`
 }
 
-// resolversJSON is the longer form of dns_resolvers.
+// resolversJSON is the object form of dns_resolvers.
 type resolversJSON struct {
 	Node     document.Node `key:"."`
 	Servers  []string      `key:"servers" doc:"IP addresses of name servers; absent: the system's." example:"[\"10.0.0.2\"]"`

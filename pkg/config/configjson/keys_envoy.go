@@ -2,9 +2,9 @@ package configjson
 
 import "github.com/weft-proxy/weft/pkg/config/document"
 
-// envoyJSON is what else Envoy's bootstrap has at its top. What does no harm when it is
-// left out is accepted with a warning; without what is refused, requests would go
-// elsewhere, or other ones would pass.
+// envoyJSON contains the other top-level keys of Envoy's bootstrap. A key that can be ignored
+// without harm is accepted with a warning. A key is rejected if ignoring it would send requests
+// elsewhere or let other requests pass.
 type envoyJSON struct {
 	StatsFlush      document.Node   `key:"stats_flush_interval,statsFlushInterval" doc:"Envoy bootstrap: how often metrics are written to sinks." accept:"number|string" noeffect:"metrics are read" example:"\"5s\""`
 	StatsFlushAdmin bool            `key:"stats_flush_on_admin,statsFlushOnAdmin" doc:"Envoy bootstrap: metrics are written to sinks when they are asked for." noeffect:"metrics are read" example:"true"`
@@ -30,7 +30,7 @@ type envoyJSON struct {
 	Allocator       document.Node   `key:"memory_allocator_manager,memoryAllocatorManager" doc:"Envoy bootstrap: when memory is given back." accept:"object" noeffect:"Go's runtime does that" example:"{\"bytes_to_release\": 1048576}"`
 	Extensions      []document.Node `key:"bootstrap_extensions,bootstrapExtensions" doc:"Envoy bootstrap: services of the process, as internal listeners and WebAssembly." noeffect:"what refers to them is refused" example:"[{\"name\": \"envoy.bootstrap.internal_listener\"}]"`
 
-	// Of these one value is as good as none, and others are refused: see readEnvoy.
+	// Of each of these keys only the default value is accepted: see readEnvoy.
 	DNS             document.Node `key:"typed_dns_resolver_config,typedDnsResolverConfig" doc:"Envoy bootstrap: how names are resolved; with name servers it is refused: clusters have their own." accept:"object" noeffect:"the system says how" example:"{\"name\": \"envoy.network.dns_resolver.cares\"}"`
 	DNSOlder        document.Node `key:"dns_resolution_config,dnsResolutionConfig" doc:"Envoy bootstrap: older form of typed_dns_resolver_config." accept:"object" noeffect:"the system says how" example:"{\"dns_resolver_options\": {}}"`
 	DNSTCP          bool          `key:"use_tcp_for_dns_lookups,useTcpForDnsLookups" doc:"Envoy bootstrap: names are resolved over TCP." noeffect:"datagrams are tried first" example:"true"`

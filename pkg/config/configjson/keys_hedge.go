@@ -2,7 +2,7 @@ package configjson
 
 import "github.com/weft-proxy/weft/pkg/config/document"
 
-// hedgeJSON is a route's hedge_policy, in Envoy's keys.
+// hedgeJSON is a route's hedge_policy, with Envoy's keys.
 type hedgeJSON struct {
 	Node         document.Node `key:"."`
 	Initial      int           `key:"initial_requests" doc:"Requests that are sent at once, each to another host; no more than the cluster has." unit:"requests" min:"1" max:"10" default:"1" example:"2"`

@@ -70,9 +70,9 @@ type proxyJSON struct {
 	Name       string        `key:"name" doc:"Name of the filter." noeffect:"true" example:"\"proxy\""`
 }
 
-// extendJSON is extend_config: the fields of config.HTTP1Options and
-// config.RPCOptions, and what other protocols need. Its defaults are those of
-// config.DefaultHTTP1Options and config.DefaultRPCOptions, which a test compares.
+// extendJSON is extend_config: the fields of config.HTTP1Options and config.RPCOptions, and
+// settings of other protocols. A test compares its defaults with those of
+// config.DefaultHTTP1Options and config.DefaultRPCOptions.
 type extendJSON struct {
 	Node                     document.Node        `key:"."`
 	MaxRequestLineSize       int                  `key:"max_request_line_size" doc:"Longest request line; above it the answer is 414." unit:"bytes" min:"256" max:"1048576" default:"8192" example:"4096"`

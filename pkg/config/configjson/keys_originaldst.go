@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// originalDstJSON is what clusters have for connections that were redirected, and for
-// rules of the kernel that redirect.
+// originalDstJSON contains the cluster keys for redirected connections and the socket mark for
+// kernel rules.
 type originalDstJSON struct {
 	OriginalDst     originalDstLBJSON `key:"original_dst_lb_config" doc:"Where the clusters of type ORIGINAL_DST send to, if not to where the caller was going."`
 	CleanupInterval time.Duration     `key:"cleanup_interval" doc:"ORIGINAL_DST: a destination that nobody wants for so long is forgotten, and its connections are closed." min:"1ms" default:"5s" example:"\"30s\""`

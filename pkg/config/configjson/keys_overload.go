@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// overloadJSON is overload_manager, in the shape of Envoy's.
+// overloadJSON is overload_manager, with Envoy's structure.
 type overloadJSON struct {
 	Node     document.Node        `key:"."`
 	Interval time.Duration        `key:"refresh_interval,refreshInterval" doc:"How often the monitors are read." min:"10ms" default:"250ms" example:"\"1s\""`

@@ -6,7 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// retryJSON is a route's retry_policy: MOSN's keys, and Envoy's under their names.
+// retryJSON is a route's retry_policy: MOSN's keys, with Envoy's as aliases.
 type retryJSON struct {
 	Node        document.Node     `key:"."`
 	On          document.Node     `key:"retry_on" choice:"retry,list" doc:"What is tried again: true for 5xx, calls of gRPC that are unavailable (14), lost connections, and what the lists below name; or the words of [Retries](#retries), separated by commas." accept:"bool|string" example:"true"`

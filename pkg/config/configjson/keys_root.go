@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// rootJSON is the whole file. In every struct of these files, Node is the
-// object itself, for diagnostics.
+// rootJSON is the whole file. In every struct of the keys_*.go files, Node is the object itself,
+// for diagnostics.
 type rootJSON struct {
 	Node           document.Node      `key:"."`
 	Schema         string             `key:"$schema" doc:"Where the JSON Schema of this file is; for editors." example:"\"weft.schema.json\""`

@@ -6,8 +6,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// mutationJSON are the header changes that tables, virtual hosts and routes
-// have.
+// mutationJSON contains the header mutations of tables, virtual hosts and routes.
 type mutationJSON struct {
 	RequestAdd     []headerAddJSON `key:"request_headers_to_add" doc:"Fields that requests get."`
 	RequestRemove  []string        `key:"request_headers_to_remove" doc:"Fields that requests lose, before any are added." example:"[\"x-internal\"]"`
@@ -112,7 +111,7 @@ type weightedJSON struct {
 	} `key:"cluster" doc:"One choice." required:"true"`
 }
 
-// Misread finds a choice that lacks the object around its keys.
+// Misread detects a weighted cluster whose keys are not in the object "cluster".
 func (*weightedJSON) Misread(n document.Node) string {
 	if n.Get("cluster").Kind() == document.Object || !n.Get("name", "weight", "cluster").Exists() {
 		return ""
@@ -133,7 +132,7 @@ type regexRewriteJSON struct {
 	Node    document.Node `key:"."`
 	Pattern struct {
 		Regex string `key:"regex" doc:"The expression (RE2); every match is replaced." required:"true" example:"\"^/v[0-9]+\""`
-		// google_re2 and the like stand beside regex in files made for Envoy.
+		// Files made for Envoy have google_re2 and similar keys next to regex.
 		RE2 document.Node `key:"google_re2" doc:"The dialect, which is always RE2." accept:"object" noeffect:"true" example:"{}"`
 	} `key:"pattern" doc:"What is replaced." required:"true"`
 	Substitution string `key:"substitution" doc:"What replaces it; \\1 is the first group." example:"\"/\\\\1\""`
@@ -148,7 +147,7 @@ type hashJSON struct {
 		Name string        `key:"name" doc:"Name of the cookie." required:"true" example:"\"session\""`
 		Path string        `key:"path" doc:"Path of the cookie that is set for those who have none." example:"\"/\""`
 		TTL  time.Duration `key:"ttl" doc:"Its life; 0s: as long as the browser runs." default:"0s" example:"\"1h\""`
-		// Attributes are Envoy's.
+		// Attributes follows Envoy.
 		Attributes []struct {
 			Name  string `key:"name" doc:"Name of the attribute." required:"true" example:"\"SameSite\""`
 			Value string `key:"value" doc:"Its value; empty: it has none." example:"\"Strict\""`
@@ -172,7 +171,7 @@ type directJSON struct {
 	Body   string `key:"body" doc:"Content of the answer." example:"\"closed\""`
 }
 
-// metadataMatchJSON is what chooses or describes hosts of a subset.
+// metadataMatchJSON contains the labels that select the hosts of a subset, or describe a host.
 type metadataMatchJSON struct {
 	FilterMetadata struct {
 		Labels map[string]string `key:"mosn.lb" doc:"Labels and their values." example:"{\"version\": \"v2\"}"`

@@ -2,7 +2,7 @@ package configjson
 
 import "github.com/weft-proxy/weft/pkg/config/document"
 
-// socketJSON are the keys of a cluster that say how its sockets are set.
+// socketJSON contains the socket keys of a cluster.
 type socketJSON struct {
 	BindConfig  bindConfigJSON        `key:"upstream_bind_config" doc:"Where connections to the hosts come from."`
 	Connections connectionOptionsJSON `key:"upstream_connection_options" doc:"Options of the connections to the hosts."`
@@ -13,7 +13,7 @@ type bindConfigJSON struct {
 	Source document.Node `key:"source_address" doc:"IP address of this machine that connections to the hosts come from: \"10.0.0.5\", {\"address\": \"10.0.0.5\", \"port_value\": 0}, or a list of one of IPv4 and one of IPv6. Hosts of the other family: as the system chooses." accept:"string|object|list" example:"\"10.0.0.5\""`
 }
 
-// sourceJSON is the longer form of a source address.
+// sourceJSON is the object form of a source address.
 type sourceJSON struct {
 	Node    document.Node `key:"."`
 	Address string        `key:"address" doc:"The IP address." required:"true" example:"\"10.0.0.5\""`

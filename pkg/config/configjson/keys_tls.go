@@ -6,8 +6,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// tlsJSON is tls_context, of listeners and of clusters. What means nothing on one of
-// the two sides is told by a warning.
+// tlsJSON is tls_context, of listeners and of clusters. A warning reports a setting that has no
+// effect on one of the two sides.
 type tlsJSON struct {
 	Node              document.Node  `key:"."`
 	Status            bool           `key:"status" doc:"Whether TLS is on." example:"true"`
@@ -31,7 +31,7 @@ type tlsJSON struct {
 	ExtendVerify      document.Node  `key:"extend_verify" doc:"Settings of the extension." accept:"object" unbuilt:"extend_verify" example:"{\"name\": \"a\"}"`
 }
 
-// peerNameJSON is a subject alternative name in Envoy's terms.
+// peerNameJSON is a subject alternative name matcher with Envoy's keys.
 type peerNameJSON struct {
 	Node    document.Node   `key:"."`
 	Kind    string          `key:"san_type" doc:"Kind of the name." required:"true" enum:"DNS|URI|IP_ADDRESS|EMAIL" example:"\"URI\""`

@@ -9,32 +9,32 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Kinds says what is built: the names that a file may use, of all that the
-// schema knows. The zero value builds nothing. It is read only.
+// Kinds lists the supported features: those of the names in the schema that a file may use. The
+// zero value supports nothing. Kinds is read-only.
 type Kinds struct {
 	Protocols      []config.Protocol
-	NetworkFilters []string                         // of ProxyFilter, TCPProxyFilter and UDPProxyFilter
-	Gates          []filter.ConnectionFilterFactory // network filters before these
+	NetworkFilters []string                         // a subset of ProxyFilter, TCPProxyFilter and UDPProxyFilter
+	Gates          []filter.ConnectionFilterFactory // connection filters, which run before NetworkFilters
 	StreamFilters  []filter.StreamFilterFactory
 	ClusterTypes   []config.ClusterType
 	Policies       []config.Policy
-	XDS            bool // more of the configuration may come from a control plane
-	// DubboRegistries are the kinds of registries that services may be published to; none:
-	// there is no extension DubboRegistry.
+	XDS            bool // a control plane may send more of the configuration
+	// DubboRegistries are the supported types of registries; empty: the extension DubboRegistry is
+	// not supported.
 	DubboRegistries []string
 }
 
-// The network filters that the schema describes.
+// The network filters that the schema defines.
 const (
 	ProxyFilter    = "proxy"
 	TCPProxyFilter = "tcp_proxy"
 	UDPProxyFilter = "udp_proxy"
 
-	connectionManager = "connection_manager" // holds a route table in older files
+	connectionManager = "connection_manager" // contains a route table in older files
 )
 
-// What files of this schema name, whether it is built or not. They are
-// functions so that nobody can change the lists.
+// The following functions return the names that the schema defines, supported or not. They are
+// functions so that no caller can change the lists.
 
 func knownProtocols() []string {
 	return []string{
@@ -74,9 +74,9 @@ func knownSinks() []string { return []string{prometheusSink, "console"} }
 
 const prometheusSink = "prometheus"
 
-// choose finds a name among those that are built, in any case, and returns it as
-// they spell it. One that is not built is refused: as not supported yet if it is
-// known, else as unknown with the nearest of all. at is where it is written.
+// choose finds a name in built, ignoring case, and returns it with the spelling of built. Otherwise
+// it reports an error at the node at: not supported yet if known contains the name, else unknown
+// with the nearest known name.
 func choose[T ~string](r *document.Report, at document.Node, what, name string, built []T, known []string) (T, bool) {
 	for _, b := range built {
 		if strings.EqualFold(string(b), name) {

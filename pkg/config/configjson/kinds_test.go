@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// faultSettings stands for the settings of a filter that runs after routing.
+// faultSettings replaces the settings of a filter that runs after route selection.
 type faultSettings struct {
 	Status     int           `key:"status" doc:"Status of the answer." min:"200" max:"599" default:"503" example:"500"`
 	Percentage uint32        `key:"percentage" doc:"Share of the requests." unit:"percent" max:"100" default:"100" example:"10"`
@@ -17,7 +17,7 @@ type faultSettings struct {
 	Secret     string        `key:"secret" doc:"A secret." secret:"true" example:"\"x\""`
 }
 
-// Validate refuses a delay together with 418.
+// Validate rejects a delay together with 418.
 func (f *faultSettings) Validate() error {
 	if f.Status == 418 && f.Delay > 0 {
 		return &document.KeyError{Key: "delay", Err: errors.New("a teapot does not wait")}
@@ -25,22 +25,22 @@ func (f *faultSettings) Validate() error {
 	return nil
 }
 
-// limitSettings stands for a filter that has to be told something.
+// limitSettings replaces the settings of a filter with a required key.
 type limitSettings struct {
 	Max int64 `key:"max" doc:"Largest content." unit:"bytes" required:"true" example:"1024"`
 }
 
-// earlySettings stands for a filter that runs before routing.
+// earlySettings replaces the settings of a filter that runs before route selection.
 type earlySettings struct {
 	Tag string `key:"tag" doc:"A field." default:"x-early" example:"\"x-tag\""`
 }
 
-// ejectorSettings ask clusters to eject so many hosts.
+// ejectorSettings replaces the settings of a filter with an outlier policy.
 type ejectorSettings struct {
 	Hosts int `key:"hosts" doc:"Hosts." example:"2"`
 }
 
-// Outlier is filter.OutlierPolicy's.
+// Outlier implements filter.OutlierPolicy.
 func (s *ejectorSettings) Outlier() *config.Outlier {
 	if s.Hosts == 0 {
 		return nil
@@ -48,7 +48,7 @@ func (s *ejectorSettings) Outlier() *config.Outlier {
 	return &config.Outlier{MaxHosts: s.Hosts}
 }
 
-// testKinds is what the tests take for built, with filters of their own.
+// testKinds returns the features that the tests support, including the filters above.
 func testKinds() Kinds {
 	return Kinds{
 		XDS: true,

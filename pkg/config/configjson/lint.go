@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config/document"
 )
 
-// lint warns of what is valid and probably a mistake. It runs after everything was read.
+// lint warns of valid settings that are probably mistakes. It runs after the whole file has been
+// converted.
 func (r *reader) lint(root document.Node) {
 	for _, model := range r.snapshot.Routes {
 		if t := r.tables[model.Name]; t != nil && t.model == model {
@@ -39,11 +40,11 @@ func (r *reader) lintTable(t *table) {
 	}
 }
 
-// mostCompared bounds how many routes each route is compared with: those that are tried
-// first, where routes for everything that were left there do the harm.
+// mostCompared limits how many earlier routes each route is compared with. The first routes are
+// compared, where a forgotten catch-all route does the most harm.
 const mostCompared = 1000
 
-// lintRoute warns of one route; before are those of its virtual host that are tried first.
+// lintRoute warns of one route; before contains the earlier routes of its virtual host.
 func (r *reader) lintRoute(node document.Node, before []*config.Route, route *config.Route) {
 	match := node.Get("match")
 	for _, other := range before[:min(len(before), mostCompared)] {
@@ -64,8 +65,8 @@ func (r *reader) lintRoute(node document.Node, before []*config.Route, route *co
 	r.report.Warnf(at.Or(node), "a try may take %s, and the timeout of the route, which is for all tries, is %s: no try ends by its own", f.Retry.TryTimeout, f.Timeout)
 }
 
-// lintCluster warns of a cluster. mentions are the texts of the file, the cluster's own
-// name included.
+// lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
+// own name.
 func (r *reader) lintCluster(node document.Node, mentions map[string]int) {
 	c := r.clusters[node.Get("name").Text()]
 	if c == nil {
@@ -93,8 +94,8 @@ func (r *reader) choosesByVariable() bool {
 	return false
 }
 
-// countTexts counts the texts of a document that are values. A filter may refer to a
-// cluster by any of its keys.
+// countTexts counts the string values of a document. Any string may refer to a cluster, because
+// filters have keys for cluster names.
 func countTexts(n document.Node, counts map[string]int) {
 	switch n.Kind() {
 	case document.Array, document.Object:
@@ -107,8 +108,8 @@ func countTexts(n document.Node, counts map[string]int) {
 	}
 }
 
-// covers reports whether a matches every request that b matches. It may report false for
-// expressions that it would have to understand.
+// covers reports whether a matches every request that b matches. It may report false for conditions
+// that it cannot compare, such as regular expressions.
 func covers(a, b *config.Match) bool {
 	if a.Chance != nil || !coversPath(a, b) {
 		return false
@@ -117,7 +118,7 @@ func covers(a, b *config.Match) bool {
 		(len(a.Variables) == 0 || reflect.DeepEqual(a.Variables, b.Variables))
 }
 
-// among reports whether each condition of a is one of b.
+// among reports whether b contains every condition of a.
 func among[T any](a, b []T) bool {
 	for i := range a {
 		found := false

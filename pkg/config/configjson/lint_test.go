@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// linted returns what the lint warns of in a file with the routes and clusters given.
+// linted returns the warnings of the lint for a file with the given routes and clusters.
 func linted(t *testing.T, routes, clusters string) []string {
 	t.Helper()
 	text := fmt.Sprintf(`{"servers": [{"listeners": [], "routers": [{"router_config_name": "t", "virtual_hosts": [{"name": "v", "domains": ["*"], "routers": [%s]}]}]}],

@@ -12,43 +12,40 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// Options say how a file is read. The zero value reads the real files and the
-// real environment, strictly.
+// Options configure how a file is read. The zero value reads files and environment of the operating
+// system and rejects unknown keys.
 type Options struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
-	// Lint adds warnings of what is valid and probably a mistake.
+	// Lint adds warnings of valid settings that are probably mistakes.
 	Lint bool
-	// Env looks ${NAME} up; nil: os.LookupEnv.
+	// Env returns the values of ${NAME}; nil: os.LookupEnv.
 	Env document.Lookup
-	// Files is where the file and its directories are read; nil: the operating
-	// system.
+	// Files provides the file and its directories; nil: the operating system.
 	Files Files
 }
 
-// Files reads files and lists directories; names are those of the operating
-// system.
+// Files reads files and lists directories. Names have the form of the operating system.
 type Files interface {
 	ReadFile(name string) ([]byte, error)
 	ReadDir(name string) ([]fs.DirEntry, error)
 }
 
-// File is a configuration that was read and found good.
+// File is a valid configuration with its documents.
 type File struct {
 	Snapshot *config.Snapshot
 
 	documents []source
 }
 
-// source is one document that a File was read from.
+// source is one document of a File.
 type source struct {
 	name string
 	root document.Node
 }
 
-// Redacted returns what was read as indented JSON, with secrets and the values
-// of environment variables left out: an object with a member for each file, by
-// its name.
+// Redacted returns the documents as one indented JSON object with a member for each file, by its
+// name. Secrets and the values of environment variables are omitted.
 func (f *File) Redacted() []byte {
 	out := []byte("{")
 	for i, s := range f.documents {
@@ -63,24 +60,22 @@ func (f *File) Redacted() []byte {
 	return append(out, "\n}\n"...)
 }
 
-// Load reads a file and returns its snapshot, or nil if the diagnostics hold an
-// error. Warnings come with a snapshot.
+// Load reads a file and returns its snapshot, or nil if the diagnostics contain an error. Warnings
+// do not prevent a snapshot.
 func Load(path string, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
 	f, diags := Open(path, k, o)
 	return f.snapshot(), diags
 }
 
-// Parse is Load of a file that was read already. Directories that it names are
-// read from o.Files, relative to the working directory, else to the directory
-// part of name.
+// Parse converts the contents of a file. Directories that it refers to are read from o.Files,
+// relative to the working directory, else to the directory of name.
 func Parse(name string, data []byte, k Kinds, o Options) (*config.Snapshot, document.Diagnostics) {
 	r := newReader(name, k, o)
 	f := r.read(data)
 	return f.snapshot(), r.report.Diagnostics()
 }
 
-// Open is Load for those who print what was read as well. It holds the whole
-// document in memory as long as the File lives.
+// Open is Load for callers that also print the documents. A File keeps the documents in memory.
 func Open(path string, k Kinds, o Options) (*File, document.Diagnostics) {
 	r := newReader(path, k, o)
 	data, err := r.files.ReadFile(path)
@@ -99,8 +94,8 @@ func (f *File) snapshot() *config.Snapshot {
 	return f.Snapshot
 }
 
-// problemOf says why a file cannot be read, without its name, which the
-// diagnostic has.
+// problemOf returns the reason why a file cannot be read, without the file name, which the
+// diagnostic contains.
 func problemOf(err error) string {
 	var inner *fs.PathError
 	if errors.As(err, &inner) {
@@ -114,7 +109,7 @@ type osFiles struct{}
 func (osFiles) ReadFile(name string) ([]byte, error)       { return os.ReadFile(name) }
 func (osFiles) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 
-// reader reads one file. It belongs to one goroutine.
+// reader reads one file. One goroutine uses it.
 type reader struct {
 	file    string
 	kinds   Kinds
@@ -130,12 +125,12 @@ type reader struct {
 	fixed     map[string]bool // clusters of static_resources, by name
 	tables    map[string]*table
 	proxies   []proxyUse
-	addresses map[string]bool // of the cluster that is being read
+	addresses map[string]bool // of the cluster that is being converted
 
 	lints        bool
-	clustersCome bool // a control plane, or a registry, may have more of them
+	clustersCome bool // a control plane or a registry may add clusters
 
-	managerTLS *config.TLS // cluster_manager's tls_context; nil: none that is on
+	managerTLS *config.TLS // cluster_manager's tls_context; nil: absent or disabled
 }
 
 func newReader(file string, k Kinds, o Options) *reader {
@@ -161,7 +156,7 @@ func newReader(file string, k Kinds, o Options) *reader {
 	return r
 }
 
-// read makes a File of the main document; nil after an error.
+// read converts the main document to a File; nil after an error.
 func (r *reader) read(data []byte) *File {
 	root := r.document(r.file, data)
 	if root.Exists() {
@@ -178,7 +173,7 @@ func (r *reader) read(data []byte) *File {
 	return &File{Snapshot: &r.snapshot, documents: r.documents}
 }
 
-// document parses one document. The absent node comes with an error.
+// document parses one document. If it returns an absent node, it has reported an error.
 func (r *reader) document(name string, data []byte) document.Node {
 	before := r.report.Errors()
 	root := document.Parse(name, data, document.Options{Env: r.env}, r.report)
@@ -189,8 +184,8 @@ func (r *reader) document(name string, data []byte) document.Node {
 	return root
 }
 
-// directory parses the documents of a directory, in the order of their names.
-// at is where the directory is written.
+// directory parses the documents of a directory in the order of their names. at is the node with
+// the directory.
 func (r *reader) directory(at document.Node, dir string) []document.Node {
 	entries, err := r.files.ReadDir(dir)
 	if err != nil && !filepath.IsAbs(dir) {
@@ -208,7 +203,7 @@ func (r *reader) directory(at document.Node, dir string) []document.Node {
 		switch strings.ToLower(filepath.Ext(e.Name())) {
 		case ".json", ".jsonc", ".hujson", ".yaml", ".yml":
 		default:
-			continue // notes, and what editors leave behind
+			continue // other files, such as notes and editor backups
 		}
 		name := filepath.Join(dir, e.Name())
 		data, err := r.files.ReadFile(name)

@@ -23,8 +23,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/filter"
 )
 
-// exampleKinds is what the examples need; their filters take any settings, for
-// those that have them check them elsewhere.
+// exampleKinds returns the features that the examples need. Their filters accept any settings,
+// which the packages of the filters check.
 func exampleKinds() Kinds {
 	k := testKinds()
 	k.Protocols = append(k.Protocols, config.HTTP2)
@@ -38,7 +38,7 @@ func exampleKinds() Kinds {
 	return k
 }
 
-// examples lists the files of configs.
+// examples returns the paths of the example files in configs.
 func examples(t *testing.T) []string {
 	t.Helper()
 	var list []string
@@ -70,7 +70,7 @@ func TestExamplesStayOnThisMachine(t *testing.T) {
 	for _, path := range examples(t) {
 		s, _ := Load(path, exampleKinds(), o)
 		if s == nil {
-			continue // the test above says so
+			continue // the previous test reports it
 		}
 		for _, l := range s.Listeners {
 			if l.Bind && !strings.HasPrefix(l.Address, "127.0.0.1:") {
@@ -80,8 +80,8 @@ func TestExamplesStayOnThisMachine(t *testing.T) {
 	}
 }
 
-// TestJSONAndYAMLMeanTheSame reads every example as the other format: what
-// Redact prints is JSON, and JSON is YAML.
+// TestJSONAndYAMLMeanTheSame reads every example in the other format: Redact writes JSON, and JSON
+// is valid YAML.
 func TestJSONAndYAMLMeanTheSame(t *testing.T) {
 	o := exampleOptions(t)
 	for _, path := range examples(t) {
@@ -272,7 +272,7 @@ func TestAFileThatIsNotThereIsADiagnostic(t *testing.T) {
 	}
 }
 
-// broken is Files that fail in other ways.
+// broken implements Files whose calls fail.
 type broken struct{ err error }
 
 func (b broken) ReadFile(string) ([]byte, error)       { return nil, b.err }
@@ -344,7 +344,7 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 	compiler := jsonschema.NewCompiler()
 	kinds := testKinds()
 	kinds.Protocols = append(kinds.Protocols, config.HTTP2)
-	for _, name := range []string{ // those of the examples, whose settings are not ours
+	for _, name := range []string{ // of the examples, with settings of other packages
 		"rbac", "peer_metadata", "local_ratelimit", "istio_stats", "ip_access", "healthcheck", "flowControlFilter", "adaptive_concurrency",
 		"jwt_authn", "header_to_metadata", "header_mutation", "gzip", "ext_authz", "dubbo_stream", "decompressor", "csrf", "cors", "compressor",
 	} {
@@ -373,7 +373,7 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 	for _, path := range examples(t) {
 		switch filepath.Base(path) {
 		case "filters.json", "mirror.json", "older_form.json":
-			continue // settings of filters that are not ours; a key in another case
+			continue // settings of other packages' filters, or a key in another case
 		}
 		data, err := os.ReadFile(path)
 		if err != nil {
@@ -406,8 +406,8 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestExamplesInTheTagsFitTheirKeys holds that what the schema and the tables
-// show as an example would be read.
+// TestExamplesInTheTagsFitTheirKeys verifies that the examples in the tags are valid and that every
+// description is a sentence.
 func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
 	for _, section := range document.Sections("", rootJSON{}, variants(testKinds())) {
 		for i := range section.Keys {
@@ -441,7 +441,7 @@ func TestBigFilesAreReadLeanly(t *testing.T) {
 	if s == nil {
 		t.Fatal(err)
 	}
-	const most = 32 << 20 // bytes, garbage included
+	const most = 32 << 20 // bytes, including garbage
 	if got := after.TotalAlloc - before.TotalAlloc; got > most {
 		t.Errorf("%d clusters and %d routes take %d bytes of allocations, want at most %d", clusters, 5*clusters, got, most)
 	}
@@ -456,7 +456,7 @@ func memoryOf(files map[string]string) Files {
 	return m
 }
 
-// FuzzParse holds that any bytes give a snapshot or an error, and never both.
+// FuzzParse verifies that any input gives either a snapshot or an error.
 func FuzzParse(f *testing.F) {
 	f.Add("a.json", []byte(everything))
 	f.Add("a.yaml", []byte("servers:\n- listeners: [{address: \"127.0.0.1:1\", filter_chains: []}]\n"))

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// messages lists, out of the source, what the reports of this package say: the
-// longest constant part of each text that is given to Errorf and Warnf.
+// messages returns, from the source, the longest constant part of each text that this package
+// passes to Errorf and Warnf.
 func messages(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.go")
@@ -53,7 +53,7 @@ func messages(t *testing.T) []string {
 	return out
 }
 
-// constantPart returns the longest run of a format without verbs.
+// constantPart returns the longest part of a format without verbs.
 func constantPart(literal string) string {
 	text, err := strconv.Unquote(literal)
 	if err != nil {

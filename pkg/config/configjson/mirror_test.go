@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// mirrorSettings stands for the mirror filter's.
+// mirrorSettings replaces the settings of the mirror filter.
 type mirrorSettings struct {
 	Cluster string `key:"cluster" doc:"Where the copies go." example:"\"shadow\""`
 	Percent int    `key:"percent" doc:"Share of the requests that are copied." example:"10"`

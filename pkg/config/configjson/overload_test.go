@@ -101,8 +101,8 @@ func TestAcceptRates(t *testing.T) {
 	}
 }
 
-// overloadPreparations make room for the keys of overload_manager, of the file and of
-// the server, and for those of accept_rate: see preparations.
+// overloadPreparations returns the preparations for the keys of overload_manager, of the file and
+// of the server, and for those of accept_rate: see preparations.
 func overloadPreparations() (all []struct{ path, patch string }) {
 	for _, p := range []struct{ path, patch string }{
 		{"overload_manager", `{"resource_monitors": [{"name": "memory"}], "actions": [

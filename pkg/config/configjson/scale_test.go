@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// bigFile is a file with that many clusters of two hosts, and five times as many
-// routes.
+// bigFile returns a file with the given number of clusters, each with two hosts, and five times as
+// many routes.
 func bigFile(clusters int) []byte {
 	var b bytes.Buffer
 	b.WriteString(`{"servers": [{"routers": [{"router_config_name": "big", "virtual_hosts": [` + "\n")

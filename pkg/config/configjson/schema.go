@@ -10,8 +10,8 @@ import (
 // Schema returns the JSON Schema (2020-12) of config.json.
 func Schema() []byte { return Kinds{}.Schema() }
 
-// Schema returns the JSON Schema (2020-12) of config.json with the settings of
-// the stream filters of k.
+// Schema returns the JSON Schema (2020-12) of config.json, including the settings of the stream
+// filters of k.
 func (k Kinds) Schema() []byte {
 	v := variants(k)
 	v["network_filter"] = append(v["network_filter"], document.Variant{Name: connectionManager, Prototype: routerJSON{}})
@@ -20,7 +20,7 @@ func (k Kinds) Schema() []byte {
 	return append([]byte("{\n"+hasServer), bytes.TrimPrefix(text, []byte("{\n"))...)
 }
 
-// The choices of strings, as the tags name them.
+// Names of choice tags.
 const (
 	choiceCluster   = "cluster_type"
 	choicePolicy    = "policy"
@@ -30,7 +30,7 @@ const (
 	choiceUpstreams = "upstream_protocol"
 )
 
-// addChoices adds what strings may be of what is built.
+// addChoices adds the supported values of strings with a choice tag.
 func (k Kinds) addChoices(v document.Variants) {
 	for _, name := range builtListenerFilters() {
 		if name != ProxyProtocolFilter {
@@ -67,20 +67,19 @@ func (k Kinds) addChoices(v document.Variants) {
 	add(choiceRegistry, k.DubboRegistries...)
 }
 
-// hasServer is the member of the schema that says that a file has a server, or is one for
-// Envoy.
+// hasServer is the member of the schema that requires servers or, for an Envoy bootstrap,
+// resources.
 const hasServer = `  "anyOf": [{"required": ["servers"]}, {"required": ["static_resources"]}, {"required": ["dynamic_resources"]},
     {"required": ["staticResources"]}, {"required": ["dynamicResources"]}],
 `
 
-// MarkdownReference returns the tables of docs/configuration.md: every key with
-// its meaning, unit, default and an example. Stream filters describe their
-// settings in their READMEs.
+// MarkdownReference returns the tables of docs/configuration.md: every key with its meaning, unit,
+// default and an example. The READMEs of stream filters describe their settings.
 func MarkdownReference() string {
 	return document.Markdown(3, "The file", rootJSON{}, variants(Kinds{}))
 }
 
-// variants lists what the members called config can hold.
+// variants returns the variants of the members named config.
 func variants(k Kinds) document.Variants {
 	out := document.Variants{
 		"extension": {{Name: DubboRegistry, Prototype: dubboRegistryJSON{}}},

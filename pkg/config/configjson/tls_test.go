@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// tlsPreparations are the preparations of TestEveryKeyHasAnEffect for the keys of
-// tls_context, wherever it stands.
+// tlsPreparations are the preparations of TestEveryKeyHasAnEffect for the keys of every
+// tls_context.
 func tlsPreparations() []struct{ path, patch string } {
 	const on = `{"status": true, "cert_chain": "own.pem", "private_key": "own.key", "ca_cert": "own-ca.pem"}`
 	out := []struct{ path, patch string }{
@@ -40,7 +40,7 @@ func tlsPreparations() []struct{ path, patch string } {
 	return out
 }
 
-// secureFile is a file with a tls_context at a listener and one at a cluster.
+// secureFile returns a file with the given TLS settings for a listener and a cluster.
 func secureFile(t *testing.T, listener, cluster string) map[string]any {
 	t.Helper()
 	doc := decodeJSON(t, everything)
@@ -124,8 +124,9 @@ func TestWhatIsWeakIsWarnedOf(t *testing.T) {
 	}
 }
 
-// TestFilesOfCertificatesAreLookedForBesideTheConfiguration: the working directory
-// comes first, as in MOSN.
+// TestFilesOfCertificatesAreLookedForBesideTheConfiguration verifies that relative certificate
+// paths refer to the working directory first, as in MOSN, and then to the directory of the
+// configuration.
 func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
 	ca := testpki.New(t)
 	leaf := ca.Issue(testpki.Spec{})
@@ -145,7 +146,7 @@ func TestFilesOfCertificatesAreLookedForBesideTheConfiguration(t *testing.T) {
 	}
 }
 
-// exampleOptions read the examples as if the certificates that they name were there.
+// exampleOptions returns options with the certificates that the examples refer to.
 func exampleOptions(t *testing.T) Options {
 	t.Helper()
 	ca := testpki.New(t)
@@ -157,7 +158,7 @@ func exampleOptions(t *testing.T) Options {
 	return Options{Files: besideFiles{memory{certs}}}
 }
 
-// besideFiles are files in memory before those of the system.
+// besideFiles looks up files in memory first, then in the operating system.
 type besideFiles struct{ memory }
 
 func (f besideFiles) ReadFile(name string) ([]byte, error) {

@@ -7,7 +7,8 @@ import (
 	"golang.org/x/tools/txtar"
 )
 
-// The clusters that a listener's routes lead to eject hosts as its filter asks.
+// TestFiltersHaveClustersWatched verifies that the clusters of a listener's routes eject hosts as
+// its filter requests.
 func TestFiltersHaveClustersWatched(t *testing.T) {
 	data, err := os.ReadFile("testdata/accepted/fault_tolerance.txtar")
 	if err != nil {
@@ -17,7 +18,7 @@ func TestFiltersHaveClustersWatched(t *testing.T) {
 	if s == nil {
 		t.Fatal(diags)
 	}
-	want := map[string]int{"a": 1, "b": 1, "c": 1, "own": 0} // MaxHosts; none if it is not here
+	want := map[string]int{"a": 1, "b": 1, "c": 1, "own": 0} // MaxHosts; 0: its own outlier_detection
 	for _, c := range s.Clusters {
 		hosts, watched := want[c.Name]
 		if (c.Outlier != nil) != watched {

@@ -11,7 +11,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/config"
 )
 
-// The example of the filter's README is what it says.
+// TestUDPProxyExample verifies that the example in the filter's README is valid and has the
+// described effect.
 func TestUDPProxyExample(t *testing.T) {
 	readme, err := os.ReadFile("../../filter/network/udpproxy/README.md")
 	if err != nil {

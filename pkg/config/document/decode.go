@@ -7,15 +7,14 @@ import (
 	"strings"
 )
 
-// Decoder fills structs from nodes by their field tags. It belongs to one
-// goroutine; it keeps what it learned of types, so one Decoder should read all
-// of a configuration.
+// Decoder fills structs from nodes by their field tags. One goroutine uses it. It caches the types
+// that it has compiled, so one Decoder should read a whole configuration.
 type Decoder struct {
 	// Lenient turns unknown keys from errors into warnings.
 	Lenient bool
-	// EmptyIsSet refuses a key that is not built also if its value is an empty object. It
-	// is for documents that have a key only if it was set, as those made of protobuf
-	// messages do. Without it, such a key is as if it were absent.
+	// EmptyIsSet reports an unsupported key also if its value is an empty object. It is for
+	// documents that contain a key only if it was set, such as those converted from protobuf
+	// messages. Without it, such a key counts as absent.
 	EmptyIsSet bool
 
 	report *Report
@@ -33,17 +32,16 @@ type KeyError struct {
 	Err error
 }
 
-// Error returns the message, led by the key.
+// Error returns the message with the key as its prefix.
 func (e *KeyError) Error() string { return e.Key + ": " + e.Err.Error() }
 
 // Unwrap returns Err.
 func (e *KeyError) Unwrap() error { return e.Err }
 
-// Decode fills the struct, map or slice that into points to and reports whether
-// it went without an error. What is absent gets its default; everything that is
-// wrong is reported, and the rest is filled all the same. It keeps nothing of
-// the document but the Nodes that into asks for. An into that is no pointer, or
-// whose tags are wrong, is a panic.
+// Decode fills the struct, map or slice that into points to and reports whether it succeeded
+// without an error. Absent keys get their defaults. Decode reports every problem and fills the
+// remaining fields. It retains only the parts of the document that into captures as Nodes. It
+// panics if into is not a pointer or has invalid tags.
 func (d *Decoder) Decode(n Node, into any) bool {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
@@ -54,15 +52,14 @@ func (d *Decoder) Decode(n Node, into any) bool {
 	return d.report.Errors() == before
 }
 
-// value fills v. k describes the key that n stands under, or whose element it
-// is.
+// value fills v. k describes the key of n, or of the list that contains n.
 func (d *Decoder) value(n Node, v reflect.Value, k *Key) {
 	t := v.Type()
 	if k.Secret {
 		n.hide()
 	}
 	switch kind := n.Kind(); {
-	case kind == Invalid && n.d != nil: // reported when it was read
+	case kind == Invalid && n.d != nil: // the parser reported it
 		return
 	case t == nodeType:
 		d.node(n, v, k)
@@ -110,7 +107,7 @@ func (d *Decoder) node(n Node, v reflect.Value, k *Key) {
 	v.Set(reflect.ValueOf(n))
 }
 
-// object fills a struct. A value that is absent or null fills it with defaults.
+// object fills a struct; an absent or null value fills it with defaults.
 func (d *Decoder) object(n Node, v reflect.Value) {
 	s := d.structure(v.Type())
 	for _, index := range s.self {
@@ -143,7 +140,7 @@ func (d *Decoder) object(n Node, v reflect.Value) {
 		}
 		if seen[at] {
 			if first := n.Get(append(s.keys[at].Aliases, s.keys[at].Name)...); first.Key() != member.Key() {
-				d.report.duplicate(member, first) // the very same key was reported when it was read
+				d.report.duplicate(member, first) // the parser reported keys that are spelled identically
 			}
 			continue
 		}
@@ -177,7 +174,7 @@ func (d *Decoder) member(member Node, v reflect.Value, k *Key) {
 	}
 }
 
-// absent gives the keys that are not there their defaults.
+// absent sets the defaults of absent keys.
 func (d *Decoder) absent(n Node, v reflect.Value, s *structure, seen []bool) {
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -192,7 +189,7 @@ func (d *Decoder) absent(n Node, v reflect.Value, s *structure, seen []bool) {
 	}
 }
 
-// instance describes a value of the key, by its example if there is one.
+// instance describes a value of the key, with its example if there is one.
 func (k *Key) instance() string {
 	expected := k.Expected()
 	if k.Example == "" || strings.Contains(expected, " like ") || len(k.Words) > 0 {
@@ -201,11 +198,11 @@ func (k *Key) instance() string {
 	return expected + " like " + k.Example
 }
 
-// misreader is a struct that knows how its object is often written wrongly. Misread returns
-// what to write instead, and "" for an object that is to be decoded.
+// misreader is a struct that recognizes common mistakes in its object. Misread returns the
+// correction, or "" for an object that can be decoded.
 type misreader interface{ Misread(n Node) string }
 
-// absentKey gives one field its default.
+// absentKey sets the default of one field.
 func (d *Decoder) absentKey(field reflect.Value, k *Key) {
 	switch {
 	case k.HasDefault:
@@ -215,7 +212,7 @@ func (d *Decoder) absentKey(field reflect.Value, k *Key) {
 	}
 }
 
-// validate asks a filled struct whether it makes sense.
+// validate calls the Validate method of a filled struct and reports its error.
 func (d *Decoder) validate(n Node, v reflect.Value) {
 	err := v.Addr().Interface().(validator).Validate()
 	if err == nil {
@@ -252,7 +249,7 @@ func (d *Decoder) list(n Node, v reflect.Value, k *Key) {
 	v.Set(list)
 }
 
-// within returns a member of an object, which has no other.
+// within returns the member of an object with a name and reports all other members.
 func (d *Decoder) within(n Node, name string) Node {
 	severity := Error
 	if d.Lenient {
@@ -266,7 +263,7 @@ func (d *Decoder) within(n Node, name string) Node {
 	return n.Get(name)
 }
 
-// stream lets a Stream decode its elements later.
+// stream binds a Stream, which decodes its elements later.
 func (d *Decoder) stream(n Node, s stream, k *Key) {
 	switch {
 	case n.Kind() == Array:
@@ -276,7 +273,7 @@ func (d *Decoder) stream(n Node, s stream, k *Key) {
 	}
 }
 
-// element fills an element of a list, which is not to be null.
+// element fills an element of a list; null is an error.
 func (d *Decoder) element(n Node, v reflect.Value, k *Key) {
 	if n.Kind() == Null {
 		d.report.Expect(n, k.expected(v.Type()))

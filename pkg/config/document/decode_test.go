@@ -61,7 +61,7 @@ func (p *picky) Validate() error {
 	return nil
 }
 
-// decode returns what came out of a document, and all that was reported.
+// decode returns the value decoded from a document, the diagnostics, and the root node.
 func decode[T any](text string, lenient bool) (T, Diagnostics, Node) {
 	var into T
 	var r Report
@@ -318,7 +318,8 @@ func TestNearFindsSlipsOnly(t *testing.T) {
 	}
 }
 
-// TestAListMayStandInAnObject: under the name that the tag says, and with nothing else.
+// TestAListMayStandInAnObject verifies that a list may be the only member of an object, under the
+// name in the tag.
 func TestAListMayStandInAnObject(t *testing.T) {
 	type holder struct {
 		Items []retry `key:"items" within:"all" doc:"Some."`

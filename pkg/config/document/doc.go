@@ -1,64 +1,62 @@
-// Package document owns the reading of configuration documents: a tree that
-// knows where each value was written, out of JSON, JSON with comments, and
-// YAML; the decoding of that tree into structs by their field tags; and
-// everything else that follows from the same tags: diagnostics, redaction, a
-// JSON Schema and the tables of docs/configuration.md.
+// Package document owns the reading of configuration documents. It parses JSON, JSON with comments,
+// and YAML into a tree that knows the position of each value, and decodes the tree into structs by
+// their field tags. It generates everything else from the same tags: diagnostics, redaction, a JSON
+// Schema and the tables of docs/configuration.md.
 //
-// The way of a document: Parse (json.go, yaml.go) makes a tree of nodes and
-// expands ${ENV} (env.go); Decoder.Decode (decode.go, scalar.go) fills structs;
-// Report (report.go) collects every problem of both; nothing stops the reading
-// but a document whose brackets do not close.
+// A document is processed in steps. Parse (json.go, yaml.go) builds a tree of nodes and expands
+// ${ENV} (env.go). Decoder.Decode (decode.go, scalar.go) fills structs. Report (report.go) collects
+// every problem of both. Reading stops early only if the nesting of the brackets is broken.
 //
 // # Field tags
 //
-// Every exported field of a configuration struct has a key tag, or is an
-// embedded struct whose keys are those of the struct around it.
+// Every exported field of a configuration struct has a key tag, or is an embedded struct whose keys
+// belong to the surrounding struct.
 //
 //	key:"name,alias"    the key; aliases are accepted as well. Keys match
 //	                    case-insensitively. "." captures the object itself (the
-//	                    field is a Node), "-" is no key.
-//	doc:"…"             one sentence: what it means. Required by the tests.
-//	unit:"…"            of a number. "bytes" makes the field accept "64KB" too.
+//	                    field is a Node); with "-" the field has no key.
+//	doc:"…"             one sentence that describes the key. The tests require it.
+//	unit:"…"            the unit of a number. With "bytes" the field also accepts
+//	                    "64KB".
 //	default:"…"         the value of an absent key, as text: set by Decode. A
-//	                    field without it keeps what it held.
-//	example:"…"         a value as it stands in a JSON file: 100, "10s", [1,2].
-//	enum:"a|b"          the strings that are accepted, in any case; the field
-//	                    gets the spelling of the tag. On an integer field the
-//	                    words that stand for numbers: enum:"auto=0".
-//	min:"1" max:"128"   bounds of a number or a duration, both included.
-//	                    Numbers have no bounds without them but those of their
-//	                    type; durations are never negative.
+//	                    field without it keeps its value.
+//	example:"…"         a value as written in a JSON file: 100, "10s", [1,2].
+//	enum:"a|b"          the accepted strings, in any case; the field gets the
+//	                    spelling of the tag. On an integer field, words for
+//	                    numbers: enum:"auto=0".
+//	min:"1" max:"128"   inclusive bounds of a number or a duration. Without them
+//	                    the type bounds a number; durations cannot be negative.
 //	required:"true"     absence is an error.
 //	numeral:"true"      an integer may be written as a string: "4".
-//	accept:"bool|string" of a Node field: the kinds that it takes.
-//	variant:"name"      of a Node field: what it holds depends on the member
-//	                    "type" or "name" beside it; see Variants.
+//	accept:"bool|string" the kinds that a Node field accepts.
+//	variant:"name"      for a Node field: its content depends on the sibling
+//	                    member "type" or "name"; see Variants.
+//	choice:"name"       for a string: the names of these Variants; see Key.Choice.
+//	within:"name"       for a list: it may also be the only member, with this
+//	                    name, of an object.
 //	secret:"true"       never printed: see Redact.
-//	blank:"true"        of an object: "" stands for its absence, as in older files
-//	noeffect:"why"      accepted for old files, means nothing: a warning that
-//	                    gives the reason; "true" for none.
-//	unbuilt:"name"      known, and not supported yet: an error that refuses it
-//	                    by that name unless the value says that it is off (see
-//	                    Node.Off).
-//	since:"0.2"         the version that brought it, for the tables.
+//	blank:"true"        for an object: "" means absent, as in older files.
+//	noeffect:"why"      accepted for old files and ignored: a warning that gives
+//	                    the reason; "true" for no reason.
+//	unbuilt:"name"      defined, but not supported yet: an error with that name
+//	                    unless the value disables the feature (see Node.Off).
+//	since:"0.2"         the version that introduced the key, for the tables.
 //
-// Field types: string, bool, integers, floats, time.Duration (written as Go
-// durations), structs, pointers to any of these (nil: absent), slices, Streams,
-// maps with string keys, Node (the raw value) and any (map[string]any, []any,
-// string, bool, int64, float64). Named types of these kinds work as well. null
-// is the same as an absent key. A struct with a method Validate() error, on
-// itself or its pointer, is asked once it was filled without an error; the
-// error may be a KeyError, which points at a key.
+// Field types: string, bool, integers, floats, time.Duration (written as Go durations), structs,
+// pointers to any of these (nil: absent), slices, Streams, maps with string keys, Node (the raw
+// value) and any (map[string]any, []any, string, bool, int64, float64). Named types of these kinds
+// work as well. null is the same as an absent key. If a struct or its pointer has a method
+// Validate() error, Decode calls it after it has filled the struct without an error; the error may
+// be a KeyError, which points at a key.
 //
 // # Cost
 //
-// JSON is read in a single pass of our own: hujson.Parse takes 400 ms and
-// 256 MB (175 MB of them stay) for a file of 14.7 MB with 10,000 clusters,
-// 20,000 hosts and 50,000 routes, before anything is decoded. This package's
-// tree takes 28 bytes a value; line numbers and key paths are worked out when a
-// diagnostic asks for them, and a Stream's structs live one at a time. The tests
-// use hujson as the independent judge of what is accepted.
+// JSON is read in a single pass by a custom parser: hujson.Parse takes 400 ms and 256 MB (175 MB of
+// them retained) for a file of 14.7 MB with 10,000 clusters, 20,000 hosts and 50,000 routes, before
+// decoding. The tree of this package takes 28 bytes per value. Line numbers and key paths are
+// computed when a diagnostic needs them, and only one struct of a Stream exists at a time. The
+// tests use hujson as an independent reference for which documents are accepted.
 //
-// The package is pure: no files, no environment, no clock, no locks. A tree and
-// its Report belong to one goroutine.
+// The package is pure: it uses no files, environment, clock or locks. One goroutine uses a tree and
+// its Report.
 package document

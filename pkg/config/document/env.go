@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// expand replaces ${NAME} and ${NAME:-default} in a text; "$${" is a literal
-// "${". A default may be empty, holds no "}", and stands for a variable that is
-// unset or empty, as in a shell. The first problem is returned as a clause.
+// expand replaces ${NAME} and ${NAME:-default} in a text; "$${" is a literal "${". A default may be
+// empty and cannot contain "}". It replaces a variable that is unset or empty, as in a shell.
+// expand returns the first problem as a clause.
 func expand(text string, env Lookup) (string, string) {
 	var out strings.Builder
 	problem := ""
@@ -37,7 +37,7 @@ func expand(text string, env Lookup) (string, string) {
 	}
 }
 
-// resolve returns what stands for the inside of one reference.
+// resolve returns the value of one reference without its braces.
 func resolve(body string, env Lookup) (value, problem string) {
 	name, fallback, hasDefault := strings.Cut(body, ":-")
 	if !variableName(name) {

@@ -8,36 +8,36 @@ import (
 	"time"
 )
 
-// Key is one key of a configuration struct, as its tags describe it.
+// Key is one key of a configuration struct and the contents of its tags.
 type Key struct {
 	Name     string
 	Aliases  []string
 	Doc      string
 	Unit     string
 	Default  string
-	Example  string // as in a JSON file; "" if the tags give none
+	Example  string // as in a JSON file; "": no example
 	Words    []Word // of an enum tag
-	Min, Max string // "" for none
+	Min, Max string // "": no bound
 	Since    string
 	Variant  string
-	// Choice names the list of Variants whose names are what a string may be; "list" after a
-	// comma: several, separated by commas.
+	// Choice is the name of the list of Variants whose names a string may have. After the name,
+	// ",list" means several names, separated by commas.
 	Choice string
-	Within string // a list may stand in an object, as the member of this name; "": it may not
-	Accept []Kind // kinds that a Node field takes; nil: any
+	Within string // the list may also be the member with this name in an object; "": it may not
+	Accept []Kind // kinds that a Node field accepts; nil: any
 	Type   reflect.Type
 
 	HasDefault bool
 	Required   bool
 	Numeral    bool
 	Secret     bool
-	NoEffect   string // why; "" for a key that means something
-	Unbuilt    string // the name to refuse it by; "" for a key that is built
-	Blank      bool   // of an object: "" stands for its absence
+	NoEffect   string // reason; "": the key has an effect
+	Unbuilt    string // name of the unsupported feature; "": the key is supported
+	Blank      bool   // for an object: "" means absent
 
 	index  []int // of the field, through embedded structs
-	bytes  bool  // takes "64KB"
-	object bool  // a struct, which is there even if the key is not
+	bytes  bool  // accepts sizes such as "64KB"
+	object bool  // a struct that exists also if the key is absent
 	lo     bound
 	hi     bound
 }
@@ -51,18 +51,18 @@ type Word struct {
 // bound is one end of a range.
 type bound struct {
 	set   bool
-	value float64 // of a duration: nanoseconds
+	value float64 // for a duration: nanoseconds
 }
 
-// structure is a configuration struct, compiled.
+// structure is a compiled configuration struct type.
 type structure struct {
 	typ      reflect.Type
 	keys     []Key
-	byName   map[string]int // spelt as in the tags, and in lower case
+	byName   map[string]int // spelled as in the tags, and in lower case
 	names    []string       // for suggestions
 	self     [][]int        // fields that capture the object
 	validate bool
-	misreads bool // it has Misread
+	misreads bool // the type implements misreader
 }
 
 //nolint:gochecknoglobals // types are constants in all but the language's name
@@ -72,12 +72,11 @@ var (
 	anyType      = reflect.TypeFor[any]()
 )
 
-// validator is what a configuration struct may be.
+// validator is implemented by configuration structs that check themselves.
 type validator interface{ Validate() error }
 
-// Keys returns the keys of a configuration struct, given as a value or pointer,
-// in the order of its fields. It panics on a tag that means nothing: tags are
-// code.
+// Keys returns the keys of a configuration struct, given as a value or pointer, in the order of its
+// fields. It panics on an invalid tag, which is a programming error.
 func Keys(prototype any) []Key {
 	t := reflect.TypeOf(prototype)
 	for t.Kind() == reflect.Pointer {
@@ -176,7 +175,7 @@ func newKey(owner reflect.Type, f reflect.StructField, tag string, index []int) 
 	return k
 }
 
-// words reads an enum tag; nil if it is wrong.
+// words parses an enum tag; nil if it is invalid.
 func words(tag string, t reflect.Type) []Word {
 	var list []Word
 	for text := range strings.SplitSeq(tag, "|") {
@@ -213,8 +212,8 @@ func deref(t reflect.Type) reflect.Type {
 	return t
 }
 
-// leaf returns the type of the values that a field holds, however deep in
-// pointers, lists and maps.
+// leaf returns the type of the values that a field contains, at any depth of pointers, lists and
+// maps.
 func leaf(t reflect.Type) reflect.Type {
 	for {
 		element, list := elementOf(t)

@@ -8,12 +8,11 @@ import (
 	"unicode/utf8"
 )
 
-// depthLimit is how many brackets may be open at once.
+// depthLimit is the maximum nesting depth.
 const depthLimit = 200
 
-// jsonParser reads a document in one pass. Small slips (a comma too many or too
-// few, a word without quotes) are reported and passed over; where the nesting
-// is no longer known, reading ends.
+// jsonParser reads a document in one pass. It reports small mistakes (an extra or missing comma, a
+// word without quotes) and continues after them. It stops if the nesting is broken.
 type jsonParser struct {
 	d     *Document
 	src   []byte
@@ -21,7 +20,7 @@ type jsonParser struct {
 	depth int
 	env   Lookup
 	r     *Report
-	lost  bool // the nesting is unknown: unwind
+	lost  bool // the nesting is broken: return from all levels
 }
 
 func parseJSON(d *Document, env Lookup, r *Report) Node {
@@ -43,8 +42,8 @@ func parseJSON(d *Document, env Lookup, r *Report) Node {
 	return Node{d: d}
 }
 
-// guess returns how many values a JSON document has at most, but for strings
-// that hold commas or brackets; bounded for files that are all commas.
+// guess estimates how many values a JSON document has. Commas and brackets in strings make the
+// estimate too large; it is bounded for files with many commas.
 func guess(src []byte) int {
 	count := 1 + bytes.Count(src, []byte{','}) + bytes.Count(src, []byte{'{'}) + bytes.Count(src, []byte{'['})
 	return min(count, 16+len(src)/8)
@@ -55,7 +54,7 @@ func (p *jsonParser) errorf(at int, format string, args ...any) {
 	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
 }
 
-// fatalf reports what makes the rest unreadable.
+// fatalf reports a problem that makes the rest of the document unreadable.
 func (p *jsonParser) fatalf(at int, format string, args ...any) {
 	if !p.lost {
 		p.errorf(at, format, args...)
@@ -64,7 +63,7 @@ func (p *jsonParser) fatalf(at int, format string, args ...any) {
 	p.pos = len(p.src)
 }
 
-// peek returns the next byte, 0 at the end.
+// peek returns the next byte, or 0 at the end.
 func (p *jsonParser) peek() byte {
 	if p.pos < len(p.src) {
 		return p.src[p.pos]
@@ -72,7 +71,7 @@ func (p *jsonParser) peek() byte {
 	return 0
 }
 
-// space passes over white space and comments.
+// space skips white space and comments.
 func (p *jsonParser) space() {
 	for p.pos < len(p.src) {
 		switch p.src[p.pos] {
@@ -88,7 +87,7 @@ func (p *jsonParser) space() {
 	}
 }
 
-// comment passes over one comment; false if there is none.
+// comment skips one comment and reports whether there was one.
 func (p *jsonParser) comment() bool {
 	rest := p.src[p.pos:]
 	switch {
@@ -111,7 +110,7 @@ func (p *jsonParser) comment() bool {
 	return true
 }
 
-// value reads one value; e carries its key.
+// value reads one value; e contains its key.
 func (p *jsonParser) value(parent uint32, e entry) {
 	e.at = uint32(p.pos)
 	switch c := p.peek(); {
@@ -148,7 +147,7 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 	}
 }
 
-// elements reads what stands between the brackets, and the closing one.
+// elements reads the content between the brackets and the closing bracket.
 func (p *jsonParser) elements(self uint32, kind Kind, opened int, closing byte) {
 	comma := true // a value may follow
 	for {
@@ -243,8 +242,8 @@ func (p *jsonParser) stringValue(parent uint32, e entry) {
 	p.d.open(parent, e)
 }
 
-// openExpanded appends a string with its variables expanded. One that cannot be
-// is reported and its value is Invalid.
+// openExpanded appends a string with its variables expanded. If the expansion fails, it reports the
+// problem and the value is Invalid.
 func (d *Document) openExpanded(parent uint32, e entry, written string, env Lookup, r *Report) {
 	text, problem := expand(written, env)
 	e.size = d.keep(text, written)
@@ -256,8 +255,8 @@ func (d *Document) openExpanded(parent uint32, e entry, written string, env Look
 	}
 }
 
-// scanString reads a string in double quotes. The text is a view of the source
-// unless escapes were decoded. dollar: it holds a "$".
+// scanString reads a string in double quotes. text aliases the source unless escapes were decoded;
+// dollar reports whether it contains a "$".
 func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
 	start := p.pos + 1
 	for i := start; i < len(p.src); i++ {
@@ -310,7 +309,7 @@ func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
 	return nil, false
 }
 
-// escape appends what the escape at i stands for and returns its length.
+// escape appends the character of the escape at i and returns the length of the escape.
 func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	if len(rest) < 2 {
@@ -336,8 +335,8 @@ func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
 	return append(text, '\\'), 1
 }
 
-// escapeUnicode appends the code point of the \u escape at i, which may be a
-// pair of surrogates, and returns its length.
+// escapeUnicode appends the code point of the \u escape at i, which may be a surrogate pair, and
+// returns the length of the escape.
 func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	first, ok := hex4(rest[2:])
@@ -380,7 +379,7 @@ func (p *jsonParser) numberValue(parent uint32, e entry) {
 	p.d.open(parent, e)
 }
 
-// wordValue reads true, false and null, and reports anything else.
+// wordValue reads true, false and null, and reports any other word.
 func (p *jsonParser) wordValue(parent uint32, e entry) {
 	start := p.pos
 	text := p.word()
@@ -403,7 +402,7 @@ func (p *jsonParser) wordValue(parent uint32, e entry) {
 	p.d.open(parent, e)
 }
 
-// word passes over a run of letters, digits and the like.
+// word skips a run of word bytes and returns it.
 func (p *jsonParser) word() []byte {
 	start := p.pos
 	for p.pos < len(p.src) && wordByte(p.src[p.pos]) {
@@ -417,7 +416,7 @@ func wordByte(c byte) bool {
 		c == '_' || c == '-' || c == '+' || c == '.' || c == '$' || c >= utf8.RuneSelf
 }
 
-// validNumber checks the grammar of RFC 8259 section 6.
+// validNumber reports whether b matches the grammar of RFC 8259 section 6.
 func validNumber(b []byte) bool {
 	if len(b) > 0 && b[0] == '-' {
 		b = b[1:]

@@ -6,16 +6,16 @@ import (
 	"strings"
 )
 
-// Section is one configuration struct in a tree of them.
+// Section is one configuration struct and its path.
 type Section struct {
 	Path string // "servers[].listeners[]"; "" for the root
 	Type reflect.Type
 	Keys []Key
 }
 
-// Sections returns the struct of a prototype and those inside it, each type once
-// and where it is met first, in the order in which a document would hold them.
-// Variants are sections of their own: "….filters[].config (proxy)".
+// Sections returns the struct of a prototype and all nested structs in document order. Each type
+// occurs once, at its first occurrence. Variants are separate sections: "….filters[].config
+// (proxy)".
 func Sections(path string, prototype any, variants Variants) []Section {
 	s := &sections{variants: variants, seen: map[reflect.Type]bool{}}
 	s.add(path, leaf(reflect.TypeOf(prototype)))
@@ -51,7 +51,7 @@ func (s *sections) add(path string, t reflect.Type) {
 	}
 }
 
-// brackets returns what leads from a field to its elements.
+// brackets returns the path suffix from a field to its elements.
 func brackets(t reflect.Type) string {
 	if element, ok := elementOf(t); ok {
 		return "[]" + brackets(element)
@@ -65,9 +65,8 @@ func brackets(t reflect.Type) string {
 	return ""
 }
 
-// Markdown returns a heading of the given level and a table for each section:
-// every key with its meaning, its kind, unit and bounds, its default, and an
-// example.
+// Markdown returns a heading of the given level and a table for each section. The table has every
+// key with its meaning, kind, unit, bounds, default and example.
 func Markdown(level int, title string, prototype any, variants Variants) string {
 	var b strings.Builder
 	for _, section := range Sections("", prototype, variants) {
@@ -105,8 +104,7 @@ func row(k *Key) string {
 	return "| " + name + " | " + cell(meaning) + " | " + cell(kindOf(k)) + " | " + code(defaultOf(k)) + " | " + code(k.Example) + " |\n"
 }
 
-// defaultOf returns what an absent key means, as it would be written; "" for
-// what has no value then.
+// defaultOf returns the value of an absent key as it would be written; "" if there is none.
 func defaultOf(k *Key) string {
 	switch t := k.Type; {
 	case k.HasDefault:
@@ -125,7 +123,7 @@ func defaultOf(k *Key) string {
 	return ""
 }
 
-// kindOf says what a key takes, for a table.
+// kindOf describes the values that a key accepts, for a table.
 func kindOf(k *Key) string {
 	base, list := deref(k.Type), ""
 	element, isList := elementOf(base)

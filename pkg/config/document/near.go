@@ -5,11 +5,10 @@ import (
 	"unicode"
 )
 
-// Near returns the name of known that is nearest to name, "" if none is near
-// enough to be a slip: letters swapped, missing, doubled or mistaken, other
-// separators, or the beginning of it.
+// Near returns the name of known that is nearest to name, or "" if name is not a likely typo of it:
+// swapped, missing, doubled or wrong letters, other separators, or only the beginning or end of it.
 func Near(name string, known []string) string {
-	const long = 64 // nothing of ours is longer
+	const long = 64 // all known names are shorter
 	if len(name) == 0 || len(name) > long {
 		return ""
 	}
@@ -34,7 +33,7 @@ func Near(name string, known []string) string {
 	return best
 }
 
-// fold drops what people get wrong without noticing.
+// fold removes case and separators, which users often get wrong.
 func fold(s string) string {
 	return strings.Map(func(r rune) rune {
 		if strings.ContainsRune("_-. ", r) {
@@ -44,10 +43,10 @@ func fold(s string) string {
 	}, s)
 }
 
-// distance is the number of letters to insert, delete, replace or swap with
-// their neighbour to make b of a.
+// distance returns the number of letters to insert, delete, replace or swap with their neighbor to
+// turn a into b.
 func distance(a, b string) int {
-	before := make([]int, len(b)+1) // two rows back
+	before := make([]int, len(b)+1) // two rows earlier
 	last := make([]int, len(b)+1)
 	row := make([]int, len(b)+1)
 	for j := range last {

@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// Kind is what a value is.
+// Kind is the kind of a value.
 type Kind uint8
 
-// The kinds. Invalid is a value that could not be read: it was reported, and
-// whoever decodes it passes over it in silence.
+// The kinds. Invalid is a value that could not be read. It has been reported, and the Decoder skips
+// it without another report.
 const (
 	Invalid Kind = iota
 	Null
@@ -30,23 +30,23 @@ func (k Kind) String() string {
 	return [...]string{"nothing", "null", "a boolean", "a number", "a string", "an object", "a list"}[k]
 }
 
-// Document is one parsed file. It is read through its nodes.
+// Document is one parsed file. Callers read it through its nodes.
 type Document struct {
 	name    string
 	src     []byte
-	entries []entry  // in the order of the source: an entry, its members, the next
-	texts   []string // what differs from its spelling in src
-	lines   []uint32 // where each line begins; nil until a position is asked for
+	entries []entry  // in source order: an entry, then its members, then the next entry
+	texts   []string // texts that differ from their spelling in src
+	lines   []uint32 // offset of each line; nil until the first use
 }
 
-// entry is one value. Its subtree is the entries from its own index to end.
+// entry is one value. Its subtree consists of the entries from its own index to end.
 type entry struct {
 	parent uint32
 	end    uint32
 	key    uint32 // offset of the key's first byte; without flagKeyText, of its text
-	keyLen uint32 // or, with flagKeyText, its index in texts
+	keyLen uint32 // length of the key or, with flagKeyText, its index in texts
 	at     uint32 // offset of the value's first byte
-	size   uint32 // bytes of its text, or, with flagText, its index in texts
+	size   uint32 // length of the text in bytes or, with flagText, its index in texts
 	kind   Kind
 	flags  flags
 }
@@ -55,30 +55,30 @@ type flags uint8
 
 const (
 	flagQuoted   flags = 1 << iota // the text begins one byte after at
-	flagText                       // the text is in texts
-	flagKeyText                    // the key is in texts
-	flagKeyed                      // it is a member of an object
-	flagExpanded                   // its text came out of ${…}; the next of texts is what was written
-	flagSecret                     // it is not to be printed
+	flagText                       // texts contains the text
+	flagKeyText                    // texts contains the key
+	flagKeyed                      // the value is a member of an object
+	flagExpanded                   // the text was expanded from ${…}; the next entry of texts is the original
+	flagSecret                     // the value is secret
 )
 
-// Node is one value of a document. The zero Node is an absent value: its kind
-// is Invalid and it has no members.
+// Node is one value of a document. The zero Node is an absent value: its kind is Invalid and it has
+// no members.
 type Node struct {
 	d *Document
 	i uint32
 }
 
-// Position is where something is written.
+// Position is a location in a file.
 type Position struct {
 	File         string
 	Line, Column int // from 1; the column in characters
 }
 
-// Exists reports whether there is a value; null is none.
+// Exists reports whether the value is present; null counts as absent.
 func (n Node) Exists() bool { return n.d != nil && n.entry().kind > Null }
 
-// Kind returns what the value is, Invalid for an absent one.
+// Kind returns the kind of the value, Invalid for an absent one.
 func (n Node) Kind() Kind {
 	if n.d == nil {
 		return Invalid
@@ -91,7 +91,7 @@ func (n Node) entry() *entry { return &n.d.entries[n.i] }
 // Text returns the text of a string, number or boolean, "" for anything else.
 func (n Node) Text() string { return string(n.text()) }
 
-// text returns the bytes of Text, valid as long as the document.
+// text returns the bytes of Text, which are valid as long as the document.
 func (n Node) text() []byte {
 	if n.d == nil {
 		return nil
@@ -110,7 +110,7 @@ func (n Node) text() []byte {
 	return n.d.src[start : start+e.size]
 }
 
-// written returns Text as it stands in the document, before ${…} was expanded.
+// written returns Text as in the source, before ${…} was expanded.
 func (n Node) written() string {
 	if e := n.entry(); e.flags&flagExpanded != 0 {
 		return n.d.texts[e.size+1]
@@ -156,8 +156,8 @@ func (n Node) All() iter.Seq[Node] {
 	}
 }
 
-// Get returns the member of an object under any of the names, compared without
-// case; the zero Node if there is none.
+// Get returns the first member of an object whose key is one of the names, ignoring case; the zero
+// Node if there is none.
 func (n Node) Get(names ...string) Node {
 	if n.Kind() != Object {
 		return Node{}
@@ -173,9 +173,8 @@ func (n Node) Get(names ...string) Node {
 	return Node{}
 }
 
-// Member returns the member under a name, or an empty object that stands for
-// it, at the place of n: to decode what may be left out and still has
-// obligations. n is an object.
+// Member returns the member of an object with a name. If there is none, it adds an empty object at
+// the position of n, so that an absent object with required keys can be decoded.
 func (n Node) Member(name string) Node {
 	if member := n.Get(name); member.Exists() || n.d == nil {
 		return member
@@ -184,7 +183,7 @@ func (n Node) Member(name string) Node {
 	return Node{n.d, n.d.open(n.i, e)}
 }
 
-// Or returns n, or other if n is absent: a place to point at.
+// Or returns n, or other if n is absent; it finds a position for a diagnostic.
 func (n Node) Or(other Node) Node {
 	if n.d == nil {
 		return other
@@ -192,9 +191,9 @@ func (n Node) Or(other Node) Node {
 	return n
 }
 
-// Off reports whether a value asks for nothing: it is absent, null, false, 0,
-// "", "0s", an empty list or object, an object whose members are all off, or
-// one with "enable", "enabled" or "status" false.
+// Off reports whether the value disables its feature: it is absent, null, false, 0, "", "0", "0s",
+// an empty list or object, an object or list whose members are all off, or an object with "enable",
+// "enabled" or "status" false.
 func (n Node) Off() bool {
 	switch n.Kind() {
 	case Invalid, Null:
@@ -222,8 +221,8 @@ func (n Node) Off() bool {
 	return true
 }
 
-// Value returns the value as Go's own types: nil, bool, int64, float64, string,
-// []any, map[string]any. A number that fits no int64 is a float64.
+// Value returns the value as a Go value: nil, bool, int64, float64, string, []any or
+// map[string]any. A number that does not fit an int64 is a float64.
 func (n Node) Value() any {
 	switch n.Kind() {
 	case Bool:
@@ -253,14 +252,14 @@ func number(text string) any {
 	if i, err := strconv.ParseInt(text, 10, 64); err == nil {
 		return i
 	}
-	f, _ := strconv.ParseFloat(text, 64) // the grammar was checked; too large is an infinity
+	f, _ := strconv.ParseFloat(text, 64) // the parser checked the grammar; a number that is too large becomes an infinity
 	return f
 }
 
-// Found describes the value for a diagnostic: its kind, and what it says if
-// that is short and no secret.
+// Found describes the value for a diagnostic: its kind and, unless it is secret, a short form of
+// its text.
 func (n Node) Found() string {
-	const most = 40 // bytes that help to recognise it
+	const most = 40 // bytes that help to recognize it
 	kind := n.Kind()
 	if kind != Bool && kind != Number && kind != String || n.entry().flags&flagSecret != 0 {
 		return kind.String()
@@ -285,9 +284,8 @@ func (n Node) Found() string {
 	return "the string " + strconv.Quote(text)
 }
 
-// Path returns the way to the value: servers[0].listeners[2].address. Keys are
-// spelt as written; those with other characters than letters, digits, "_" and
-// "-" are quoted: metadata["mosn.lb"].
+// Path returns the path of the value: servers[0].listeners[2].address. Keys are spelled as written;
+// keys with characters other than letters, digits, "_" and "-" are quoted: metadata["mosn.lb"].
 func (n Node) Path() string {
 	if n.d == nil {
 		return ""
@@ -319,8 +317,8 @@ func (n Node) Path() string {
 	return string(path)
 }
 
-// index is the place of an element in its list. The list may be still open: only
-// what comes before the element is looked at.
+// index returns the index of an element in its list. The list may be incomplete: index reads only
+// the entries before the element.
 func (n Node) index() int {
 	at := 0
 	for i := n.entry().parent + 1; i != n.i; i = n.d.entries[i].end {
@@ -338,7 +336,7 @@ func plainKey(key []byte) bool {
 	return len(key) > 0
 }
 
-// Position returns where the value begins; the zero Position for an absent one.
+// Position returns the position of the value; the zero Position if it is absent.
 func (n Node) Position() Position {
 	if n.d == nil {
 		return Position{}
@@ -346,8 +344,7 @@ func (n Node) Position() Position {
 	return n.d.position(n.entry().at)
 }
 
-// KeyPosition returns where the key of a member begins, and Position for other
-// values.
+// KeyPosition returns the position of the key of a member, and Position for other values.
 func (n Node) KeyPosition() Position {
 	e := n.entry()
 	if e.flags&flagKeyed == 0 {
@@ -360,13 +357,13 @@ func (n Node) KeyPosition() Position {
 	return n.d.position(at)
 }
 
-// position works out line and column of an offset.
+// position computes the line and column of an offset.
 func (d *Document) position(at uint32) Position {
 	line, start := d.line(at)
 	return Position{File: d.name, Line: line + 1, Column: 1 + utf8.RuneCount(d.src[start:at])}
 }
 
-// line returns the index of the line that holds an offset, and where it begins.
+// line returns the index of the line that contains an offset, and the offset of that line.
 func (d *Document) line(at uint32) (index int, start uint32) {
 	if d.lines == nil {
 		d.lines = make([]uint32, 1, 1+bytes.Count(d.src, []byte{'\n'}))
@@ -383,7 +380,7 @@ func (d *Document) line(at uint32) (index int, start uint32) {
 	return index, d.lines[index]
 }
 
-// open appends an entry whose subtree begins; close ends it.
+// open appends an entry and starts its subtree; close ends the subtree.
 func (d *Document) open(parent uint32, e entry) uint32 {
 	i := uint32(len(d.entries))
 	e.parent, e.end = parent, i+1
@@ -393,20 +390,19 @@ func (d *Document) open(parent uint32, e entry) uint32 {
 
 func (d *Document) close(i uint32) { d.entries[i].end = uint32(len(d.entries)) }
 
-// keep stores texts that are not spelt in the source and returns the index of
-// the first.
+// keep stores texts that the source does not contain and returns the index of the first.
 func (d *Document) keep(texts ...string) uint32 {
 	i := uint32(len(d.texts))
 	d.texts = append(d.texts, texts...)
 	return i
 }
 
-// looksSecret recognises what must not be printed wherever it stands.
+// looksSecret reports whether text contains a private key.
 func looksSecret(text string) bool { return strings.Contains(text, "PRIVATE KEY-----") }
 
-// checkDuplicates reports the members of an object whose key was there before.
+// checkDuplicates reports the members of an object whose key occurs before.
 func (d *Document) checkDuplicates(object uint32, r *Report) {
-	const few = 12 // keys that are compared with each other faster than by a map
+	const few = 12 // up to this number, comparing keys pairwise is faster than a map
 	n := Node{d, object}
 	count := n.Len()
 	if count > few {
@@ -436,7 +432,7 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 	}
 }
 
-// duplicate reports a key that its object has already.
+// duplicate reports a key that the object already contains.
 func (r *Report) duplicate(member, first Node) {
 	r.at(member, member.KeyPosition(), Diagnostic{
 		Problem: fmt.Sprintf("duplicate key %q: it was written first in line %d", member.Key(), first.KeyPosition().Line),

@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Format is how a document is written.
+// Format is the syntax of a document.
 type Format uint8
 
 // The formats. JSON includes comments (// and /* */) and trailing commas.
@@ -18,24 +18,23 @@ const (
 	YAML
 )
 
-// Lookup returns the value of an environment variable and whether it is set;
-// os.LookupEnv is one.
+// Lookup returns the value of an environment variable and whether it is set; os.LookupEnv
+// implements it.
 type Lookup func(name string) (value string, set bool)
 
-// Options say how a document is read. The zero value is ready.
+// Options configure Parse. The zero value is ready to use.
 type Options struct {
 	Format Format
-	Env    Lookup // nil: no variable is set
+	Env    Lookup // nil: all variables are unset
 }
 
-// Parse reads a document into a tree and returns its root. The name is what
-// diagnostics call the file; its extension chooses the format: .json, .jsonc and
-// .hujson, .yaml and .yml. Any other is JSON if it begins with a bracket, and
-// YAML otherwise.
+// Parse reads a document into a tree and returns its root. Diagnostics use name as the file name;
+// its extension selects the format: .json, .jsonc and .hujson, .yaml and .yml. Any other document
+// is JSON if it begins with a bracket or a JSON comment, and YAML otherwise.
 //
-// Problems go to r. What could be read around them is in the tree, so that more
-// of them are found; the zero Node is returned when nothing could be. data
-// must not change as long as the tree is used.
+// Parse reports problems to r and continues after them to find more; the tree contains everything
+// that it could read. It returns the zero Node if it could read nothing. The caller must not change
+// data while it uses the tree.
 func Parse(name string, data []byte, o Options, r *Report) Node {
 	d := &Document{name: name, src: bytes.TrimPrefix(data, []byte("\ufeff"))}
 	if len(d.src) > math.MaxInt32 {
@@ -57,7 +56,7 @@ func Parse(name string, data []byte, o Options, r *Report) Node {
 	return parseJSON(d, env, r)
 }
 
-// firstInvalid returns the offset of the first byte that is no UTF-8.
+// firstInvalid returns the offset of the first byte that is not valid UTF-8.
 func firstInvalid(src []byte) int {
 	for i := 0; i < len(src); {
 		c, size := utf8.DecodeRune(src[i:])
@@ -69,8 +68,8 @@ func firstInvalid(src []byte) int {
 	return len(src)
 }
 
-// sniff chooses the format by name, else by the first character that is neither
-// space nor part of a comment.
+// sniff selects the format by the extension of name, else by the first character that is not white
+// space.
 func sniff(name string, src []byte) Format {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".json", ".jsonc", ".hujson":

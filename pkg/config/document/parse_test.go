@@ -13,7 +13,7 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// parse reads a document whose environment is HOME=/home/weft and EMPTY="".
+// parse reads a document with the environment HOME=/home/weft, EMPTY="" and PORT=9901.
 func parse(name, text string) (Node, Diagnostics) {
 	env := func(name string) (string, bool) {
 		value, set := map[string]string{"HOME": "/home/weft", "EMPTY": "", "PORT": "9901"}[name]
@@ -215,7 +215,7 @@ func TestOffIsWhatAsksForNothing(t *testing.T) {
 	}
 }
 
-// FuzzParseJSON holds what is accepted against hujson and encoding/json.
+// FuzzParseJSON compares the accepted documents and their values with hujson and encoding/json.
 func FuzzParseJSON(f *testing.F) {
 	for _, seed := range []string{
 		`{"a": [1, 2.5e-3, true, null, "x\u00e4\ud83d\ude00"], /* c */ "b": {"c": {},},} // end`,
@@ -227,9 +227,9 @@ func FuzzParseJSON(f *testing.F) {
 		var r Report
 		n := Parse("fuzz.json", data, Options{}, &r)
 		if bytes.Contains(data, []byte("${")) || bytes.HasPrefix(data, []byte("\ufeff")) {
-			return // ours alone
+			return // only this parser supports these
 		}
-		standard, err := hujson.Standardize(append(bytes.Clone(data), '\n')) // a last line comment needs its end
+		standard, err := hujson.Standardize(append(bytes.Clone(data), '\n')) // a trailing line comment needs a newline
 		if r.Errors() == 0 && err != nil {
 			t.Fatalf("Parse accepts %q, hujson says %v", data, err)
 		}
@@ -251,7 +251,7 @@ func FuzzParseJSON(f *testing.F) {
 	})
 }
 
-// ours reports whether all problems are of a kind that hujson does not look for.
+// ours reports whether hujson checks for none of the reported problems.
 func ours(diags Diagnostics) bool {
 	for _, d := range diags {
 		text := d.Error()
@@ -263,7 +263,7 @@ func ours(diags Diagnostics) bool {
 	return true
 }
 
-// numbers makes the numbers of encoding/json those of Value.
+// numbers converts the numbers of encoding/json to those of Value.
 func numbers(v any) any {
 	switch v := v.(type) {
 	case json.Number:
@@ -280,8 +280,8 @@ func numbers(v any) any {
 	return v
 }
 
-// FuzzParseYAML holds that any bytes give a tree or a diagnostic, and that the
-// tree can be walked.
+// FuzzParseYAML verifies that any input gives a tree or a diagnostic, and that the tree can be
+// walked.
 func FuzzParseYAML(f *testing.F) {
 	for _, seed := range []string{
 		"a: &x {b: 1}\nc: *x\n<<: *x\n", "- 1\n- [a, b]\n", "a: |\n  x\n  y\n", "? a\n: b\n", "a: !!int x", "a: ${X:-1}", "\t", "%", "a: 'it''s'",

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Redacted is what is printed in place of a secret.
+// Redacted replaces a secret in output.
 const Redacted = "[redacted]"
 
 // hide marks a value as secret.
@@ -16,10 +16,9 @@ func (n Node) hide() {
 	}
 }
 
-// Redact prints a document as indented JSON, without its comments and without
-// what is secret: the values that were decoded into a field tagged secret, and
-// private keys wherever they stand. Variables are printed as they were written,
-// ${NAME}, not as their values.
+// Redact formats a document as indented JSON without comments and secrets. Secrets are the values
+// that were decoded into a field tagged secret, and private keys anywhere. Variables are printed as
+// written, ${NAME}, without their values.
 func Redact(n Node) []byte {
 	return append(appendRedacted(nil, n, 0), '\n')
 }
@@ -70,7 +69,7 @@ func appendIndent(dst []byte, depth int) []byte {
 	return append(append(dst, '\n'), strings.Repeat("  ", depth)...)
 }
 
-// AppendString appends a JSON string; "<", ">" and "&" stay readable.
+// AppendString appends s as a JSON string without escaping "<", ">" and "&".
 func AppendString(dst []byte, s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

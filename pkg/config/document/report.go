@@ -7,12 +7,12 @@ import (
 	"strings"
 )
 
-// Severity says whether a diagnostic refuses the document.
+// Severity says whether a diagnostic rejects the document.
 type Severity uint8
 
 // The severities.
 const (
-	Error   Severity = iota // the document is refused
+	Error   Severity = iota // the document is rejected
 	Warning                 // the document is accepted
 )
 
@@ -24,20 +24,20 @@ func (s Severity) String() string {
 	return "error"
 }
 
-// Diagnostic is one problem of a document. It is an error.
+// Diagnostic is one problem of a document. It implements error.
 type Diagnostic struct {
 	Severity Severity
 	File     string
-	Line     int    // from 1; 0: the problem is the file's as a whole
+	Line     int    // from 1; 0: the problem concerns the file as a whole
 	Column   int    // from 1, in characters
 	Path     string // servers[0].listeners[2].address; "" for the document itself
 
-	// Problem is one clause; for a value of the wrong kind it is empty, and
-	// Found and Expected say it.
+	// Problem is one clause. It is empty for a value of the wrong kind, which Found and Expected
+	// describe.
 	Problem  string
 	Found    string
 	Expected string
-	Near     string // the nearest known name, "" for none
+	Near     string // the nearest known name; "": none
 }
 
 // Error returns the diagnostic as one line:
@@ -61,7 +61,7 @@ func (d Diagnostic) Error() string {
 	return b.String()
 }
 
-// Text returns what the problem is, without where.
+// Text returns the problem without its location.
 func (d Diagnostic) Text() string {
 	text := d.Problem
 	if text == "" {
@@ -73,18 +73,18 @@ func (d Diagnostic) Text() string {
 	return text
 }
 
-// Diagnostics are the problems of one reading, by file and position.
+// Diagnostics are the problems of one or several documents, ordered by file and position.
 type Diagnostics []Diagnostic
 
-// Failed reports whether one of them is an error.
+// Failed reports whether d contains an error.
 func (d Diagnostics) Failed() bool {
 	return slices.ContainsFunc(d, func(x Diagnostic) bool { return x.Severity == Error })
 }
 
-// Errors returns those that are errors.
+// Errors returns the diagnostics of severity Error.
 func (d Diagnostics) Errors() Diagnostics { return d.only(Error) }
 
-// Warnings returns those that are warnings.
+// Warnings returns the diagnostics of severity Warning.
 func (d Diagnostics) Warnings() Diagnostics { return d.only(Warning) }
 
 func (d Diagnostics) only(s Severity) Diagnostics {
@@ -97,8 +97,7 @@ func (d Diagnostics) only(s Severity) Diagnostics {
 	return out
 }
 
-// Err returns the errors among them as one error with a line for each, nil if
-// there is none.
+// Err returns the errors of d as one error with a line for each, or nil if there are none.
 func (d Diagnostics) Err() error {
 	errs := d.Errors()
 	if len(errs) == 0 {
@@ -116,12 +115,12 @@ func (d Diagnostics) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// reportLimit is how many diagnostics a Report keeps: a generated file that is
-// wrong everywhere is wrong in few ways.
+// reportLimit is the number of diagnostics that a Report keeps; the further problems of a generated
+// file are usually repetitions.
 const reportLimit = 1000
 
-// Report collects the problems of one reading, however many documents it spans.
-// The zero value is ready. It belongs to one goroutine.
+// Report collects the problems of one or several documents. The zero value is ready to use. One
+// goroutine uses it.
 type Report struct {
 	list    Diagnostics
 	files   []string // in order of their first problem
@@ -129,7 +128,7 @@ type Report struct {
 	dropped int
 }
 
-// Diagnostics returns what was collected, by file and position.
+// Diagnostics returns the collected diagnostics, ordered by file and position.
 func (r *Report) Diagnostics() Diagnostics {
 	list := slices.Clone(r.list)
 	slices.SortStableFunc(list, func(a, b Diagnostic) int {
@@ -148,11 +147,11 @@ func (r *Report) Diagnostics() Diagnostics {
 	return list
 }
 
-// Errors returns how many errors were reported so far. Comparing two of its
-// results tells whether what ran between them went well.
+// Errors returns the number of errors so far. A caller compares two results to see whether the code
+// between the calls reported an error.
 func (r *Report) Errors() int { return r.errors }
 
-// Add appends a diagnostic whose position is known already.
+// Add appends a diagnostic whose position is set.
 func (r *Report) Add(d Diagnostic) {
 	if d.Severity == Error {
 		r.errors++
@@ -177,17 +176,17 @@ func (r *Report) Warnf(at Node, format string, args ...any) {
 	r.at(at, at.Position(), Diagnostic{Severity: Warning, Problem: fmt.Sprintf(format, args...)})
 }
 
-// Expect reports that a value is not what was expected, in words: "a duration
-// like \"10s\"".
+// Expect reports that a value is not the expected one; expected describes that: "a duration like
+// \"10s\"".
 func (r *Report) Expect(at Node, expected string) {
 	r.at(at, at.Position(), Diagnostic{Found: at.Found(), Expected: expected})
 }
 
-// Unknown reports a name that is none of those known: what is "filter",
-// "cluster" and the like.
+// Unknown reports a name that is not in known; what describes the name: "filter", "cluster" and the
+// like.
 func (r *Report) Unknown(at Node, what, name string, known []string) {
 	if r.full() {
-		known = nil // looking through it would cost more than it is worth
+		known = nil // searching it would cost too much
 	}
 	r.at(at, at.Position(), Diagnostic{
 		Problem:  fmt.Sprintf("unknown %s %q", what, name),
@@ -197,10 +196,10 @@ func (r *Report) Unknown(at Node, what, name string, known []string) {
 	})
 }
 
-// full reports whether diagnostics are only counted by now.
+// full reports whether the Report only counts further diagnostics.
 func (r *Report) full() bool { return len(r.list) >= reportLimit }
 
-// Unbuilt refuses by name what the schema knows and Weft does not do yet.
+// Unbuilt reports a key that the schema defines and Weft does not support yet.
 func (r *Report) Unbuilt(at Node, what string) {
 	r.at(at, at.Position(), Diagnostic{
 		Problem:  what + " is not supported yet",
@@ -209,7 +208,7 @@ func (r *Report) Unbuilt(at Node, what string) {
 	})
 }
 
-// unknownKey reports a member whose key is none of those known.
+// unknownKey reports a member whose key is not in known.
 func (r *Report) unknownKey(member Node, known []string, s Severity) {
 	r.at(member, member.KeyPosition(), Diagnostic{
 		Severity: s,
@@ -222,7 +221,7 @@ func (r *Report) unknownKey(member Node, known []string, s Severity) {
 
 func (r *Report) at(n Node, p Position, d Diagnostic) {
 	if r.full() {
-		r.Add(d) // without working out the path
+		r.Add(d) // without computing the path
 		return
 	}
 	d.File, d.Line, d.Column, d.Path = p.File, p.Line, p.Column, n.Path()

@@ -35,21 +35,20 @@ func (d *Decoder) scalar(n Node, v reflect.Value, k *Key) {
 	d.report.Expect(n, problem)
 }
 
-// setLiteral fills v from a number or boolean as JSON spells it. It returns what
-// was expected, "" if all is well.
+// setLiteral fills v from a JSON number or boolean. It returns a description of the expected value,
+// or "" on success.
 func (k *Key) setLiteral(v reflect.Value, kind Kind, text string) string {
 	boolean := v.Kind() == reflect.Bool
 	number := isInteger(v.Type()) || v.Kind() == reflect.Float32 || v.Kind() == reflect.Float64
-	zero := v.Type() == durationType && text == "0" // without a unit, as time.ParseDuration has it
+	zero := v.Type() == durationType && text == "0" // without a unit, as time.ParseDuration accepts it
 	if boolean && kind == Bool || (number || zero) && kind == Number {
 		return k.setText(v, text)
 	}
 	return k.expected(v.Type())
 }
 
-// setText fills v, which may be a pointer, from text: a default, a string that
-// stands for a value, or a literal. It returns what was expected, "" if all is
-// well.
+// setText fills v, which may be a pointer, from text: a default, a string, or a literal. It returns
+// a description of the expected value, or "" on success.
 func (k *Key) setText(v reflect.Value, text string) string {
 	if v.Kind() == reflect.Pointer {
 		target := reflect.New(v.Type().Elem())
@@ -139,8 +138,8 @@ func (k *Key) inRange(x float64) bool {
 	return (!k.lo.set || x >= k.lo.value) && (!k.hi.set || x <= k.hi.value)
 }
 
-// parseBytes reads a size with a unit: B, KB, MB, GB, in any case, with or
-// without the B or an "i"; all of them are powers of 1024.
+// parseBytes parses a size with a unit: B, KB, MB or GB, in any case, with an optional "i" and,
+// except for bytes, an optional B. All units are powers of 1024.
 func parseBytes(text string) (int64, bool) {
 	digits := strings.TrimRight(text, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 	unit := strings.ToLower(text[len(digits):])
@@ -153,11 +152,10 @@ func parseBytes(text string) (int64, bool) {
 	return n << bits, true
 }
 
-// Expected says in words what the key takes.
+// Expected describes the values that the key accepts.
 func (k *Key) Expected() string { return k.expected(k.Type) }
 
-// expected says what a value of type t under the key takes: of its own type, or
-// of an element's.
+// expected describes a value of type t under the key; t is the type of the key or of its elements.
 func (k *Key) expected(t reflect.Type) string {
 	t = deref(t)
 	words := make([]string, len(k.Words))
@@ -192,8 +190,8 @@ func (k *Key) expected(t reflect.Type) string {
 	return "an object"
 }
 
-// integerBounds says the bounds of the tags, completed by those of the type
-// where people meet them: the sign, ports.
+// integerBounds describes the bounds of the tags, or those of the type for unsigned and 16-bit
+// integers.
 func (k *Key) integerBounds(t reflect.Type) string {
 	with := *k
 	if !with.lo.set && reflect.Zero(t).CanUint() {
@@ -217,8 +215,7 @@ func (k *Key) bounds() string {
 	return ""
 }
 
-// why returns the reason why a key has no effect, led by a colon, if the tag
-// gives one.
+// why returns a colon and the reason why a key has no effect, or "" if the tag gives none.
 func (k *Key) why() string {
 	if k.NoEffect == "" || k.NoEffect == "true" {
 		return ""
@@ -234,7 +231,7 @@ func (k *Key) wordList() []string {
 	return list
 }
 
-// alternatives joins with commas and a last "or".
+// alternatives joins list with commas and a final "or".
 func alternatives(list []string) string {
 	switch len(list) {
 	case 0:

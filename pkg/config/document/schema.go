@@ -9,12 +9,12 @@ import (
 	"strings"
 )
 
-// Variant is one of the things that a Node field can hold, by the name that
-// stands beside it.
+// Variant is one kind of object that a Node field can hold, selected by the name in a sibling
+// member.
 type Variant struct {
 	Name      string
 	Doc       string
-	Prototype any // a configuration struct; anything else: any object
+	Prototype any // a configuration struct; any other value: any object
 }
 
 // described reports whether the keys of the variant are known.
@@ -22,17 +22,17 @@ func (v *Variant) described() bool {
 	return v.Prototype != nil && deref(reflect.TypeOf(v.Prototype)).Kind() == reflect.Struct
 }
 
-// Variants lists, under the name of a variant tag, what a Node field can hold.
-// The discriminator is the member "type" of the same object, or "name" if it has
-// no "type"; for a field that is a map of Nodes it is the key.
+// Variants lists, by the name of a variant tag, the kinds of objects that a Node field can hold.
+// The discriminator is the sibling member "type", or "name" if the object has no "type"; for a
+// field that is a map of Nodes it is the key.
 type Variants map[string][]Variant
 
-// schemaID is the dialect that Schema writes.
+// schemaID is the JSON Schema dialect that Schema writes.
 const schemaID = "https://json-schema.org/draft/2020-12/schema"
 
-// Schema returns a JSON Schema (2020-12) of the documents that Decode reads into
-// the prototype, a configuration struct. It asks for keys and words as the tags
-// spell them; Decode takes them in any case.
+// Schema returns a JSON Schema (2020-12) of the documents that Decode reads into the prototype, a
+// configuration struct. It accepts keys and words only as the tags spell them; Decode ignores their
+// case.
 func Schema(title string, prototype any, variants Variants) []byte {
 	w := schemaWriter{variants: variants, defs: map[string]any{
 		"duration": map[string]any{
@@ -71,8 +71,8 @@ type schemaWriter struct {
 	names    map[reflect.Type]string
 }
 
-// ref returns a reference to the definition of a struct type, and makes it; a
-// struct without a name is defined where it stands.
+// ref returns a reference to the definition of a struct type, and adds the definition if it is
+// missing. A struct without a name is defined inline.
 func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 	if t.Name() == "" {
 		return w.structure(t)
@@ -84,7 +84,7 @@ func (w *schemaWriter) ref(t reflect.Type) map[string]any {
 			name += "_"
 		}
 		w.names[t] = name
-		w.defs[name] = nil // taken, before its own members ask
+		w.defs[name] = nil // reserves the name before the members refer to it
 		w.defs[name] = w.structure(t)
 	}
 	return map[string]any{"$ref": "#/$defs/" + name}
@@ -95,7 +95,7 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 	properties := map[string]any{}
 	var required []string
 	var choices []any
-	var discriminated string // the variants that the object is one of
+	var discriminated string // variant tag of the object
 	s := compile(t)
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -128,7 +128,7 @@ func (w *schemaWriter) structure(t reflect.Type) map[string]any {
 	return out
 }
 
-// discriminator is the member that says which variant an object is.
+// discriminator returns the member that selects the variant of an object.
 func discriminator(s *structure) string {
 	if _, ok := s.byName["type"]; ok {
 		return "type"
@@ -136,7 +136,7 @@ func discriminator(s *structure) string {
 	return "name"
 }
 
-// names returns the names of a list of variants, in its order, each once.
+// names returns the distinct names of a list of variants in order.
 func (v Variants) names(list string) []string {
 	var out []string
 	for _, one := range v[list] {
@@ -147,7 +147,7 @@ func (v Variants) names(list string) []string {
 	return out
 }
 
-// chosen returns the schema of a string of a choice; nil if nothing is known of it.
+// chosen returns the schema of a string with a choice tag; nil if the list has no variants.
 func (w *schemaWriter) chosen(k *Key) map[string]any {
 	list, several := strings.CutSuffix(k.Choice, ",list")
 	names := w.variants.names(list)
@@ -166,7 +166,7 @@ func (w *schemaWriter) chosen(k *Key) map[string]any {
 	return anyOf(kinds...)
 }
 
-// choices returns the conditions that tie a Node member to its discriminator.
+// choices returns the conditions that relate a Node member to its discriminator.
 func (w *schemaWriter) choices(s *structure, k *Key) []any {
 	by := discriminator(s)
 	var out []any
@@ -201,7 +201,7 @@ func (w *schemaWriter) key(k *Key) map[string]any {
 	return out
 }
 
-// describe says what a key means, and what is to be known beside it.
+// describe returns the description of a key, with its unit and support status.
 func describe(k *Key) string {
 	var b strings.Builder
 	b.WriteString(k.Doc)
@@ -217,7 +217,7 @@ func describe(k *Key) string {
 	return b.String()
 }
 
-// literal returns a default as JSON spells it.
+// literal returns a default in its JSON spelling.
 func literal(k *Key, text string) any {
 	t := leaf(k.Type)
 	if t.Kind() == reflect.Bool || (isInteger(t) || t.Kind() == reflect.Float64 || t.Kind() == reflect.Float32) && validNumber([]byte(text)) {

@@ -5,11 +5,10 @@ import (
 	"reflect"
 )
 
-// Stream is a list of T whose elements are decoded one at a time, as All is
-// walked: for the long lists of a large document, whose structs would otherwise
-// all be in memory beside the model that is made of them. Its field has the tags
-// of a list. What is wrong with the elements is reported while All is walked,
-// which is therefore to be done exactly once.
+// Stream is a list of T whose elements are decoded one at a time during iteration of All. It is for
+// the long lists of a large document: their structs would otherwise all be in memory together with
+// the model that is built from them. Its field has the tags of a list. Problems of the elements are
+// reported during the iteration, so the caller must iterate All exactly once.
 type Stream[T any] struct {
 	node    Node
 	decoder *Decoder
@@ -19,8 +18,8 @@ type Stream[T any] struct {
 // Len returns the number of elements.
 func (s Stream[T]) Len() int { return s.node.Len() }
 
-// All yields the elements. Each is decoded into the same T: keep what it refers
-// to, not the pointer.
+// All yields the elements. Each is decoded into the same T: the caller may keep what it refers to,
+// but not the pointer.
 func (s Stream[T]) All() iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		into := new(T)
@@ -39,14 +38,13 @@ func (s *Stream[T]) bind(d *Decoder, n Node, k *Key) { s.decoder, s.node, s.key 
 
 func (*Stream[T]) elementType() reflect.Type { return reflect.TypeFor[T]() }
 
-// stream is any Stream.
+// stream is implemented by every Stream.
 type stream interface {
 	bind(d *Decoder, n Node, k *Key)
 	elementType() reflect.Type
 }
 
-// elementOf returns the type of the elements of a list type, a slice or a
-// Stream.
+// elementOf returns the element type of a list type, which is a slice or a Stream.
 func elementOf(t reflect.Type) (reflect.Type, bool) {
 	if t.Kind() == reflect.Slice {
 		return t.Elem(), true

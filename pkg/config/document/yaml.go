@@ -13,18 +13,17 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// growthLimit bounds what aliases may make of a document: they are copied, and
-// a few lines of aliases of aliases would otherwise fill the memory.
+// growthLimit is the maximum number of values that aliases add to a document. They are copied, so
+// that nested aliases in a few lines would otherwise fill the memory.
 const growthLimit = 200_000
 
-// yamlParser turns the nodes of a YAML document into those of ours. Aliases and
-// merge keys are copied to where they are used, with the positions of what they
-// refer to.
+// yamlParser converts the nodes of a YAML document into those of a Document. It copies the targets
+// of aliases and merge keys to where they are used, with the positions of the targets.
 type yamlParser struct {
 	d      *Document
 	env    Lookup
 	r      *Report
-	copies int          // values that came out of aliases
+	copies int          // values that were copied from aliases
 	within []*yaml.Node // anchors that are being copied
 	lost   bool
 }
@@ -56,11 +55,11 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 	return Node{d: d}
 }
 
-// offset returns where a node begins.
+// offset returns the offset of a node.
 func (p *yamlParser) offset(y *yaml.Node) uint32 { return p.d.offset(y.Line, y.Column) }
 
-// offset returns the offset in bytes of a line and a column as the YAML package counts
-// them: both from 1, columns in characters.
+// offset returns the offset in bytes of a line and a column. Both count from 1, and columns count
+// characters, as in the YAML package.
 func (d *Document) offset(line, column int) uint32 {
 	if line < 1 {
 		return 0
@@ -82,7 +81,7 @@ func (p *yamlParser) errorf(y *yaml.Node, format string, args ...any) {
 	p.r.Add(Diagnostic{File: pos.File, Line: pos.Line, Column: pos.Column, Problem: fmt.Sprintf(format, args...)})
 }
 
-// value appends a value; e carries its key.
+// value appends a value; e contains its key.
 func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	e.at = p.offset(y)
 	if depth > depthLimit {
@@ -123,7 +122,7 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	}
 }
 
-// alias runs use with what an alias refers to.
+// alias calls use with the target of an alias.
 func (p *yamlParser) alias(y *yaml.Node, use func(anchor *yaml.Node)) {
 	if slices.Contains(p.within, y.Alias) {
 		p.errorf(y, "the alias *%s contains itself", y.Value)
@@ -135,8 +134,8 @@ func (p *yamlParser) alias(y *yaml.Node, use func(anchor *yaml.Node)) {
 	p.within = p.within[:len(p.within)-1]
 }
 
-// members appends the members of a mapping, then those that its merge keys
-// ("<<") bring and that neither it nor written has.
+// members appends the members of a mapping, then those of its merge keys ("<<") that neither the
+// mapping nor written contains.
 func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[string]bool) {
 	var merged []*yaml.Node
 	own := written != nil // only then are keys skipped
@@ -176,7 +175,7 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 	}
 }
 
-// merge appends the members of a mapping, an alias of one, or a list of these.
+// merge appends the members of a mapping, of an alias of one, or of a list of these.
 func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string]bool) {
 	switch {
 	case p.lost:
@@ -199,8 +198,7 @@ func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string
 	}
 }
 
-// keyed sets the key of an entry, by reference to the source if it is spelt
-// there.
+// keyed sets the key of an entry. It refers to the source if the key has the same spelling there.
 func (p *yamlParser) keyed(e entry, key string) entry {
 	if at, ok := p.spelt(e.key, key); ok {
 		e.key, e.keyLen = at, uint32(len(key))
@@ -210,8 +208,8 @@ func (p *yamlParser) keyed(e entry, key string) entry {
 	return e
 }
 
-// spelt returns where text stands in the source at or, in quotes, just after an
-// offset.
+// spelt returns the offset of text if the source contains it at an offset or, in quotes, one byte
+// after it.
 func (p *yamlParser) spelt(at uint32, text string) (uint32, bool) {
 	rest := p.d.src[at:]
 	if bytes.HasPrefix(rest, []byte(text)) {
@@ -264,8 +262,8 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 	p.d.open(parent, e)
 }
 
-// yamlNumber returns the JSON spelling of a number: YAML has hexadecimal,
-// octal, underscores and a sign as well.
+// yamlNumber returns the JSON spelling of a number: YAML also has hexadecimal and octal numbers,
+// underscores and plus signs.
 func yamlNumber(y *yaml.Node) (string, bool) {
 	if validNumber([]byte(y.Value)) {
 		return y.Value, true
@@ -279,5 +277,5 @@ func yamlNumber(y *yaml.Node) (string, bool) {
 		return y.Value, false
 	}
 	text := strconv.FormatFloat(f, 'g', -1, 64)
-	return text, validNumber([]byte(text)) // .inf and .nan are none
+	return text, validNumber([]byte(text)) // .inf and .nan are not valid
 }

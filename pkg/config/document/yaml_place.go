@@ -8,9 +8,9 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// yamlProblem makes a diagnostic of a syntax error. The parser reports where it gave up.
-// For a construct that is not closed that may be the end of the file: the diagnostic has
-// the place where the construct begins.
+// yamlProblem returns a diagnostic for a syntax error. The YAML parser reports where it stopped,
+// which can be the end of the file for a construct that is not closed. The diagnostic therefore
+// points at the beginning of the construct.
 func (d *Document) yamlProblem(err error) Diagnostic {
 	if errors.Is(err, io.EOF) {
 		return Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"}
@@ -34,7 +34,7 @@ func (d *Document) yamlProblem(err error) Diagnostic {
 		}
 	}
 	place := d.offset(at.Line, at.Column)
-	if last := len(bytes.TrimRight(d.src, " \t\r\n")) - 1; int(place) > last { // it gave up at the end of the file
+	if last := len(bytes.TrimRight(d.src, " \t\r\n")) - 1; int(place) > last { // the parser stopped at the end of the file
 		place = uint32(max(last, 0)) //nolint:gosec // documents are smaller than 4 GiB
 	}
 	pos := d.position(place)
