@@ -20,24 +20,24 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// bed is what a run lies in: the CPUs, the origin and the programs. Close it.
+// bed is the environment of one run: the CPUs, the origin and the programs. The caller closes it.
 type bed struct {
 	options  options
-	self     string // this executable, for its roles
-	dir      string // temporary
+	self     string // path of this executable, which also runs the roles
+	dir      string // temporary directory
 	proxyCPU int
 	loadCPU  int
 	host     *peer.Host
-	programs []peer.Program // in the order of the flags; without direct
+	programs []peer.Program // in the order of -proxies; without direct
 	report   *report
-	patience time.Duration // left of options.patience
+	patience time.Duration // what remains of options.patience
 	planes   *planes
 
-	originIn io.Closer // its end is the origin's
+	originIn io.Closer // stdin of the origin, which exits when it is closed
 	origin   *exec.Cmd
 }
 
-// newBed finds and builds the programs and starts the origin.
+// newBed finds or builds the programs and starts the origin.
 func newBed(ctx context.Context, o options) (b *bed, err error) {
 	b = &bed{options: o, patience: o.patience, report: newReport(ctx, o), planes: newPlanes()}
 	defer func() {
@@ -51,13 +51,13 @@ func newBed(ctx context.Context, o options) (b *bed, err error) {
 	if b.dir, err = os.MkdirTemp("", "weft-bench-"); err != nil {
 		return b, err
 	}
-	if err := b.findPrograms(ctx); err != nil { // before this process is pinned: it builds
+	if err := b.findPrograms(ctx); err != nil { // before this process is pinned: a build uses all CPUs
 		return b, err
 	}
 	if err := b.pin(); err != nil {
 		return b, err
 	}
-	const others = 2048 // descriptors beside those of idle connections
+	const others = 2048 // descriptors in addition to those of idle connections
 	files, err := process.RaiseFiles(uint64(o.idle + others))
 	if err != nil {
 		return b, err
@@ -69,8 +69,8 @@ func newBed(ctx context.Context, o options) (b *bed, err error) {
 	return b, b.startOrigin(ctx)
 }
 
-// pin takes the first CPU for this process, its load and its origin, the second
-// one for what is measured.
+// pin assigns the first CPU to this process, the load and the origin, and the second one to the
+// measured program.
 func (b *bed) pin() error {
 	cpus, err := process.CPUs()
 	if err != nil {
@@ -128,19 +128,19 @@ func (b *bed) startOrigin(ctx context.Context) error {
 	}
 }
 
-// bareLoop returns the environment of the load generator and the origin: one
-// event loop that allocates nothing and that nothing interrupts.
+// bareLoop returns the environment of the load generator and the origin: a single processor without
+// garbage collection or asynchronous preemption.
 func bareLoop() []string {
 	return append(os.Environ(), "GOMAXPROCS=1", "GOGC=off", "GOMEMLIMIT=512MiB", "GODEBUG=asyncpreemptoff=1")
 }
 
-// close ends the origin and removes the files. The programs have been ended by
-// those that started them.
+// close stops the origin and removes the temporary directory. The code that starts a program stops
+// it.
 func (b *bed) close() {
 	b.planes.close()
 	if b.origin != nil {
 		_ = b.originIn.Close()
-		// It was told to end; how it takes it changes nothing.
+		// The origin was asked to stop; its exit status does not matter.
 		_ = b.origin.Wait()
 	}
 	if b.host != nil {
@@ -153,7 +153,7 @@ func (b *bed) close() {
 	}
 }
 
-// skip tells, now and in the report, what this run lacks; once.
+// skip prints what this run does not measure and adds it to the report, once per text.
 func (b *bed) skip(what string) {
 	if slices.Contains(b.report.Skipped, what) {
 		return
@@ -162,7 +162,7 @@ func (b *bed) skip(what string) {
 	b.report.Skipped = append(b.report.Skipped, what)
 }
 
-// say tells of progress.
+// say prints progress to stderr.
 func (b *bed) say(format string, args ...any) {
 	fmt.Fprintf(os.Stderr, format+"\n", args...)
 }
@@ -214,8 +214,8 @@ func (b *bed) run(ctx context.Context) (*report, error) {
 	return b.report, nil
 }
 
-// load runs a job in a process of its own on the CPU of load and origin. The
-// words of wrapper, if any, go before its command line.
+// load runs a job in a separate process on the CPU of load and origin. The arguments of wrapper, if
+// any, precede its command line.
 func (b *bed) load(ctx context.Context, job load.Job, wrapper ...string) (load.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, job.Warmup+job.Measure+time.Minute)
 	defer cancel()
@@ -242,7 +242,7 @@ func (b *bed) load(ctx context.Context, job load.Job, wrapper ...string) (load.R
 	return result, nil
 }
 
-// job returns the closed loop of the row against the address.
+// job returns a closed-loop job of the row against the address.
 func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 	return load.Job{
 		Address: address, Connections: r.connections,
@@ -255,7 +255,6 @@ func (b *bed) job(r row, address netip.AddrPort, pids []int) load.Job {
 	}
 }
 
-// pidList returns the process ids separated by commas.
 func pidList(pids []int) string {
 	var list []byte
 	for i, pid := range pids {

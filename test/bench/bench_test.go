@@ -20,7 +20,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// TestMain plays the roles in which this program starts itself.
+// TestMain runs a role if this executable was started as one, else the tests.
 func TestMain(m *testing.M) {
 	if r, ok := findRole(os.Args); ok {
 		if err := r(os.Args[2:]); err != nil {
@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// parse returns the options of a command line.
+// parse returns the options of a command line, or fails the test.
 func parse(t *testing.T, arguments ...string) options {
 	t.Helper()
 	o, err := parseOptions(arguments)
@@ -42,7 +42,7 @@ func parse(t *testing.T, arguments ...string) options {
 	return o
 }
 
-// newTestBed returns a bed whose CPUs are as this process's.
+// newTestBed returns a bed with the options of the command line. The test closes it.
 func newTestBed(t *testing.T, arguments ...string) *bed {
 	t.Helper()
 	b, err := newBed(t.Context(), parse(t, arguments...))
@@ -53,8 +53,8 @@ func newTestBed(t *testing.T, arguments ...string) *bed {
 	return b
 }
 
-// TestARunOfEveryPartMeasures runs the loads through the relay, closed and open,
-// in the shortest time that tells something.
+// TestARunOfEveryPartMeasures verifies that a short run through the relay and directly, in closed
+// and open loop, produces samples and a report.
 func TestARunOfEveryPartMeasures(t *testing.T) {
 	out := t.TempDir()
 	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "1k-1,64k-64,post-64,dubbo-16x8,bolt-16x1,boltv2-16x64", "-rounds", "2",
@@ -106,8 +106,9 @@ func TestARunOfEveryPartMeasures(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsAreOpenAndWork counts the relay's memory, which the row
-// leaves out for its second socket a connection, not for lack of working.
+// TestIdleConnectionsAreOpenAndWork verifies that the idle measurement reads memory in every state.
+// It uses the relay, which the idle row skips because it opens an origin connection for each client
+// connection.
 func TestIdleConnectionsAreOpenAndWork(t *testing.T) {
 	b := newTestBed(t, "-proxies", "relay", "-idle", "50")
 	result, err := b.idle(t.Context(), b.programs[0], nil)
@@ -141,7 +142,7 @@ func TestNothingIsLeftBehind(t *testing.T) {
 	}
 }
 
-// serve answers every connection by the function until the test ends.
+// serve passes each connection to the function, one after another, until the test ends.
 func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -156,7 +157,7 @@ func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.Addr
 			if err != nil {
 				return
 			}
-			// One after the other: the load has one connection.
+			// Serving one connection at a time is enough: the load has only one.
 			answer(conn, bufio.NewReader(conn))
 			conn.Close()
 		}
@@ -168,10 +169,11 @@ func serve(t *testing.T, answer func(conn net.Conn, r *bufio.Reader)) netip.Addr
 	return netip.MustParseAddrPort(listener.Addr().String())
 }
 
-// TestLoadAgainstServers tells what the generator takes for a measurement.
+// TestLoadAgainstServers verifies which server behavior the load generator measures and which it
+// reports as an error.
 func TestLoadAgainstServers(t *testing.T) {
 	b := newTestBed(t, "-proxies", direct)
-	// each answers every request of a connection.
+	// each returns a server that sends text as the response to every request of a connection.
 	each := func(text string) func(net.Conn, *bufio.Reader) {
 		return func(conn net.Conn, r *bufio.Reader) {
 			for {
@@ -184,11 +186,11 @@ func TestLoadAgainstServers(t *testing.T) {
 			}
 		}
 	}
-	// once answers one request of a connection and closes it.
+	// once returns a server that sends text for one request and closes the connection.
 	once := func(text string) func(net.Conn, *bufio.Reader) {
 		return func(conn net.Conn, r *bufio.Reader) {
 			if _, err := http.ReadRequest(r); err == nil {
-				// The generator may be gone at its end.
+				// The generator may have closed the connection.
 				_, _ = io.WriteString(conn, text)
 			}
 		}
@@ -197,7 +199,7 @@ func TestLoadAgainstServers(t *testing.T) {
 		name       string
 		answer     func(net.Conn, *bufio.Reader)
 		reconnects bool
-		fails      string // part of the error; "" for none
+		fails      string // part of the error; empty: no error
 	}{
 		{"answers kept alive", each("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nabcd"), false, ""},
 		{"a last answer is followed by a new connection", once("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nabcd"), true, ""},
@@ -230,8 +232,7 @@ func TestLoadAgainstServers(t *testing.T) {
 	}
 }
 
-// TestOpenLoopKeepsItsRate: arrivals do not wait for answers, and a slow answer
-// makes later ones late.
+// TestOpenLoopKeepsItsRate verifies that an open loop sends requests at its rate.
 func TestOpenLoopKeepsItsRate(t *testing.T) {
 	b := newTestBed(t, "-proxies", direct)
 	job := load.Job{
@@ -242,8 +243,8 @@ func TestOpenLoopKeepsItsRate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// 400 in the mean: the arrivals are the same in every run, but not those that
-	// a busy machine completes in time.
+	// The mean is 400. The arrivals are the same in every run, but a busy machine may complete
+	// fewer.
 	if got := float64(result.Requests); math.Abs(got-400) > 120 {
 		t.Errorf("%v answers to 1,000 requests a second in 0.4 s, want about 400", got)
 	}

@@ -8,16 +8,16 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// disturbed is how much work of others on the CPUs of a measurement, in CPUs,
-// makes it doubtful.
+// disturbed is how many CPUs' worth of work other processes may do on the CPUs of a measurement
+// before the measurement is doubtful.
 const disturbed = 0.1
 
-// repeats is how often a measurement is repeated at most.
+// repeats is the maximum number of times that a measurement is repeated.
 const repeats = 2
 
-// calmest measures a subject, again if other processes had a part in it, and
-// returns the sample that they disturbed least. The choice does not look at what
-// was measured. What it waits and repeats is taken off b.patience.
+// calmest measures a subject, repeats the measurement if other processes used its CPUs, and returns
+// the sample with the least such use. The choice does not depend on the measured values. Waiting
+// and repeating reduce b.patience.
 func (b *bed) calmest(ctx context.Context, r row, s subject, rate float64) (best sample, err error) {
 	for try := range 1 + repeats {
 		if err := b.awaitCalm(ctx); err != nil {
@@ -41,7 +41,6 @@ func (b *bed) calmest(ctx context.Context, r row, s subject, rate float64) (best
 	return best, nil
 }
 
-// measure takes one sample.
 func (b *bed) measure(ctx context.Context, r row, s subject, rate float64) (sample, error) {
 	job := b.job(r, s.address, s.pids)
 	job.Rate = rate
@@ -56,9 +55,9 @@ func (b *bed) measure(ctx context.Context, r row, s subject, rate float64) (samp
 	return sample{measured, memory}, err
 }
 
-// awaitCalm waits, as long as the patience lasts, until the CPUs are idle.
+// awaitCalm waits until the CPUs are idle or b.patience is used up.
 func (b *bed) awaitCalm(ctx context.Context) error {
-	const glance = 100 * time.Millisecond // ten ticks of the clock that is read
+	const glance = 100 * time.Millisecond // ten ticks of /proc/stat
 	cpus := []int{b.loadCPU, b.proxyCPU}
 	for b.patience > 0 {
 		begin := time.Now()
@@ -73,7 +72,7 @@ func (b *bed) awaitCalm(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// A tick may fall on either side.
+		// The resolution is one tick, so the threshold is doubled.
 		if (to-from).Seconds()/time.Since(begin).Seconds() <= 2*disturbed {
 			return nil
 		}
@@ -82,7 +81,7 @@ func (b *bed) awaitCalm(ctx context.Context) error {
 	return nil
 }
 
-// wait returns after the time, or with the context's error before it.
+// wait returns nil after d, or the context's error if it ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -94,7 +93,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// calm returns the samples that nobody disturbed, or all if there is none.
+// calm returns the samples without disturbance, or all samples if every one was disturbed.
 func calm(samples []sample) []sample {
 	var chosen []sample
 	for _, s := range samples {
@@ -108,7 +107,7 @@ func calm(samples []sample) []sample {
 	return chosen
 }
 
-// calmRounds prints how many of the samples nobody disturbed.
+// calmRounds formats how many of the samples were not disturbed.
 func calmRounds(samples []sample) string {
 	n := 0
 	for _, s := range samples {

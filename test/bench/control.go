@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// controlled is behind the name of a build of Weft that a control plane configures.
+// controlled is the suffix of the name of a build of Weft that a control plane configures.
 const controlled = "+xds"
 
-// controlRow measures what it costs a request that its configuration came from a control
-// plane: nothing.
+// controlRow compares the cost of a request when the configuration comes from a control plane with
+// the cost when it comes from a file. The two are expected to be equal.
 func controlRow() row {
 	return row{
 		name: "xds-1k-64", title: "GET 1 KB, 64 connections, configured by a file and by a control plane",
@@ -23,7 +23,7 @@ func controlRow() row {
 	}
 }
 
-// planes are control planes for those who want one. Close them.
+// planes starts control planes and stops them on close.
 type planes struct {
 	ctx    context.Context //nolint:containedctx // of the planes, which end with it
 	cancel context.CancelFunc
@@ -36,14 +36,14 @@ func newPlanes() *planes {
 	return p
 }
 
-// serve is a peer.Control.
+// serve implements peer.Control.
 func (p *planes) serve(file string) (netip.AddrPort, error) {
 	ln, err := (&net.ListenConfig{}).Listen(p.ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
 	p.all.Go(func() {
-		// An error shows as a Weft that does not start.
+		// If Serve fails, Weft does not start, and that error is reported.
 		_ = control.Serve(p.ctx, ln, file, slog.New(slog.DiscardHandler))
 	})
 	return netip.ParseAddrPort(ln.Addr().String())
@@ -54,8 +54,8 @@ func (p *planes) close() {
 	p.all.Wait()
 }
 
-// startPairs starts every build of Weft twice, by a file and by a control plane. On an
-// error it returns those that run.
+// startPairs starts every build of Weft twice: configured by a file and by a control plane. On an
+// error it also returns the subjects that run.
 func (b *bed) startPairs(ctx context.Context, r row) ([]subject, error) {
 	var subjects []subject
 	for _, p := range b.programs {

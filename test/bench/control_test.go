@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestAControlPlaneConfiguresTheSame measures a Weft twice: both answer, and are compared.
+// TestAControlPlaneConfiguresTheSame verifies that Weft configured by a file and by a control plane
+// both respond and are compared.
 func TestAControlPlaneConfiguresTheSame(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it builds Weft")

@@ -11,9 +11,9 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// Targets of the project for HTTP/2, and how many idle streams each connection has
-// of http2StreamsRow: with one that asks beside them, as many as every program takes
-// by default. They are ten times the connections of -idle in all.
+// Targets of the project for HTTP/2, and the number of idle streams per connection of
+// http2StreamsRow: together with one active stream it is the default limit of every program. The
+// row opens ten times -idle streams in total.
 const (
 	http2IdlePerConnection = 10 // KB
 	idlePerStream          = 6  // KB
@@ -21,17 +21,16 @@ const (
 	streamsPerIdle         = 10
 )
 
-// streamsResult is what a program holds for streams that are open, on both sides,
-// and on which nothing happens.
+// streamsResult is the memory that a program uses for streams that are open on both sides and idle.
 type streamsResult struct {
 	Proxy   string         `json:"proxy"`
 	Note    string         `json:"note,omitempty"` // why nothing was measured
 	Streams int            `json:"streams"`
-	Before  process.Memory `json:"before"` // with their connections, each used once
+	Before  process.Memory `json:"before"` // with the connections, each used once
 	Open    process.Memory `json:"open"`
 }
 
-// perStream returns what a stream adds to the resident memory, in KB.
+// perStream returns the resident memory per stream, in KB.
 func (r streamsResult) perStream() float64 {
 	return (float64(r.Open.Resident) - float64(r.Before.Resident)) / float64(r.Streams) / 1024
 }
@@ -58,11 +57,11 @@ func streamsMarkdown(results []streamsResult) string {
 	return t.text.String()
 }
 
-// runHTTP2Idle measures one program after the other, each started afresh.
+// runHTTP2Idle measures one program after another; each is started anew.
 func (b *bed) runHTTP2Idle(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" {
-			continue // it opens a connection to the origin for each: another thing
+			continue // it opens an origin connection for each client connection, so it is not comparable
 		}
 		r, err := b.http2Idle(ctx, p)
 		r.Row, r.Proxy = http2IdleRow, p.Name
@@ -104,17 +103,17 @@ func (b *bed) http2Idle(ctx context.Context, p peer.Program) (idleResult, error)
 	if r.Used, err = settle(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	// Had it closed connections, they would not be idle ones.
+	// Verify that the program has not closed the connections.
 	return r, waitFiles(ctx, running.PIDs, r.Connections)
 }
 
-// connect opens n connections of HTTP/2 that have been greeted. shut closes those
-// that are open, also after an error.
+// connect opens n HTTP/2 connections and waits for the server's settings on each. shut closes the
+// open connections, also after an error.
 func connect(ctx context.Context, running *peer.Running, n int) (clients []*h2.Client, shut func(), err error) {
 	var conns []net.Conn
 	shut = func() {
 		for _, conn := range conns {
-			_ = conn.Close() // all that was wanted has come
+			_ = conn.Close() // all results have been read
 		}
 	}
 	if conns, err = open(ctx, running.Listen, n); err != nil {
@@ -133,7 +132,7 @@ func connect(ctx context.Context, running *peer.Running, n int) (clients []*h2.C
 	return clients, shut, waitFiles(ctx, running.PIDs, n)
 }
 
-// askAll gets 1 KB on each connection.
+// askAll requests 1 KB on each connection.
 func askAll(clients []*h2.Client) error {
 	for i, c := range clients {
 		if err := c.Expect("/b/1024", 0, 1<<10); err != nil {
@@ -143,11 +142,11 @@ func askAll(clients []*h2.Client) error {
 	return nil
 }
 
-// runHTTP2Streams measures one program after the other, each started afresh.
+// runHTTP2Streams measures one program after another; each is started anew.
 func (b *bed) runHTTP2Streams(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" || p.Name == "nginx" {
-			continue // one knows no streams, the other opens a connection to the origin for each
+			continue // relay does not implement streams; nginx opens an origin connection for each stream
 		}
 		r, err := b.http2Streams(ctx, p)
 		r.Proxy = p.Name
@@ -193,7 +192,7 @@ func (b *bed) http2Streams(ctx context.Context, p peer.Program) (streamsResult, 
 	if r.Open, err = settle(ctx, running.PIDs); err != nil {
 		return r, err
 	}
-	// Had streams ended, they would not be idle ones; and others are served.
+	// Verify that the connections still serve requests while the streams are idle.
 	for i, c := range clients {
 		if err := c.Expect(h2.Unary, 1, 5+1); err != nil {
 			return r, fmt.Errorf("connection %d beside idle streams: %w", i+1, err)

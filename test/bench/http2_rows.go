@@ -5,8 +5,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// http2Rows lists the loads of HTTP/2. What is held against nginx is what it does
-// over HTTP/1.1 to the origin, but for gRPC.
+// http2Rows lists the HTTP/2 loads. nginx forwards them to the origin over HTTP/1.1, except gRPC.
 func http2Rows() []row {
 	both := peer.Sides{Callers2: true, Origin2: true}
 	grpc := peer.Sides{Callers2: true, Origin2: true, GRPC: true}
@@ -34,7 +33,7 @@ func http2Rows() []row {
 			},
 		},
 		{
-			// 80 % of the relay's throughput at equal CPU time.
+			// The target is 80 % of the relay's throughput at equal CPU time.
 			name: "grpc-stream", title: "gRPC, one stream both ways, messages of 1 MB, 4 under way",
 			http: grpc, load: load.GRPCStream, body: 1 << 20, connections: 1, depth: 4,
 			targets: []target{{cpuPerRequest, "relay", 1 / 0.8}},

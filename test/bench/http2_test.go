@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// TestHTTP2RowsAreMeasured runs them through the relay, closed and open, in the
-// shortest time that tells something. The bridges it cannot carry.
+// TestHTTP2RowsAreMeasured verifies that short runs of the HTTP/2 rows through the relay and
+// directly produce samples. The relay cannot carry the rows that translate between versions.
 func TestHTTP2RowsAreMeasured(t *testing.T) {
 	b := newTestBed(t, "-proxies", "relay,direct", "-rows", "h2-16x1,h2-16x16,grpc-16x16,grpc-stream", "-rounds", "1",
 		"-seconds", "0.3", "-warmup", "0.05", "-patience", "0")
@@ -36,8 +36,8 @@ func TestHTTP2RowsAreMeasured(t *testing.T) {
 	}
 }
 
-// TestPeersCarryHTTP2 starts those of nginx and haproxy that are installed with
-// every combination of versions, and asks each by a short load.
+// TestPeersCarryHTTP2 verifies that nginx and haproxy, if installed, serve a short load with every
+// combination of versions.
 func TestPeersCarryHTTP2(t *testing.T) {
 	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(b.programs) == 0 {
@@ -70,7 +70,7 @@ func TestPeersCarryHTTP2(t *testing.T) {
 	}
 }
 
-// TestIdleStreamsAreCounted opens a few through haproxy, which goes on serving.
+// TestIdleStreamsAreCounted verifies that haproxy serves requests while streams are held open.
 func TestIdleStreamsAreCounted(t *testing.T) {
 	b := newTestBed(t, "-proxies", "haproxy", "-install=false")
 	if len(b.programs) == 0 {
@@ -99,7 +99,8 @@ func TestIdleStreamsAreCounted(t *testing.T) {
 	}
 }
 
-// TestARunGoesOnWithoutHTTP2 says in every row what is missing.
+// TestARunGoesOnWithoutHTTP2 verifies that a program without HTTP/2 is reported in every row and
+// does not end the run.
 func TestARunGoesOnWithoutHTTP2(t *testing.T) {
 	weft := script(t, "echo protocol Http2 is not supported yet >&2; exit 1")
 	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay", "-rows", "h2-16x1,h2-to-h1-16x16,h2-idle,h2-streams",

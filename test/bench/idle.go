@@ -22,7 +22,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// idleResult is what a program holds for connections that nobody uses.
+// idleResult is the memory that a program uses for idle connections.
 type idleResult struct {
 	Row         string         `json:"row"`
 	Proxy       string         `json:"proxy"`
@@ -59,7 +59,7 @@ func (r idleResult) judge() []verdict {
 	return verdicts
 }
 
-// perConnection returns what a connection adds to the resident memory, in KB.
+// perConnection returns the resident memory per connection, in KB.
 func (r idleResult) perConnection(m process.Memory) float64 {
 	return (float64(m.Resident) - float64(r.Start.Resident)) / float64(r.Connections) / 1024
 }
@@ -85,11 +85,11 @@ func idleMarkdown(results []idleResult) string {
 	return t.text.String()
 }
 
-// runIdle measures one program after the other, each started afresh.
+// runIdle measures one program after another; each is started anew.
 func (b *bed) runIdle(ctx context.Context) error {
 	for _, p := range b.programs {
 		if p.Name == "relay" {
-			continue // it opens a connection to the origin for each: another thing
+			continue // it opens an origin connection for each client connection, so it is not comparable
 		}
 		if err := b.addIdle(ctx, idleRow, p, nil); err != nil {
 			return err
@@ -98,8 +98,8 @@ func (b *bed) runIdle(ctx context.Context) error {
 	return nil
 }
 
-// runRPCIdle measures the builds of Weft: the other programs know only bytes of
-// RPC and open a connection to the origin for each.
+// runRPCIdle measures only the builds of Weft: the other programs forward RPC as bytes and open an
+// origin connection for each client connection.
 func (b *bed) runRPCIdle(ctx context.Context) error {
 	dubbo, err := frame.Find("dubbo")
 	if err != nil {
@@ -134,7 +134,7 @@ func (b *bed) addIdle(ctx context.Context, row string, p peer.Program, protocol 
 	return nil
 }
 
-// idle measures the program; a nil protocol is HTTP/1.1.
+// idle measures the program; a nil protocol means HTTP/1.1.
 func (b *bed) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol) (idleResult, error) {
 	running, err := b.host.Start(ctx, p, protocol)
 	if err != nil {
@@ -169,12 +169,11 @@ func (b *bed) idle(ctx context.Context, p peer.Program, protocol *frame.Protocol
 	if err != nil {
 		return r, err
 	}
-	// Had it closed connections, they would not be idle ones.
+	// Verify that the program has not closed the connections.
 	return r, waitFiles(ctx, running.PIDs, r.Connections)
 }
 
-// open opens n connections, from as many addresses of 127.0.0.0/8 as they need:
-// each gives at most 20,000.
+// open opens n connections from several addresses of 127.0.0.0/8: at most 20,000 from each.
 func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	conns := make([]net.Conn, 0, n)
 	for i := range n {
@@ -189,9 +188,8 @@ func open(ctx context.Context, to netip.AddrPort, n int) ([]net.Conn, error) {
 	return conns, nil
 }
 
-// portLate lets a socket that is bound to an address get its port when it
-// connects: then ports need to differ for one destination only, and those of the
-// program before, which wait for their end, are no hindrance.
+// portLate delays the port choice of a bound socket until it connects. Then ports must be unique
+// only per destination, and sockets in TIME_WAIT of the previous program do not block them.
 func portLate(_, _ string, raw syscall.RawConn) error {
 	var failed error
 	err := raw.Control(func(fd uintptr) {
@@ -200,8 +198,8 @@ func portLate(_, _ string, raw syscall.RawConn) error {
 	return errors.Join(err, failed)
 }
 
-// ask sends one request on the connection and takes the whole answer; a nil
-// protocol is HTTP/1.1.
+// ask sends one request on the connection and reads the complete response; a nil protocol means
+// HTTP/1.1.
 func ask(conn net.Conn, protocol *frame.Protocol) error {
 	if err := conn.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
 		return err
@@ -227,8 +225,8 @@ func ask(conn net.Conn, protocol *frame.Protocol) error {
 	return nil
 }
 
-// waitFiles waits until the processes hold at least n descriptors: n connections,
-// but for the few that a process has of its own, which may come and go.
+// waitFiles waits until the processes hold at least n descriptors. It uses them as an estimate of
+// the connections: a process has a few other descriptors.
 func waitFiles(ctx context.Context, pids []int, n int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
@@ -247,9 +245,8 @@ func waitFiles(ctx context.Context, pids []int, n int) error {
 	}
 }
 
-// settle waits until the resident memory has stayed the same, to half a percent,
-// for twelve seconds, at most forty, and returns it: programs that give memory
-// back do so some seconds after they stopped needing it.
+// settle waits until the resident memory has stayed within half a percent for twelve seconds, at
+// most forty seconds, and returns it: programs release memory with a delay of some seconds.
 func settle(ctx context.Context, pids []int) (process.Memory, error) {
 	const calm, limit = 48, 160 // ticks
 	ticker := time.NewTicker(250 * time.Millisecond)

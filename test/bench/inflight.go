@@ -13,16 +13,16 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// inflightResult is what a program does with calls that are all in flight at
-// once: none is answered before the origin has the last one.
+// inflightResult is how a program handles calls that are all in flight at the same time: the origin
+// responds to none before the last one has arrived.
 type inflightResult struct {
 	Protocol string `json:"protocol"`
 	Proxy    string `json:"proxy"`
 	Note     string `json:"note,omitempty"` // why nothing was measured
 	Requests int    `json:"requests"`       // of one burst
 
-	Missing stat   `json:"missing"` // requests without their answer
-	Seconds stat   `json:"seconds"` // to the last answer
+	Missing stat   `json:"missing"` // requests without a response
+	Seconds stat   `json:"seconds"` // until the last response
 	CPU     stat   `json:"cpu_us"`  // per request
 	Peak    stat   `json:"peak_mb"` // highest RSS
 	Failure string `json:"failure,omitempty"`
@@ -33,7 +33,7 @@ const (
 	inflightConnections = 100
 	inflightDepth       = 1000
 	inflightPeak        = 600 // MB
-	inflightRounds      = 3   // at most
+	inflightRounds      = 3   // maximum
 	inflightLimit       = 40 * time.Second
 	inflightQueued      = 256 << 20 // bytes: all calls, before the origin has read one
 )
@@ -64,8 +64,7 @@ func inflightMarkdown(results []inflightResult) string {
 	return text + t.text.String()
 }
 
-// runInflight measures one program after the other, each started afresh for each
-// burst.
+// runInflight measures one program after another; each is started anew for each burst.
 func (b *bed) runInflight(ctx context.Context) error {
 	for _, name := range []string{"dubbo", "bolt"} {
 		protocol, err := frame.Find(name)
@@ -118,7 +117,7 @@ func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Prot
 	}
 	r.Peak = of(peak)
 	if r.Missing = summarizeValues(missing); r.Missing.Max > 0 {
-		// All have to complete, always: a median would hide what did not.
+		// Every request must complete: a median would hide a burst with missing responses.
 		r.Missing.Median = r.Missing.Max
 		return r, nil
 	}
@@ -127,8 +126,8 @@ func (b *bed) inflight(ctx context.Context, p peer.Program, protocol *frame.Prot
 	return r, nil
 }
 
-// burst starts the program and sends it one burst. A failure is what becomes of
-// the burst, and the program is to blame for it; then there is no Result.
+// burst starts the program and sends it one burst. It returns a failure, and no Result, if the
+// program does not complete the burst; err reports a failure of the benchmark itself.
 func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protocol) (one sample, failure, err error) {
 	host := *b.host
 	host.MaxQueued = inflightQueued
@@ -146,7 +145,7 @@ func (b *bed) burst(ctx context.Context, p peer.Program, protocol *frame.Protoco
 		one.Result = load.Result{}
 	}
 	if one.Memory, err = process.ReadMemory(running.PIDs); err != nil && failure != nil {
-		failure, err = errors.Join(failure, err), nil // it has ended
+		failure, err = errors.Join(failure, err), nil // the program has exited
 	}
 	return one, failure, errors.Join(err, ctx.Err())
 }

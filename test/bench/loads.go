@@ -13,17 +13,17 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// subject is one column of a row: a program that runs, one that cannot, or no
-// proxy at all.
+// subject is one column of a row: a running program, one that does not support the row, or no
+// proxy.
 type subject struct {
 	name    string
-	note    string // why it cannot; empty: it does
+	note    string // why the program does not run; empty: it runs
 	address netip.AddrPort
 	pids    []int
-	running *peer.Running // nil: direct
+	running *peer.Running // nil: direct, or not running
 }
 
-// runLoads measures the rows, those of one protocol after those of another.
+// runLoads measures the rows, grouped by protocol.
 func (b *bed) runLoads(ctx context.Context, rows []row) error {
 	for len(rows) > 0 {
 		n := 1
@@ -38,9 +38,8 @@ func (b *bed) runLoads(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// runGroup measures rows of one protocol: all programs run from the beginning to
-// the end, and are asked one after the other, round by round, so that what
-// changes with time changes for all.
+// runGroup measures rows of one protocol. All programs run during the whole group and are loaded
+// one after another in each round, so that changes of the machine over time affect all of them.
 func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	subjects, err := b.startAll(ctx, rows[0])
 	defer stopAll(subjects)
@@ -82,7 +81,7 @@ func (b *bed) runGroup(ctx context.Context, rows []row) error {
 	return nil
 }
 
-// halfLoads measures the rows that ask for it at a fixed rate, the same for all.
+// halfLoads measures the rows with half set at a fixed rate, the same for all subjects.
 func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, results []*loadRow) error {
 	for round := range b.options.rounds {
 		for i, r := range rows {
@@ -104,11 +103,10 @@ func (b *bed) halfLoads(ctx context.Context, rows []row, subjects []subject, res
 	return nil
 }
 
-// halfRate returns the rate of half load: half of what the slowest proxy answers
-// at most. Of RPC and HTTP/2 it is less. In a closed loop all slots of a connection are
-// answered together and asked together; requests that come when they come share
-// fewer reads and writes, and cost more. There it is the rate at which the proxy
-// that needs most of its CPU needs half of it.
+// halfRate returns the rate of half load. For HTTP/1.1 it is half of the rate of the slowest proxy.
+// For other protocols it is lower: in a closed loop requests of one connection share reads and
+// writes, while random arrivals share fewer and cost more CPU. There it is the rate at which the
+// proxy with the highest CPU usage uses about half of its CPU.
 func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *loadRow) (float64, error) {
 	rate := result.slowest() / 2
 	if r.family() == "" {
@@ -135,8 +133,8 @@ func (b *bed) halfRate(ctx context.Context, r row, subjects []subject, result *l
 	return rate, nil
 }
 
-// round measures every subject once, beginning with another one in each round.
-// The rate is that of the open loop; 0 is the closed one.
+// round measures every subject once, starting with a different subject in each round. rate is that
+// of the open loop; 0 means a closed loop.
 func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, result *loadRow, rate float64) error {
 	for i := range subjects {
 		at := (round + i) % len(subjects)
@@ -159,7 +157,7 @@ func (b *bed) round(ctx context.Context, round int, r row, subjects []subject, r
 	return nil
 }
 
-// progress tells of one sample in a line.
+// progress formats one sample as a line.
 func progress(r load.Result, rate float64) string {
 	text := fmt.Sprintf("%7.0f req/s  p50 %s  p99 %s", float64(r.Requests)/r.Elapsed.Seconds(), micros(r.P50), micros(r.P99))
 	if r.CPU > 0 {
@@ -174,8 +172,8 @@ func progress(r load.Result, rate float64) string {
 	return text
 }
 
-// startAll starts every program that carries what the row is of. On an error it
-// returns those that run.
+// startAll starts every program that supports the row. On an error it also returns the subjects
+// that run.
 func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
 	if r.controlled {
 		return b.startPairs(ctx, r)
@@ -183,7 +181,7 @@ func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
 	var subjects []subject
 	for _, name := range b.options.proxies {
 		if (name == direct || name == "relay") && !r.http.Same() {
-			continue // they translate nothing
+			continue // they do not translate
 		}
 		if name == direct {
 			subjects = append(subjects, subject{name: direct, address: b.host.Origin})
@@ -191,7 +189,7 @@ func (b *bed) startAll(ctx context.Context, r row) ([]subject, error) {
 		}
 		i := slices.IndexFunc(b.programs, func(p peer.Program) bool { return p.Name == name })
 		if i < 0 || r.protocol != nil && b.programs[i].HTTP {
-			continue // skipped, or of no use
+			continue // skipped, or HTTP only
 		}
 		running, err := b.start(ctx, b.programs[i], r)
 		if b.isMissing(err, name, r.family()) {
@@ -214,8 +212,8 @@ func (b *bed) start(ctx context.Context, p peer.Program, r row) (*peer.Running, 
 	return b.host.StartHTTP(ctx, p, r.http)
 }
 
-// isMissing tells whether the error of a start is that the program does not carry
-// the family, which is any but HTTP/1.1, and if so, says it.
+// isMissing reports whether a start failed because the program does not support the family, and
+// records it in the report. HTTP/1.1, the empty family, is never missing.
 func (b *bed) isMissing(err error, program, family string) bool {
 	if family == "" || !errors.Is(err, peer.ErrNotSupported) {
 		return false
@@ -235,7 +233,7 @@ func stopAll(subjects []subject) {
 // micro returns d in microseconds.
 func micro(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 
-// micros prints d with the digits that mean something.
+// micros formats d in microseconds with the significant digits.
 func micros(d time.Duration) string {
 	us := micro(d)
 	if us < 100 {

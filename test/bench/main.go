@@ -1,11 +1,11 @@
-// Command bench measures Weft beside nginx and haproxy in one interleaved run, with
-// HTTP/1.1, HTTP/2, gRPC, one version as the other and, haproxy carrying bytes, RPC:
-// CPU time per request, latency, memory, and what a large configuration costs.
-// docs/performance.md tells the method and how to read the figures.
+// Command bench compares Weft with nginx and haproxy in one interleaved run. It measures CPU time
+// per request, latency, memory and the cost of a large configuration, with HTTP/1.1, HTTP/2, gRPC,
+// translation between HTTP versions, TLS and RPC, which haproxy forwards as bytes.
+// docs/performance.md explains the method and the figures.
 //
-// The program under test has one CPU to itself; an origin and a load generator,
-// which are processes of this program, share another one. Everything is on
-// 127.0.0.0/8, and what was started is ended.
+// The program under test has a CPU to itself; an origin and a load generator, which are processes
+// of this program, share another one. All traffic is on 127.0.0.0/8. The command stops every
+// process that it starts.
 package main
 
 import (
@@ -43,13 +43,13 @@ func main() {
 	}
 }
 
-// errMissed is the end of a run with -strict in which a target was missed.
+// errMissed ends a run with -strict in which a target was missed.
 var errMissed = errors.New("a target was missed")
 
-// role is what a child process of this program does with its arguments.
+// role is a child process of this program, called with its arguments.
 type role func(arguments []string) error
 
-// findRole returns the role that a command line asks for, if it asks for one.
+// findRole returns the role that the command line names, if any.
 func findRole(args []string) (role, bool) {
 	if len(args) < 2 {
 		return nil, false
@@ -65,7 +65,7 @@ func findRole(args []string) (role, bool) {
 	return nil, false
 }
 
-// loadRole runs the job that it reads and writes the result.
+// loadRole runs the job that it reads from stdin and writes the result to stdout.
 func loadRole([]string) error {
 	var job load.Job
 	if err := json.NewDecoder(os.Stdin).Decode(&job); err != nil {
@@ -78,7 +78,7 @@ func loadRole([]string) error {
 	return json.NewEncoder(os.Stdout).Encode(result)
 }
 
-// originRole answers at the address that it is given until its input ends.
+// originRole serves on the given address until stdin is closed.
 func originRole(arguments []string) error {
 	if len(arguments) != 1 {
 		return errors.New("usage: bench origin ADDRESS")
@@ -105,7 +105,7 @@ func relayRole(arguments []string) error {
 	return peer.RunRelay(listen, to)
 }
 
-// bench is the program itself.
+// bench runs the command.
 func bench(arguments []string) error {
 	o, err := parseOptions(arguments)
 	if err != nil {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// table is a Markdown table under construction; its columns after the first are
-// numbers.
+// table builds a Markdown table; its columns after the first are right-aligned.
 type table struct{ text strings.Builder }
 
 func newTable(columns ...string) *table {
@@ -22,7 +21,7 @@ func (t *table) row(cells ...string) {
 	t.text.WriteString("| " + strings.Join(cells, " | ") + " |\n")
 }
 
-// markdown returns the report for people.
+// markdown returns report.md.
 func (r *report) markdown() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "Measured %s in %.0f s", r.Time.Format("2006-01-02 15:04 UTC"), r.Seconds)
@@ -40,7 +39,7 @@ func (r *report) markdown() string {
 	}
 	if len(r.Loads) > 0 {
 		b.WriteString("\n### CPU time per request, µs: median (min–max)\n")
-		// Not all is measured on the same programs.
+		// Each table has the rows that were measured on the same programs.
 		for rest := r.Loads; len(rest) > 0; {
 			n := 1
 			for n < len(rest) && slices.Equal(rest[n].programs(), rest[0].programs()) {
@@ -71,7 +70,7 @@ func (r *report) markdown() string {
 	return b.String()
 }
 
-// overview has a line a row and a column a program; the rows have the same
+// overview returns a table with one line per row and one column per program; all rows have the same
 // programs.
 func overview(loads []*loadRow) string {
 	if len(loads) == 0 {
@@ -98,7 +97,7 @@ func overview(loads []*loadRow) string {
 	return "\n" + t.text.String()
 }
 
-// programs returns the names of the cells that are between load and origin.
+// programs returns the names of the measured programs, without direct.
 func (r *loadRow) programs() []string {
 	var names []string
 	for _, c := range r.Cells {
@@ -109,8 +108,8 @@ func (r *loadRow) programs() []string {
 	return names
 }
 
-// cost prints the CPU time per request. That of RPC is so small that a tenth of a
-// microsecond tells too little.
+// cost formats the CPU time per request. Protocols other than HTTP/1.1 get two digits, because
+// their times are smaller.
 func (r *loadRow) cost(samples []sample) string {
 	digits := 1
 	if r.Protocol != "" {
@@ -151,7 +150,7 @@ func (r *loadRow) markdown() string {
 	return text + r.syscallMarkdown()
 }
 
-// halfMarkdown tells of the load at a fixed rate.
+// halfMarkdown formats the samples at half load.
 func (r *loadRow) halfMarkdown() string {
 	t := newTable("", "CPU µs", "p50 µs", "p99 µs", "calm rounds")
 	for _, c := range r.Cells {
@@ -167,8 +166,8 @@ func (r *loadRow) halfMarkdown() string {
 	return fmt.Sprintf("\nAt %.0f requests/s, which come when they come:\n\n%s", r.Rate, t.text.String())
 }
 
-// syscallMarkdown tells of system calls, in the order of their number; "" if
-// they were not counted.
+// syscallMarkdown formats the system calls per request, most frequent first; it returns "" if they
+// were not counted.
 func (r *loadRow) syscallMarkdown() string {
 	t := newTable("", "all", "which")
 	counted := ""
@@ -198,7 +197,7 @@ func (r *loadRow) syscallMarkdown() string {
 	return fmt.Sprintf("\nSystem calls per request, counted by %s:\n\n%s", counted, t.text.String())
 }
 
-// targets has a line a verdict, and one that tells what was missed.
+// targets formats one line per verdict and a list of the missed targets.
 func (r *report) targets() string {
 	t := newTable("row", "program", "what", "median (min–max)", "at most", "", "rounds")
 	var misses []string

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// options are the flags.
+// options holds the flags.
 type options struct {
 	rows     []string
 	proxies  []string
@@ -18,21 +18,21 @@ type options struct {
 	rounds   int
 	seconds  float64
 	warmup   float64
-	patience time.Duration // for waiting and repeating because of others, in all
+	patience time.Duration // total time for waiting and repeating because of other processes
 	half     bool
 	syscalls bool
 	profile  string // file for a CPU profile of Weft; empty: none
-	idle     int    // connections of the rows "idle" and "rpc-idle"
-	out      string // directory
+	idle     int    // connections of the idle rows
+	out      string // output directory
 	strict   bool
 	install  bool
 	limit    time.Duration
 }
 
-// build is an executable of Weft that is there already.
+// build is an existing executable of Weft.
 type build struct{ name, path string }
 
-// direct is the name of the row without a proxy.
+// direct is the name of the subject without a proxy.
 const direct = "direct"
 
 func parseOptions(arguments []string) (options, error) {
@@ -141,7 +141,7 @@ func (o *options) setProxies(list string) error {
 	}
 	for name := range items(list) {
 		if name == "weft" && len(o.bins) > 0 && !slices.Contains(known, name) {
-			known = append(known, name) // built, beside those of -bin
+			known = append(known, name) // built in addition to those of -bin
 		}
 		if !slices.Contains(known, name) {
 			return fmt.Errorf("-proxies %q, want some of %s", name, strings.Join(known, ", "))
@@ -151,12 +151,12 @@ func (o *options) setProxies(list string) error {
 	return nil
 }
 
-// isWeft tells whether a program is a build of Weft.
+// isWeft reports whether a program is a build of Weft.
 func (o *options) isWeft(name string) bool {
 	return name == "weft" || slices.ContainsFunc(o.bins, func(b build) bool { return b.name == name })
 }
 
-// wefts returns those of the programs that are builds of Weft.
+// wefts returns the names of the builds of Weft among the programs.
 func (o *options) wefts() []string {
 	var names []string
 	for _, name := range o.proxies {
@@ -167,7 +167,7 @@ func (o *options) wefts() []string {
 	return names
 }
 
-// items yields the parts of a comma list that are not empty.
+// items yields the nonempty parts of a comma-separated list.
 func items(list string) func(yield func(string) bool) {
 	return func(yield func(string) bool) {
 		for item := range strings.SplitSeq(list, ",") {

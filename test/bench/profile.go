@@ -11,11 +11,10 @@ import (
 	"time"
 )
 
-// takeProfile writes a CPU profile of the first build of Weft under the row's
-// load.
+// takeProfile writes a CPU profile of the first build of Weft under the row's load.
 func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error {
 	i := slices.IndexFunc(subjects, func(s subject) bool { return slices.Contains(b.options.wefts(), s.name) })
-	s := subjects[i] // options.check saw to it that there is one
+	s := subjects[i] // options.check verified that one exists
 	if s.note != "" {
 		b.skip(fmt.Sprintf("profile of %s, row %s: %s", s.name, r.name, s.note))
 		return nil
@@ -42,7 +41,7 @@ func (b *bed) takeProfile(ctx context.Context, r row, subjects []subject) error 
 	return nil
 }
 
-// download writes what the URL answers into the file.
+// download writes the response body of the URL to the file.
 func download(ctx context.Context, url, file string) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// findPrograms fills b.programs. What cannot be had of the peers is skipped
-// aloud; Weft that does not build is an error.
+// findPrograms fills b.programs. It skips a missing nginx or haproxy with a message and returns an
+// error if Weft does not build.
 func (b *bed) findPrograms(ctx context.Context) error {
 	if err := b.install(ctx); err != nil {
 		return err
@@ -68,7 +68,7 @@ func (b *bed) weft(ctx context.Context, name string) (string, error) {
 	return path, nil
 }
 
-// find returns the path of a program that may lie where only root looks.
+// find returns the path of a program, which may be outside the PATH in /usr/sbin.
 func find(name string) (string, error) {
 	if path, err := exec.LookPath(name); err == nil {
 		return path, nil
@@ -76,12 +76,12 @@ func find(name string) (string, error) {
 	return exec.LookPath("/usr/sbin/" + name)
 }
 
-// policy is Debian's switch against starting the service of a package that is
-// installed: nginx would listen on every address.
+// policy is the file with which Debian prevents a package from starting its service on
+// installation: nginx would listen on every address.
 const policy = "/usr/sbin/policy-rc.d"
 
-// install installs the peers that are missing, as root and where there is apt.
-// That it fails is no error: what is missing is skipped later.
+// install installs missing nginx and haproxy, if this process is root and apt-get exists. A failure
+// of apt-get is not an error: findPrograms skips the missing programs.
 func (b *bed) install(ctx context.Context) error {
 	var missing []string
 	for _, name := range b.options.proxies {

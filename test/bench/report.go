@@ -20,11 +20,11 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// report is all that a run found. Its JSON form is report.json: durations are
-// nanoseconds, memory is bytes.
+// report holds the results of a run. In its JSON form, report.json, durations are nanoseconds and
+// memory is bytes.
 type report struct {
 	Time     time.Time         `json:"time"`
-	Seconds  float64           `json:"seconds"` // that the run took
+	Seconds  float64           `json:"seconds"` // duration of the run
 	Commit   string            `json:"commit,omitempty"`
 	Command  string            `json:"command"`
 	Machine  machine           `json:"machine"`
@@ -47,7 +47,7 @@ type machine struct {
 	Go     string `json:"go"`
 }
 
-// loadRow is a row with what was measured.
+// loadRow is a row with its measurements.
 type loadRow struct {
 	Name     string  `json:"name"`
 	Title    string  `json:"title"`
@@ -64,7 +64,7 @@ type cell struct {
 	Note     string             `json:"note,omitempty"` // why nothing was measured
 	Rounds   []sample           `json:"rounds"`
 	Half     []sample           `json:"half,omitempty"`
-	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request, by name and in "all"
+	Syscalls map[string]float64 `json:"syscalls,omitempty"` // per request, by name; "all" is the total
 	Tool     string             `json:"syscalls_by,omitempty"`
 }
 
@@ -74,7 +74,7 @@ type sample struct {
 	Memory process.Memory `json:"memory"`
 }
 
-// verdict compares one figure with its target, or tells a ratio that has none.
+// verdict compares one figure with its target, or reports a ratio without a target.
 type verdict struct {
 	Row     string  `json:"row"`
 	Proxy   string  `json:"proxy"`
@@ -82,11 +82,11 @@ type verdict struct {
 	Value   stat    `json:"value"`
 	Target  float64 `json:"target"`
 	Unit    string  `json:"unit"`
-	Rounds  string  `json:"rounds,omitempty"` // how many it is of
+	Rounds  string  `json:"rounds,omitempty"` // number of calm rounds and of all rounds
 	Outcome outcome `json:"outcome"`
 }
 
-// newReport returns a report that knows where and when it is.
+// newReport returns a report with the time, the command and the machine.
 func newReport(ctx context.Context, o options) *report {
 	r := &report{
 		Time:     time.Now().UTC().Truncate(time.Second),
@@ -100,7 +100,7 @@ func newReport(ctx context.Context, o options) *report {
 	if unix.Uname(&name) == nil {
 		r.Machine.Kernel = unix.ByteSliceToString(name.Release[:])
 	}
-	// Outside a repository there is none to tell.
+	// Outside a repository there is no commit.
 	if text, err := exec.CommandContext(ctx, "git", "describe", "--always", "--dirty").Output(); err == nil {
 		r.Commit = string(bytes.TrimSpace(text))
 	}
@@ -146,8 +146,8 @@ func (r *report) missed() int {
 	return n
 }
 
-// samples returns what the figure of a program is taken from; none if it was not
-// measured.
+// samples returns the samples that a figure of a program is computed from; it returns none if the
+// program was not measured.
 func (r *loadRow) samples(proxy string, f figure) []sample {
 	for _, c := range r.Cells {
 		if c.Proxy == proxy && f == halfP99 {
@@ -160,8 +160,8 @@ func (r *loadRow) samples(proxy string, f figure) []sample {
 	return nil
 }
 
-// slowest returns the least of the proxies' median rates, in requests per second;
-// that without a proxy if none was measured.
+// slowest returns the lowest median rate of the proxies, in requests per second, or the rate
+// without a proxy if no proxy was measured.
 func (r *loadRow) slowest() float64 {
 	var rates []float64
 	bare := 0.0
@@ -180,7 +180,7 @@ func (r *loadRow) slowest() float64 {
 	return slices.Min(rates)
 }
 
-// What is read off a sample.
+// Values of a sample.
 func cpu(s sample) float64  { return micro(s.CPU) / float64(s.Requests) } // µs per request
 func rate(s sample) float64 { return float64(s.Requests) / s.Elapsed.Seconds() }
 func p50(s sample) float64  { return micro(s.P50) }
@@ -197,15 +197,15 @@ func preemptions(s sample) float64 {
 
 const megabyte = 1 << 20
 
-// stat is a figure over the rounds.
+// stat summarizes a value over the rounds.
 type stat struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
 }
 
-// summarize returns the stat of what of says of each sample that nobody
-// disturbed, or of all if there is none such; there is at least one.
+// summarize returns the stat of the value of over the calm samples, or over all if none is calm;
+// samples must not be empty.
 func summarize(samples []sample, of func(sample) float64) stat {
 	samples = calm(samples)
 	values := make([]float64, len(samples))
@@ -215,15 +215,14 @@ func summarize(samples []sample, of func(sample) float64) stat {
 	return summarizeValues(values)
 }
 
-// summarizeValues returns the stat of the values, which it sorts; there is at
-// least one.
+// summarizeValues returns the stat of the values and sorts them; there must be at least one.
 func summarizeValues(values []float64) stat {
 	slices.Sort(values)
 	n := len(values)
 	return stat{Median: (values[(n-1)/2] + values[n/2]) / 2, Min: values[0], Max: values[n-1]}
 }
 
-// format prints the median, and the range if there is one.
+// format formats the median, and the range if the values differ.
 func (s stat) format(digits int) string {
 	text := fmt.Sprintf("%.*f", digits, s.Median)
 	if s.Min != s.Max {

@@ -13,8 +13,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/load"
 )
 
-// samples returns rounds of one request each that cost so many µs and took so
-// long.
+// samples returns rounds of one request each with the given CPU cost and p50 latency, in µs.
 func samples(cost, latency []int) []sample {
 	all := make([]sample, len(cost))
 	for i := range cost {
@@ -28,7 +27,7 @@ func samples(cost, latency []int) []sample {
 	return all
 }
 
-// tails returns rounds whose p99 took so many µs.
+// tails returns rounds with the given p99, in µs.
 func tails(p99 ...int) []sample {
 	all := make([]sample, len(p99))
 	for i, us := range p99 {
@@ -69,7 +68,8 @@ func TestVerdicts(t *testing.T) {
 	}
 }
 
-// TestEveryRatioIsTold: the targets first, in their order, then what has none.
+// TestEveryRatioIsTold verifies that the verdicts contain the targets in their order and then the
+// ratios without a target.
 func TestEveryRatioIsTold(t *testing.T) {
 	one := samples([]int{20}, []int{20})
 	l := &loadRow{Name: "row", targets: []target{{halfP99, "nginx", 1}, {cpuPerRequest, "haproxy", 1}}, Cells: []*cell{
@@ -103,7 +103,7 @@ func TestDisturbedRoundsCountOnlyIfThereAreNoOthers(t *testing.T) {
 	held := target{cpuPerRequest, "nginx", 1.15}
 	for _, step := range []struct {
 		name      string
-		weft      []float64 // work of others in Weft's rounds
+		weft      []float64 // Others of Weft's rounds
 		nginx     []float64
 		value     float64
 		rounds    string
@@ -140,8 +140,7 @@ func TestMissedTargetsAreCountedAndShown(t *testing.T) {
 	}
 }
 
-// checkUnmeasured checks that the report has targets, and that nothing was held to
-// them.
+// checkUnmeasured verifies that the report has targets and that all of them are unmeasured.
 func checkUnmeasured(t *testing.T, r *report) {
 	t.Helper()
 	if len(r.Verdicts) == 0 {
@@ -249,7 +248,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRowsOfTheDocumentAreMeasured: whoever reads its figures can ask for them.
+// TestRowsOfTheDocumentAreMeasured verifies that -rows accepts the rows that docs/performance.md
+// names.
 func TestRowsOfTheDocumentAreMeasured(t *testing.T) {
 	text, err := os.ReadFile("../../docs/performance.md")
 	if err != nil {

@@ -8,37 +8,36 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// row is one kind of load.
+// row describes one load.
 type row struct {
 	name        string
 	title       string
 	protocol    *frame.Protocol // nil: HTTP
 	http        peer.Sides      // versions of HTTP
-	load        string          // of HTTP/2 and TLS: what the load speaks; empty: HTTP/1.1, or the protocol
+	load        string          // protocol of the load for HTTP/2 and TLS; empty: HTTP/1.1, or protocol
 	request     []byte          // of HTTP/1.1
-	body        int             // of HTTP: bytes of the answers
+	body        int             // of HTTP: bytes of a response body
 	connections int
 	depth       int  // of RPC and HTTP/2: requests in flight on each connection
-	half        bool // latency is measured at half load as well
-	extra       bool // measured only if it is asked for
-	controlled  bool // of builds of Weft alone: by a file, and by a control plane
+	half        bool // latency is also measured at half load
+	extra       bool // measured only if -rows names it
+	controlled  bool // only builds of Weft: configured by a file, and by a control plane
 	targets     []target
 }
 
-// target is what Weft's median is held to: at most limit times that of another
-// program.
+// target is an upper bound of Weft's median: limit times the value of another program.
 type target struct {
 	figure  figure
 	against string
-	limit   float64 // 0: none, the ratio is told alone
+	limit   float64 // 0: no target; the verdict reports only the ratio
 }
 
-// figure says what of a cell is compared.
+// figure is the value of a cell that a target compares.
 type figure int
 
 const (
 	cpuPerRequest figure = iota
-	addedP50             // p50 less that without a proxy
+	addedP50             // p50 minus p50 without a proxy
 	halfP99              // p99 at half load
 )
 
@@ -54,7 +53,7 @@ func (f figure) String() string {
 	panic(fmt.Sprintf("bench: figure %d", int(f)))
 }
 
-// Rows that are no load.
+// Rows that are not loads.
 const (
 	idleRow     = "idle"
 	scaleRow    = "scale"
@@ -65,7 +64,7 @@ const (
 	http2StreamsRow = "h2-streams"
 )
 
-// rows lists the loads. The targets are those of the project.
+// rows lists the loads with the targets of the project.
 func rows() []row {
 	small, large := get(1<<10), get(64<<10)
 	load := func(name, title string, request []byte, body, connections int) row {
@@ -88,7 +87,7 @@ func rows() []row {
 	return slices.Concat(all, []row{controlRow()}, tlsRows(), http2Rows(), rpcRows())
 }
 
-// family is what is spoken: rows of one are measured together. It is empty for
+// family returns the protocol of the row: rows of one family are measured together. It is "" for
 // HTTP/1.1.
 func (r row) family() string {
 	switch {
@@ -100,7 +99,7 @@ func (r row) family() string {
 	return r.http.String()
 }
 
-// speaks is what the load speaks, as load.Job names it.
+// speaks returns the protocol of the load, as load.Job names it.
 func (r row) speaks() string {
 	if r.protocol != nil {
 		return r.protocol.Name()
@@ -108,7 +107,7 @@ func (r row) speaks() string {
 	return r.load
 }
 
-// rpcRows lists the loads of RPC. Calls and answers carry 1 KB.
+// rpcRows lists the RPC loads. Calls and responses carry 1 KB.
 func rpcRows() []row {
 	const connections = 16
 	var all []row
@@ -133,7 +132,7 @@ func rpcRows() []row {
 	return all
 }
 
-// rowNames returns everything that -rows may name.
+// rowNames returns every valid name of -rows.
 func rowNames() []string {
 	var names []string
 	for _, r := range rows() {

@@ -28,7 +28,7 @@ func dial(t *testing.T, address netip.AddrPort) net.Conn {
 	return conn
 }
 
-// readAnswers reads n answers and returns their ids.
+// readAnswers reads n responses and returns their ids.
 func readAnswers(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint64 {
 	t.Helper()
 	var ids []uint64
@@ -55,16 +55,16 @@ func readAnswers(t *testing.T, p *frame.Protocol, conn net.Conn, n int) []uint64
 	return ids
 }
 
-// TestAnswersAreHeldBackUntilAllHaveCome sends requests on two connections and a
-// heartbeat after them: only that is answered, until the last request comes.
+// TestAnswersAreHeldBackUntilAllHaveCome verifies that the origin holds the responses to requests
+// on two connections until the last request arrives, while it responds to heartbeats.
 func TestAnswersAreHeldBackUntilAllHaveCome(t *testing.T) {
 	address := newTestBed(t, "-proxies", direct).host.Origin
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
-			const each = 2000 // more than the buffers of a socket take
+			const each = 2000 // more than a socket buffer holds
 			one, two := dial(t, address), dial(t, address)
 			text := frame.Text{Hold: 2 * each}
-			gone := dial(t, address) // what it asked does not count
+			gone := dial(t, address) // the origin must not count its request after it closes
 			write(t, gone, p.AppendRequest(nil, 1, text))
 			write(t, gone, p.AppendPing(nil, 2))
 			readAnswers(t, p, gone, 1)
@@ -102,7 +102,7 @@ func write(t *testing.T, conn net.Conn, b []byte) {
 	}
 }
 
-// script returns the path of a program that runs the lines of sh.
+// script returns the path of an executable shell script with the lines.
 func script(t *testing.T, lines string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "weft")
@@ -112,8 +112,8 @@ func script(t *testing.T, lines string) string {
 	return path
 }
 
-// TestARunGoesOnWithoutAProgramThatIsNotThereYet measures the others, and says in
-// every row what is missing.
+// TestARunGoesOnWithoutAProgramThatIsNotThereYet verifies that a run measures the other programs if
+// one does not support a protocol, and reports the missing one in every row.
 func TestARunGoesOnWithoutAProgramThatIsNotThereYet(t *testing.T) {
 	weft := script(t, "echo protocol is not supported yet >&2; exit 1")
 	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft,relay,direct", "-rows", "dubbo-16x1,rpc-idle,rpc-inflight",
@@ -143,7 +143,8 @@ func TestARunGoesOnWithoutAProgramThatIsNotThereYet(t *testing.T) {
 	}
 }
 
-// TestAProgramThatDoesNotStartEndsTheRun: only what is not built yet is let go.
+// TestAProgramThatDoesNotStartEndsTheRun verifies that a failed start ends the run unless the
+// protocol is not supported.
 func TestAProgramThatDoesNotStartEndsTheRun(t *testing.T) {
 	weft := script(t, "echo broken; exit 1")
 	b := newTestBed(t, "-bin", "weft="+weft, "-proxies", "weft", "-rows", "dubbo-16x1", "-patience", "0")
@@ -152,15 +153,15 @@ func TestAProgramThatDoesNotStartEndsTheRun(t *testing.T) {
 	}
 }
 
-// TestABurstThatIsNotAnsweredIsCounted gives up at the time, and tells how many
-// answers have come.
+// TestABurstThatIsNotAnsweredIsCounted verifies that a burst ends at its timeout with the number of
+// responses.
 func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
 	b := newTestBed(t, "-proxies", direct)
 	p, err := frame.Find("dubbo")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It answers the first request only.
+	// The server responds only to the first request.
 	address := acceptOne(t, func(conn net.Conn) {
 		data := make([]byte, 64<<10)
 		n, err := conn.Read(data)
@@ -168,7 +169,7 @@ func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
 			return
 		}
 		if _, f, err := p.Parse(data[:n]); err == nil {
-			// The load may be gone.
+			// The load may have closed the connection.
 			_, _ = conn.Write(p.AppendAnswer(nil, f.ID, f.Text))
 		}
 		for err == nil {
@@ -183,7 +184,7 @@ func TestABurstThatIsNotAnsweredIsCounted(t *testing.T) {
 	}
 }
 
-// acceptOne serves one connection by the function.
+// acceptOne serves one connection with the function.
 func acceptOne(t *testing.T, serve func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -224,8 +225,8 @@ func TestMissingAnswersAreAMiss(t *testing.T) {
 	}
 }
 
-// TestIdleRPCConnectionsWork measures the relay, which the row leaves out for its
-// second socket a connection.
+// TestIdleRPCConnectionsWork verifies that idle RPC connections can be opened and used. It uses the
+// relay, which the rpc-idle row does not measure.
 func TestIdleRPCConnectionsWork(t *testing.T) {
 	b := newTestBed(t, "-proxies", "relay", "-idle", "20")
 	for _, p := range frame.All() {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// scaleResult is what a large configuration costs a build of Weft.
+// scaleResult is the cost of a large configuration for a build of Weft.
 type scaleResult struct {
 	Proxy    string `json:"proxy"`
 	Clusters int    `json:"clusters"`
@@ -22,22 +22,22 @@ type scaleResult struct {
 	Routes   int    `json:"routes"`
 	Bytes    int    `json:"bytes"` // of the file
 
-	Check      stat `json:"check_s"`        // weft check, from exec to its end
-	Start      stat `json:"start_s"`        // from exec to the first answer over the last route
+	Check      stat `json:"check_s"`        // duration of weft check
+	Start      stat `json:"start_s"`        // from exec to the first response of the last route
 	Both       stat `json:"both_s"`         // check and start
 	CheckPeak  stat `json:"check_peak_mb"`  // highest RSS
-	StartPeak  stat `json:"start_peak_mb"`  // highest RSS up to the first answer
-	Reload     stat `json:"reload_s"`       // from SIGHUP until the changed route answers anew
-	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the whole life
-	Resident   stat `json:"resident_mb"`    // RSS when it has settled after the reload
+	StartPeak  stat `json:"start_peak_mb"`  // highest RSS until the first response
+	Reload     stat `json:"reload_s"`       // from SIGHUP to the first response of the changed route
+	ReloadPeak stat `json:"reload_peak_mb"` // highest RSS of the process
+	Resident   stat `json:"resident_mb"`    // RSS after the reload, when it is stable
 }
 
-// Targets of the project, and the size that they are meant for.
+// Targets of the project, and the size that they refer to.
 const (
 	scaleSeconds       = 3
 	scaleReloadSeconds = 1
 	scalePeak          = 300 // MB
-	scaleRounds        = 3   // at most: they differ little
+	scaleRounds        = 3   // maximum: the rounds differ little
 )
 
 func scaleSize() peer.Scale { return peer.Scale{Clusters: 10000, Domains: 1000, Routes: 50000} }
@@ -109,7 +109,7 @@ func (b *bed) scale(ctx context.Context, p peer.Program) (scaleResult, error) {
 	return r, nil
 }
 
-// scaleRound is one life of a process with the large configuration.
+// scaleRound holds the measurements of one process with the large configuration.
 type scaleRound struct {
 	bytes             int
 	check             time.Duration
@@ -183,7 +183,7 @@ func (b *bed) check(ctx context.Context, p peer.Program, file string) (took time
 		return 0, 0, err
 	}
 	if err := cmd.Wait(); err != nil {
-		wrote, _ := os.ReadFile(log.Name()) // of use only if there is something
+		wrote, _ := os.ReadFile(log.Name()) // used only in the message
 		return 0, 0, fmt.Errorf("check: %w\n%s", err, wrote[:min(len(wrote), 2000)])
 	}
 	took = time.Since(begin)

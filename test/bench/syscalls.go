@@ -18,8 +18,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/load"
 )
 
-// countSyscalls counts the system calls of every proxy under the row's load. It
-// is a measurement of its own: counting costs time.
+// countSyscalls counts the system calls of every proxy under the row's load. It uses a separate
+// run, because counting costs time.
 func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, result *loadRow) error {
 	count, tool := b.countByPerf, "perf"
 	if _, err := exec.LookPath("perf"); err != nil || !tracepoints() {
@@ -48,7 +48,7 @@ func (b *bed) countSyscalls(ctx context.Context, r row, subjects []subject, resu
 	return nil
 }
 
-// tracepoints tells whether those of system calls can be read.
+// tracepoints reports whether the tracepoints of system calls are readable.
 func tracepoints() bool {
 	for _, dir := range []string{"/sys/kernel/tracing", "/sys/kernel/debug/tracing"} {
 		if _, err := os.Stat(dir + "/events/raw_syscalls/sys_enter/id"); err == nil {
@@ -58,11 +58,12 @@ func tracepoints() bool {
 	return false
 }
 
-// byName lists the calls that are counted one by one; the others are in "all".
+// byName lists the system calls that are counted separately; the total in "all" also includes the
+// others.
 const byName = "read,write,readv,writev,recvfrom,sendto,recvmsg,sendmsg,splice," +
 	"epoll_wait,epoll_pwait,epoll_ctl,futex,nanosleep,sched_yield,accept4,connect,close"
 
-// countByPerf counts in the kernel, from the load's start to its end.
+// countByPerf counts in the kernel while the load runs.
 func (b *bed) countByPerf(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
 	out := filepath.Join(b.dir, "perf.csv")
 	events := []string{"raw_syscalls:sys_enter"}
@@ -81,7 +82,7 @@ func (b *bed) countByPerf(ctx context.Context, job load.Job) (calls map[string]f
 	return calls, result.All, err
 }
 
-// parsePerf reads lines of "count,unit,event,…".
+// parsePerf parses lines of "count,unit,event,…".
 func parsePerf(text string) (map[string]float64, error) {
 	calls := map[string]float64{}
 	for line := range strings.Lines(text) {
@@ -105,7 +106,7 @@ func parsePerf(text string) (map[string]float64, error) {
 	return calls, nil
 }
 
-// countByStrace attaches strace, runs the load and takes its summary.
+// countByStrace attaches strace, runs the load and parses the summary of strace.
 func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string]float64, requests uint64, err error) {
 	out := filepath.Join(b.dir, "strace.txt")
 	words := []string{"-c", "-f", "-o", out}
@@ -121,7 +122,7 @@ func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string
 		return nil, 0, err
 	}
 	defer func() {
-		// It ends with the signal's status: what it wrote tells whether it counted.
+		// strace exits with the status of the signal; its output shows whether it counted.
 		_ = cmd.Process.Signal(syscall.SIGINT)
 		_, _ = io.Copy(io.Discard, told)
 		_ = cmd.Wait()
@@ -140,7 +141,7 @@ func (b *bed) countByStrace(ctx context.Context, job load.Job) (calls map[string
 	return nil, result.All, err
 }
 
-// attached waits until strace says that it has n processes.
+// attached waits until strace reports that it has attached to n processes.
 func attached(told io.ReadCloser, n int) error {
 	limit := time.AfterFunc(5*time.Second, func() { _ = told.Close() })
 	defer limit.Stop()
@@ -156,7 +157,7 @@ func attached(told io.ReadCloser, n int) error {
 	return nil
 }
 
-// parseStrace reads the table "% time, seconds, usecs/call, calls, errors, syscall".
+// parseStrace parses the table "% time, seconds, usecs/call, calls, errors, syscall".
 func parseStrace(text []byte) (map[string]float64, error) {
 	calls := map[string]float64{}
 	for line := range bytes.Lines(text) {

@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/peer"
 )
 
-// tlsRows lists the loads over TLS from callers, to an origin in plaintext. Either
-// side shows a certificate, and no session is resumed.
+// tlsRows lists the loads with TLS from the client and plaintext to the origin. Both sides present
+// a certificate, and no session is resumed.
 func tlsRows() []row {
 	const limit = 1.15
 	mutual := peer.Sides{MutualTLS: true}

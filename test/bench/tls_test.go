@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestPeersCarryTLS starts those of nginx and haproxy that are installed for every row,
-// and asks each by a short load.
+// TestPeersCarryTLS verifies that nginx and haproxy, if installed, serve a short load of every TLS
+// row.
 func TestPeersCarryTLS(t *testing.T) {
 	b := newTestBed(t, "-proxies", "nginx,haproxy", "-install=false")
 	if len(b.programs) == 0 {

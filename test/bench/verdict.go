@@ -5,17 +5,17 @@ import (
 	"slices"
 )
 
-// outcome is what becomes of a figure that is compared.
+// outcome is the result of a comparison.
 type outcome string
 
 const (
 	met        outcome = "ok"
 	missed     outcome = "**MISS**"
-	unmeasured outcome = "not measured" // on one side or the other
-	unbounded  outcome = ""             // it has no target
+	unmeasured outcome = "not measured" // on at least one side
+	unbounded  outcome = ""             // there is no target
 )
 
-// judge fills the verdicts of all that was measured.
+// judge fills the verdicts of all measurements.
 func (r *report) judge() {
 	for _, weft := range r.wefts {
 		for _, l := range r.Loads {
@@ -50,8 +50,8 @@ func (r *report) judge() {
 	}
 }
 
-// compared returns the row's targets, and after them what else a build of Weft can be
-// compared with: the other programs, where both were measured.
+// compared returns the row's targets, followed by the other figures for which both the build of
+// Weft and another program were measured.
 func (r *loadRow) compared(weft string, wefts []string) []target {
 	all := slices.Clone(r.targets)
 	add := func(f figure, against string) {
@@ -73,9 +73,9 @@ func (r *loadRow) compared(weft string, wefts []string) []target {
 	return all
 }
 
-// judge holds a build of Weft to a target of the row. The value is the median of the
-// rounds' own ratios: in one round both were measured within seconds of each other.
-// Rounds that somebody disturbed are left out, unless there are no others.
+// judge compares a build of Weft with a target of the row. The value is the median of the ratios of
+// the rounds: in one round both programs are measured within seconds. It leaves out disturbed
+// rounds unless all are disturbed.
 func (r *loadRow) judge(weft string, t target) verdict {
 	v := verdict{Row: r.Name, Proxy: weft, What: fmt.Sprintf("%v / %s's", t.figure, t.against), Target: t.limit, Unit: "x", Outcome: unmeasured}
 	mine, theirs, bare := r.samples(weft, t.figure), r.samples(t.against, t.figure), r.samples(direct, t.figure)
@@ -126,7 +126,7 @@ func atMost(row, proxy, what string, value stat, target float64, unit string) ve
 	return v
 }
 
-// without returns verdicts of what could not be measured.
+// without marks the verdicts as unmeasured.
 func without(verdicts []verdict) []verdict {
 	for i := range verdicts {
 		verdicts[i].Value, verdicts[i].Outcome = stat{}, unmeasured

@@ -20,28 +20,28 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// brittle is a host of one protocol that ends some of its connections with a RST,
-// before an answer or in the middle of it.
+// brittle is a host of one protocol that resets some of its connections, before or during a
+// response.
 type brittle struct {
 	address string
-	broken  float64 // share of the answers that break off
-	deeds   ledger  // POSTs, and all calls of RPC
+	broken  float64 // fraction of the responses that it cuts off
+	deeds   ledger  // POSTs, and all RPC calls
 
 	mu     sync.Mutex // guards chance
 	chance *rand.Rand
 }
 
-// errBroken is of a connection that is to end with a RST.
+// errBroken is returned for a connection that must be closed with a RST.
 var errBroken = errors.New("broken off")
 
-// newBrittle starts a host that talks as talk does, which returns errBroken to end a
-// connection with a RST.
+// newBrittle starts a host that serves each connection with talk. If talk returns errBroken, the
+// connection is closed with a RST.
 func (r *trial) newBrittle(purpose uint64, talk func(b *brittle, c net.Conn) error) *brittle {
 	r.Helper()
 	l := r.listen("127.0.0.1:0")
 	b := &brittle{address: l.Addr().String(), broken: 0.2, chance: r.chance(purpose)}
 	var peers sync.WaitGroup
-	var open sync.Map // of net.Conn
+	var open sync.Map // keys are net.Conn
 	peers.Go(func() {
 		for {
 			c, err := l.Accept()
@@ -52,16 +52,16 @@ func (r *trial) newBrittle(purpose uint64, talk func(b *brittle, c net.Conn) err
 			peers.Go(func() {
 				defer open.Delete(c)
 				if err := talk(b, c); errors.Is(err, errBroken) {
-					_ = c.(*net.TCPConn).SetLinger(0) // so that it is a RST
+					_ = c.(*net.TCPConn).SetLinger(0) // Close sends a RST
 				}
-				_ = c.Close() // it has ended, one way or the other
+				_ = c.Close() // the connection may already be closed
 			})
 		}
 	})
 	r.Cleanup(func() {
-		_ = l.Close() // nobody comes any more
+		_ = l.Close() // ends the accept loop
 		open.Range(func(c, _ any) bool {
-			_ = c.(net.Conn).Close() // its goroutine ends
+			_ = c.(net.Conn).Close() // ends the goroutine of the connection
 			return true
 		})
 		peers.Wait()
@@ -69,20 +69,19 @@ func (r *trial) newBrittle(purpose uint64, talk func(b *brittle, c net.Conn) err
 	return b
 }
 
-// cut decides about an answer of so many bytes: how many of them are sent, all if it
-// is whole.
+// cut decides how many bytes of a response of size bytes are sent; whole means all of them.
 func (b *brittle) cut(size int) (sent int, whole bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.chance.Float64() >= b.broken {
 		return size, true
 	}
-	// Often at the edges: nothing at all, all but one byte.
+	// Edge cases are frequent: no byte at all, all but one byte.
 	return []int{0, 1, size / 2, size - 1, b.chance.IntN(size)}[b.chance.IntN(5)], false
 }
 
-// say sends an answer or a part of it; errBroken says that it was a part. In between
-// the part has time to be passed on.
+// say sends a response or a part of it. It returns errBroken after a part, with a pause that lets
+// Weft forward the part.
 func (b *brittle) say(c net.Conn, answer []byte) error {
 	sent, whole := b.cut(len(answer))
 	if _, err := c.Write(answer[:sent]); err != nil {
@@ -95,7 +94,7 @@ func (b *brittle) say(c net.Conn, answer []byte) error {
 	return errBroken
 }
 
-// answerTo is the content that a request for a token wants; a POST is noted.
+// answerTo returns the response body for a request with a token and records a POST.
 func (b *brittle) answerTo(method, uri string) (string, error) {
 	u, err := url.ParseRequestURI(uri)
 	if err != nil {
@@ -112,7 +111,7 @@ func (b *brittle) answerTo(method, uri string) (string, error) {
 	return content(token, size), nil
 }
 
-// talkHTTP1 answers in HTTP/1.1, by turns with a length and in chunks.
+// talkHTTP1 responds in HTTP/1.1, alternately with Content-Length and chunked.
 func talkHTTP1(b *brittle, c net.Conn) error {
 	r := bufio.NewReader(c)
 	for n := 0; ; n++ {
@@ -136,8 +135,8 @@ func talkHTTP1(b *brittle, c net.Conn) error {
 	}
 }
 
-// talkHTTP2 answers in HTTP/2, one stream after the other, in frames of content that
-// are small enough for the windows that a peer begins with.
+// talkHTTP2 responds in HTTP/2, one stream at a time, with DATA frames that fit into the initial
+// windows.
 func talkHTTP2(b *brittle, c net.Conn) error {
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
 		return err
@@ -188,7 +187,7 @@ func talkHTTP2(b *brittle, c net.Conn) error {
 	}
 }
 
-// talkRPC answers in Dubbo.
+// talkRPC responds in Dubbo.
 func talkRPC(b *brittle, c net.Conn) error {
 	p, err := frame.Find("dubbo")
 	if err != nil {
@@ -209,7 +208,7 @@ func talkRPC(b *brittle, c net.Conn) error {
 		case frame.Request:
 			b.deeds.note(string(f.Text))
 			err = b.say(c, p.AppendAnswer(nil, f.ID, f.Text))
-		default: // nothing that wants an answer
+		default: // other frames need no response
 		}
 		if err != nil {
 			return err

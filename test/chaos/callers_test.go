@@ -18,23 +18,24 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// dialer opens connections, perhaps from a namespace.
+// dialer opens connections, possibly from a network namespace.
 type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 
-// plainDial opens them from where the test runs.
+// plainDial opens connections from the namespace of the test process.
 func plainDial(ctx context.Context, network, address string) (net.Conn, error) {
 	var d net.Dialer
 	return d.DialContext(ctx, network, address)
 }
 
-// web is a caller of HTTP.
+// web is an HTTP client.
 type web struct {
 	client    *http.Client
 	transport *http.Transport
-	base      string // "http://127.0.0.1:1"
+	base      string // for example "http://127.0.0.1:1"
 }
 
-// newWeb returns a caller of the address in HTTP/1.1, or in HTTP/2 without TLS.
+// newWeb returns a client of the address for HTTP/1.1, or for HTTP/2 with prior knowledge if two is
+// true.
 func (r *trial) newWeb(address string, two bool, dial dialer) *web {
 	t := &http.Transport{DialContext: dial, MaxIdleConnsPerHost: 64, DisableCompression: true, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!two)
@@ -42,8 +43,8 @@ func (r *trial) newWeb(address string, two bool, dial dialer) *web {
 	return r.webOf(t, "http://"+address)
 }
 
-// newSecureWeb returns a caller over TLS that agrees on HTTP/2 if two says so.
-// Fresh callers have a connection for each request.
+// newSecureWeb returns a TLS client, for HTTP/2 if two is true. A fresh client opens a connection
+// for each request.
 func (r *trial) newSecureWeb(address string, config *tls.Config, two, fresh bool) *web {
 	t := &http.Transport{TLSClientConfig: config, MaxIdleConnsPerHost: 64, DisableKeepAlives: fresh, Protocols: new(http.Protocols)}
 	t.Protocols.SetHTTP1(!two)
@@ -56,18 +57,17 @@ func (r *trial) webOf(t *http.Transport, base string) *web {
 	return &web{client: &http.Client{Transport: t}, transport: t, base: base}
 }
 
-// hostField is the field in which hosts say who they are.
+// hostField is the response header that identifies the host.
 const hostField = "X-Host"
 
-// content is what hosts answer to a request for a token: size bytes that no other
-// token has.
+// content returns the response body of hosts for a token: size bytes that identify the token.
 func content(token string, size int) string {
 	return strings.Repeat(token+";", size/(len(token)+1)+1)[:size]
 }
 
-// ask makes a request for a token and holds that the answer is its own, to the last
-// byte. An answer that ends early must be known as that: one that says it is whole
-// is wrong. The path may have a query.
+// ask sends a request with a token and verifies the complete response body. A truncated response
+// must be reported as an error; a body that ends regularly with other content is a failure of the
+// kind wrong. The path may have a query. by is the host that responded.
 func (w *web) ask(ctx context.Context, method, path, token string, size int) (by string, err error) {
 	if !strings.Contains(path, "?") {
 		path += "?"
@@ -80,7 +80,7 @@ func (w *web) ask(ctx context.Context, method, path, token string, size int) (by
 	if err != nil {
 		return "", transportFailure(err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was read to the end
+	defer func() { _ = response.Body.Close() }() // read to the end
 	body, err := io.ReadAll(response.Body)
 	if response.StatusCode != http.StatusOK {
 		return "", fail(fmt.Sprint(response.StatusCode), "%.200q", body)
@@ -98,21 +98,21 @@ func (w *web) ask(ctx context.Context, method, path, token string, size int) (by
 	return by, nil
 }
 
-// get is a load of GETs of 2 KB of a path.
+// get returns a load of GETs of a path with responses of 2 KB.
 func (w *web) get(name, path string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
 		return w.ask(ctx, http.MethodGet, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
 	}}
 }
 
-// post is a load of POSTs, which must not be made twice.
+// post returns a load of POSTs, which must not be repeated.
 func (w *web) post(name, path string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
 		return w.ask(ctx, http.MethodPost, path, fmt.Sprintf("%s-%d", name, n), 2<<10)
 	}}
 }
 
-// transportFailure tells kinds of failures apart that are no answers.
+// transportFailure classifies an error for which there is no response.
 func transportFailure(err error) error {
 	text := err.Error()
 	switch {
@@ -128,17 +128,17 @@ func transportFailure(err error) error {
 	return &failure{"transport", err}
 }
 
-// grpcPath is the method of hosts that returns its message.
+// grpcPath is the method of the hosts that returns its message.
 const grpcPath = "/chaos.Echo/Call"
 
-// grpc is a load of unary calls whose message comes back.
+// grpc returns a load of unary calls that expect their message back.
 func (w *web) grpc(name string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
 		return w.callGRPC(ctx, content(fmt.Sprintf("%s-%d", name, n), 1<<10))
 	}}
 }
 
-// callGRPC makes a unary call. What has no status in its trailers did not succeed.
+// callGRPC makes a unary call. It returns an error if the response has no status.
 func (w *web) callGRPC(ctx context.Context, text string) (by string, err error) {
 	message := append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, w.base+grpcPath, bytes.NewReader(message))
@@ -151,7 +151,7 @@ func (w *web) callGRPC(ctx context.Context, text string) (by string, err error) 
 	if err != nil {
 		return "", transportFailure(err)
 	}
-	defer func() { _ = response.Body.Close() }() // it was read to the end
+	defer func() { _ = response.Body.Close() }() // read to the end
 	body, err := io.ReadAll(response.Body)
 	if err != nil {
 		return "", transportFailure(err)
@@ -172,7 +172,7 @@ func (w *web) callGRPC(ctx context.Context, text string) (by string, err error) 
 	return by, nil
 }
 
-// rpc is a caller of Dubbo with some connections, each for many calls at once.
+// rpc is a Dubbo client with some connections that each carry many concurrent calls.
 type rpc struct {
 	protocol *frame.Protocol
 	address  string
@@ -180,13 +180,13 @@ type rpc struct {
 	lines    [4]line
 }
 
-// line is the place of one connection.
+// line holds one connection of an rpc.
 type line struct {
 	mu   sync.Mutex
-	conn *rpcConn // nil: none was opened
+	conn *rpcConn // nil: not open; guarded by mu
 }
 
-// newRPC returns a caller of the address.
+// newRPC returns a client of the address.
 func (r *trial) newRPC(address string, dial dialer) *rpc {
 	p, err := frame.Find("dubbo")
 	if err != nil {
@@ -197,7 +197,7 @@ func (r *trial) newRPC(address string, dial dialer) *rpc {
 	return c
 }
 
-// close ends the connections.
+// close closes the connections.
 func (c *rpc) close() {
 	for i := range c.lines {
 		l := &c.lines[i]
@@ -210,7 +210,7 @@ func (c *rpc) close() {
 	}
 }
 
-// calls is a load of calls whose string comes back.
+// calls returns a load of calls that expect their string back.
 func (c *rpc) calls(name string, rate float64) load {
 	return load{name: name, rate: rate, call: func(ctx context.Context, n int) (string, error) {
 		return "", c.call(ctx, n)
@@ -226,7 +226,7 @@ func (c *rpc) call(ctx context.Context, n int) error {
 		}
 		answer, err := conn.send(id, c.protocol.AppendRequest(nil, id, frame.Text{Token: id}))
 		if errors.Is(err, errLeaving) {
-			continue // it was not sent: another connection takes it
+			continue // the call was not sent: use another connection
 		}
 		if err != nil {
 			return transportFailure(err)
@@ -241,7 +241,7 @@ func (c *rpc) call(ctx context.Context, n int) error {
 	}
 }
 
-// get returns a connection that takes calls.
+// get returns a connection that accepts calls.
 func (l *line) get(ctx context.Context, c *rpc) (*rpcConn, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -253,6 +253,6 @@ func (l *line) get(ctx context.Context, c *rpc) (*rpcConn, error) {
 		return nil, err
 	}
 	l.conn = &rpcConn{socket: socket, waiting: map[uint64]chan rpcAnswer{}}
-	go l.conn.read() // until the socket is closed: by close, or by the peer
+	go l.conn.read() // ends when close or Weft closes the socket
 	return l.conn, nil
 }

@@ -11,12 +11,10 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestCertificatesRotate changes the certificates of both sides of Weft each second,
-// as Kubernetes does it: a symbolic link is swapped. Callers speak mutual TLS to one
-// listener, whose cluster is another listener behind mutual TLS.
-//
-// No request fails, of kept connections or fresh ones, and what new connections are
-// shown is never older than two seconds.
+// TestCertificatesRotate verifies that no request fails and that new connections get a certificate
+// that is at most two versions old, while the certificates of both sides of Weft change every
+// second by a symbolic link swap as in Kubernetes. Clients use mutual TLS to one listener, which
+// forwards to another listener with mutual TLS.
 func TestCertificatesRotate(t *testing.T) {
 	r := begin(t)
 	ca := testpki.New(t)
@@ -60,7 +58,7 @@ func TestCertificatesRotate(t *testing.T) {
 		listeners: list{listener("front", front, "Auto", secured()), listener("back", back, "Auto", secured())},
 		tables:    list{table("front", route("/", "back")), table("back", route("/", "host"))},
 		clusters: list{
-			// Connections to the back do not last, so that handshakes go on there, too.
+			// Connections to the back listener are short-lived, so handshakes continue there.
 			cluster("back", []string{back}, object{"tls_context": context("client", nil), "max_request_per_conn": 20}),
 			cluster("host", []string{at.page}),
 		},
@@ -114,13 +112,13 @@ func TestCertificatesRotate(t *testing.T) {
 	w.noLeak()
 }
 
-// shownBy is the number in the name that the listener's certificate has.
+// shownBy returns the version in the common name of the listener's certificate.
 func shownBy(address string, config *tls.Config) (version int, err error) {
 	conn, err := tls.Dial("tcp", address, config)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = conn.Close() }() // nothing is asked for
+	defer func() { _ = conn.Close() }() // no request is sent
 	_, err = fmt.Sscanf(conn.ConnectionState().PeerCertificates[0].Subject.CommonName, "server %d", &version)
 	return version, err
 }

@@ -7,12 +7,10 @@ import (
 	"time"
 )
 
-// TestReloadsAndADrain reloads each second, every time with other routes, clusters and
-// hosts, and asks the process to end while the load goes on.
-//
-// No request fails before the drain. Then none fails but those of connections that
-// nobody takes any more: what was under way is answered, callers who keep their
-// connections are told to go.
+// TestReloadsAndADrain verifies that no request fails while the configuration is reloaded every
+// second with other routes, clusters and hosts. It then terminates the process under load and
+// verifies that only refused connections fail: requests in flight complete and keepalive
+// connections are drained.
 func TestReloadsAndADrain(t *testing.T) {
 	r := begin(t)
 	var pages, rpcs []string
@@ -73,8 +71,8 @@ func TestReloadsAndADrain(t *testing.T) {
 	r.drain(w, loads)
 }
 
-// drain asks the process to end in the middle of the loads, and holds that no
-// request is lost but those that nobody accepts any more.
+// drain terminates the process in the middle of the loads and verifies that only requests on
+// refused connections fail.
 func (r *trial) drain(w *weft, loads []load) {
 	r.Helper()
 	end := r.meanwhile(func(<-chan struct{}) {

@@ -16,11 +16,11 @@ const (
 	dubboHead  = 16
 	dubboMagic = 0xdabb
 	dubboOK    = 20
-	// dubboMost is more than any frame of these tests has.
+	// dubboMost is the maximum body size of the tests.
 	dubboMost = 64 << 10
 )
 
-// readDubbo reads one frame, whole or not at all.
+// readDubbo reads one complete frame.
 func readDubbo(r *bufio.Reader) ([]byte, error) {
 	head, err := r.Peek(dubboHead)
 	if err != nil {
@@ -35,25 +35,25 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 	return b, err
 }
 
-// rpcConn is one connection of a caller.
+// rpcConn is one connection of an rpc client.
 type rpcConn struct {
 	socket net.Conn
 
 	writing sync.Mutex // held while a frame is written
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	waiting map[uint64]chan rpcAnswer
-	leaving bool  // the peer wants no more calls
-	ended   error // why the connection has ended; nil: it has not
+	leaving bool  // the other side accepts no more calls
+	ended   error // why the connection has closed; nil: it is open
 }
 
-// rpcAnswer is a frame, or why none comes.
+// rpcAnswer is a response frame, or the error that replaces it.
 type rpcAnswer struct {
 	frame []byte
 	err   error
 }
 
-// errLeaving is of a call that was not sent because the peer wants no more.
+// errLeaving is returned for a call that was not sent because the connection accepts no more calls.
 var errLeaving = errors.New("the peer wants no more calls")
 
 func (c *rpcConn) takesCalls() bool {
@@ -62,7 +62,7 @@ func (c *rpcConn) takesCalls() bool {
 	return !c.leaving && c.ended == nil
 }
 
-// send sends a request, whose answer comes on the channel.
+// send sends a request and returns the channel of its response.
 func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcAnswer, error) {
 	answer := make(chan rpcAnswer, 1)
 	c.mu.Lock()
@@ -75,19 +75,19 @@ func (c *rpcConn) send(id uint64, request []byte) (<-chan rpcAnswer, error) {
 	c.writing.Lock()
 	defer c.writing.Unlock()
 	if _, err := c.socket.Write(request); err != nil {
-		c.end(err) // which answers
+		c.end(err) // delivers the error to the channel
 	}
 	return answer, nil
 }
 
-// forget: the caller waits no more.
+// forget drops a call whose caller no longer waits.
 func (c *rpcConn) forget(id uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.waiting, id)
 }
 
-// end closes the connection and answers all that wait.
+// end closes the connection and fails all pending calls.
 func (c *rpcConn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -95,14 +95,14 @@ func (c *rpcConn) end(err error) {
 		return
 	}
 	c.ended = err
-	_ = c.socket.Close() // nobody waits for what it says
+	_ = c.socket.Close() // pending responses are lost
 	for id, answer := range c.waiting {
 		answer <- rpcAnswer{err: err}
 		delete(c.waiting, id)
 	}
 }
 
-// read hands answers to those who wait until the connection ends.
+// read delivers responses to their calls until the connection ends.
 func (c *rpcConn) read() {
 	r := bufio.NewReader(c.socket)
 	for {
@@ -115,7 +115,7 @@ func (c *rpcConn) read() {
 	}
 }
 
-// receive takes one frame.
+// receive processes one frame.
 func (c *rpcConn) receive(b []byte) {
 	const request, twoWay, event = 0x80, 0x40, 0x20
 	flags, id := b[2], binary.BigEndian.Uint64(b[4:])
@@ -140,7 +140,7 @@ func (c *rpcConn) receive(b []byte) {
 	}
 }
 
-// check holds that the answer is that of the request.
+// check verifies that the response belongs to the request.
 func (a rpcAnswer) check(p *frame.Protocol, id uint64) error {
 	if a.err != nil {
 		return transportFailure(a.err)

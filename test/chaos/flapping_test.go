@@ -8,13 +8,11 @@ import (
 	"time"
 )
 
-// TestHostsFlap has two of four hosts die, half of the times with a RST on each
-// connection, and come back, all the time. Active checks and outlier detection look
-// for them, retries hide their deaths.
+// TestHostsFlap verifies that retries, active health checks and outlier detection hide two of four
+// hosts that repeatedly die, half of the time with a RST on each connection, and come back.
 //
-// What may be made twice hardly ever fails; a POST fails only if its host died with
-// it, and is not made again; calls that take long on the hosts that live are all
-// answered, and no request to those hosts fails.
+// Idempotent requests hardly ever fail. A POST fails only if its host dies with it. Slow requests
+// to the other two hosts all succeed, and no request to these hosts fails.
 func TestHostsFlap(t *testing.T) {
 	r := begin(t)
 	var mortals []*mortal
@@ -92,16 +90,16 @@ func TestHostsFlap(t *testing.T) {
 	w.noLeak()
 }
 
-// slowCall is how long an answer takes that is to outlast the death of other hosts.
+// slowCall is the duration of a response that must survive the death of other hosts.
 const slowCall = 1500 * time.Millisecond
 
-// slow is a load of requests to the hosts that live.
+// slow returns a load of slow requests to the hosts that stay alive.
 func slow(c *web, name string) load {
 	return c.get(name, fmt.Sprintf("/steady?wait=%d", slowCall.Milliseconds()), 10)
 }
 
-// flap has the process die and come back until stop is closed, and returns how
-// often it died. It lives at the end.
+// flap kills and restarts the process until stop is closed, and returns the number of deaths. The
+// process runs when flap returns.
 func (p *mortal) flap(stop <-chan struct{}, chance *rand.Rand) int {
 	for deaths := 0; ; deaths++ {
 		if !pause(stop, 500*time.Millisecond+time.Duration(chance.ExpFloat64()*float64(time.Second))) {

@@ -18,29 +18,29 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// hostKey is the environment variable that makes the test's binary a host: its
-// name, the address of HTTP and that of Dubbo, separated by commas.
+// hostKey is the environment variable that makes the test binary a host. Its value is the name, the
+// HTTP address and the Dubbo address, separated by commas.
 const hostKey = "WEFT_CHAOS_HOST"
 
-// host is an application: HTTP/1.1, HTTP/2 and gRPC on one port, Dubbo on another.
+// host is a server: HTTP/1.1, HTTP/2 and gRPC on one port, Dubbo on another.
 type host struct {
 	name   string
 	server *http.Server
 	rpc    net.Listener
-	posts  *ledger // of POSTs; nil: nobody asks
+	posts  *ledger // POSTs; nil: not recorded
 	peers  sync.WaitGroup
 
 	mu    sync.Mutex // guards conns
 	conns map[net.Conn]bool
 }
 
-// ledger is what hosts did that must not be done twice.
+// ledger counts operations that must not be repeated.
 type ledger struct {
 	mu   sync.Mutex // guards done
 	done map[string]int
 }
 
-// note notes a deed.
+// note records an operation.
 func (l *ledger) note(deed string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *ledger) note(deed string) {
 	l.done[deed]++
 }
 
-// holdOnce reports what was done twice.
+// holdOnce reports operations that were done more than once.
 func (l *ledger) holdOnce(r *trial) {
 	r.Helper()
 	l.mu.Lock()
@@ -65,8 +65,7 @@ func (l *ledger) holdOnce(r *trial) {
 	}
 }
 
-// newHost serves on the listeners until close. POSTs are noted in the ledger, which
-// may be nil.
+// newHost serves on the listeners until close. It records POSTs in the ledger, which may be nil.
 func newHost(name string, page, rpc net.Listener, posts *ledger) *host {
 	h := &host{name: name, rpc: rpc, posts: posts, conns: map[net.Conn]bool{}}
 	h.server = &http.Server{Handler: h, Protocols: new(http.Protocols), ReadHeaderTimeout: time.Minute, ConnState: func(c net.Conn, s http.ConnState) {
@@ -79,7 +78,7 @@ func newHost(name string, page, rpc net.Listener, posts *ledger) *host {
 	return h
 }
 
-// note remembers an open connection, or forgets it.
+// note adds an open connection, or removes a closed one.
 func (h *host) note(c net.Conn, open bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -90,7 +89,7 @@ func (h *host) note(c net.Conn, open bool) {
 	}
 }
 
-// reset ends every connection with a RST.
+// reset closes every connection with a RST.
 func (h *host) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -102,7 +101,7 @@ func (h *host) reset() {
 	}
 }
 
-// close ends the host.
+// close stops the host and waits for its goroutines.
 func (h *host) close() {
 	_ = h.rpc.Close()
 	_ = h.server.Close()
@@ -110,13 +109,13 @@ func (h *host) close() {
 	h.peers.Wait()
 }
 
-// ServeHTTP answers with the content of the token, after wait milliseconds.
+// ServeHTTP responds with the content of the token, after the milliseconds of the parameter wait.
 func (h *host) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	w.Header().Set(hostField, h.name)
 	if request.URL.Path == grpcPath {
 		w.Header().Set("Content-Type", "application/grpc")
 		w.Header().Set("Trailer", "Grpc-Status")
-		_, _ = io.Copy(w, request.Body) // a caller that has gone
+		_, _ = io.Copy(w, request.Body) // fails if the client has disconnected
 		w.Header().Set("Grpc-Status", "0")
 		return
 	}
@@ -128,7 +127,7 @@ func (h *host) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	if request.Method == http.MethodPost && h.posts != nil {
 		h.posts.note(token)
 	}
-	size, _ := strconv.Atoi(query.Get("size")) // without: nothing
+	size, _ := strconv.Atoi(query.Get("size")) // missing: 0
 	_, _ = io.WriteString(w, content(token, size))
 }
 
@@ -141,13 +140,13 @@ func (h *host) acceptRPC() {
 		h.note(c, true)
 		h.peers.Go(func() {
 			defer h.note(c, false)
-			defer func() { _ = c.Close() }() // it has ended
-			_ = serveRPC(c)                  // until the peer goes
+			defer func() { _ = c.Close() }() // it may be closed already
+			_ = serveRPC(c)                  // until the connection ends
 		})
 	}
 }
 
-// serveRPC answers each call with its string.
+// serveRPC responds to each call with its string.
 func serveRPC(c net.Conn) error {
 	p, err := frame.Find("dubbo")
 	if err != nil {
@@ -177,10 +176,10 @@ func serveRPC(c net.Conn) error {
 	}
 }
 
-// addresses are where a host serves.
+// addresses holds the addresses that a host serves.
 type addresses struct{ page, rpc string }
 
-// newHost starts a host in the test's process on loopback.
+// newHost starts a host in the test process on loopback.
 func (r *trial) newHost(name string) (*host, addresses) {
 	r.Helper()
 	page, rpc := r.listen("127.0.0.1:0"), r.listen("127.0.0.1:0")
@@ -198,8 +197,8 @@ func (r *trial) listen(address string) net.Listener {
 	return l
 }
 
-// beHost is the whole of a process that is a host: it serves until it is killed.
-// SIGUSR1 has it end with a RST on each connection.
+// beHost runs a process that is a host until it is killed or its stdin is closed. On SIGUSR1 it
+// exits with a RST on each connection.
 func beHost(spec string) int {
 	parts := strings.Split(spec, ",")
 	var listeners [2]net.Listener
@@ -228,15 +227,15 @@ func beHost(spec string) int {
 	return 0
 }
 
-// mortal is a host that is a process of its own, which can die and come back.
+// mortal is a host in its own process, which can die and come back.
 type mortal struct {
 	r    *trial
 	name string
 	at   addresses
-	cmd  *exec.Cmd // nil: it is dead
+	cmd  *exec.Cmd // nil: not running
 }
 
-// newMortal starts a host's process.
+// newMortal starts a host process.
 func (r *trial) newMortal(name string) *mortal {
 	r.Helper()
 	p := &mortal{r: r, name: name, at: addresses{freePort(), freePort()}}
@@ -247,7 +246,7 @@ func (r *trial) newMortal(name string) *mortal {
 	return p
 }
 
-// start returns when the host serves.
+// start starts the process and returns when the host serves.
 func (p *mortal) start() error {
 	self, err := os.Executable()
 	if err != nil {
@@ -256,8 +255,8 @@ func (p *mortal) start() error {
 	cmd := exec.Command(self)
 	cmd.Env = append(os.Environ(), hostKey+"="+strings.Join([]string{p.name, p.at.page, p.at.rpc}, ","), "GOMAXPROCS=1")
 	cmd.Stderr = os.Stderr
-	// It ends with us by the end of its input. A signal of the parent's death would come
-	// with the end of the thread that started it, and threads end (test/netns).
+	// The child exits when its stdin is closed. Pdeathsig would fire when the thread that started
+	// the child ends, which can be earlier than the process (test/netns).
 	if _, err := cmd.StdinPipe(); err != nil {
 		return err
 	}
@@ -275,12 +274,12 @@ func (p *mortal) start() error {
 	return nil
 }
 
-// end ends the process by the signal, if it lives, and returns when it has ended.
+// end sends the signal to the process, if it runs, and waits for its exit.
 func (p *mortal) end(how syscall.Signal) {
 	if p.cmd == nil {
 		return
 	}
-	_ = p.cmd.Process.Signal(how) // it may have died by itself
-	_ = p.cmd.Wait()              // by a signal: that is meant
+	_ = p.cmd.Process.Signal(how) // it may have exited
+	_ = p.cmd.Wait()              // the exit status is that of the signal
 	p.cmd = nil
 }

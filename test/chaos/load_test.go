@@ -15,13 +15,13 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// wrong is the kind of the failures that nothing excuses: an answer that says it
-// is good and is not, or that is another request's.
+// wrong is the kind of failures that are never allowed: a successful response that is damaged or
+// belongs to another request.
 const wrong = "WRONG"
 
-// failure is a request that failed.
+// failure is a failed request.
 type failure struct {
-	kind string // the same for those that failed for the same reason
+	kind string // equal for failures with the same reason
 	err  error
 }
 
@@ -32,7 +32,7 @@ func fail(kind, format string, args ...any) error {
 	return &failure{kind, fmt.Errorf(format, args...)}
 }
 
-// kindOf tells the kind of a failure.
+// kindOf returns the kind of a failure.
 func kindOf(err error) string {
 	if f := (*failure)(nil); errors.As(err, &f) {
 		return f.kind
@@ -40,18 +40,16 @@ func kindOf(err error) string {
 	return "error"
 }
 
-// load is requests that come when they come, at random, whatever became of those
-// before.
+// load is an open loop of requests: they arrive at random times, independent of earlier responses.
 type load struct {
 	name    string
-	rate    float64       // a second
-	timeout time.Duration // of the caller, for one request; 0: 10 seconds
-	// call makes the n-th request and returns who answered. It is called by many
-	// goroutines.
+	rate    float64       // requests per second
+	timeout time.Duration // of one request; 0: 10 seconds
+	// call makes the n-th request and returns the host that responded. It is called concurrently.
 	call func(ctx context.Context, n int) (by string, err error)
 }
 
-// renamed returns the loads under other names, for another part of a test.
+// renamed returns copies of the loads with a suffix on their names, for another phase of a test.
 func renamed(loads []load, suffix string) []load {
 	loads = slices.Clone(loads)
 	for i := range loads {
@@ -60,30 +58,30 @@ func renamed(loads []load, suffix string) []load {
 	return loads
 }
 
-// mostInFlight is how many requests of a load may wait: one that comes then is
-// counted as failed, for the callers of a proxy that collapsed do not end.
+// mostInFlight is the maximum number of requests of a load in flight. Further requests count as
+// failed, so that a collapsed proxy does not cause unlimited goroutines.
 const mostInFlight = 5000
 
-// tally is what became of a load. Latencies count from when a request was due, of
-// good answers alone.
+// tally is the result of a load. Latencies are of successful requests only and count from the time
+// at which a request was due.
 type tally struct {
 	name     string
-	expected float64 // requests, on average
+	expected float64 // number of requests, on average
 
-	mu       sync.Mutex // guards what follows
+	mu       sync.Mutex // guards the following fields
 	requests int
 	failed   map[string]int
-	first    map[string]error // of each kind
+	first    map[string]error // first error of each kind
 	took     histogram.Histogram
-	by       map[string]*histogram.Histogram // by who answered
-	slowest  time.Duration                   // of all, failures included
+	by       map[string]*histogram.Histogram // by host that responded
+	slowest  time.Duration                   // of all requests, including failures
 }
 
-// play plays the loads beside each other until the time of the trial is over and
-// every request has ended.
+// play plays the loads concurrently for the duration of the trial and waits until every request has
+// ended.
 func (r *trial) play(loads ...load) map[string]*tally { return r.playFor(r.lasts, loads...) }
 
-// playFor is play with another time.
+// playFor is play with another duration.
 func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	r.Helper()
 	loads = append(loads, r.direct().get(direct, "/", 50))
@@ -92,7 +90,7 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	var playing sync.WaitGroup
 	for i, l := range loads {
 		if invariants.Enabled {
-			l.rate /= 5 // of a Weft that takes as much longer
+			l.rate /= 5 // a checked Weft is about that much slower
 		}
 		t := &tally{name: l.name, expected: l.rate * lasts.Seconds(), failed: map[string]int{}, first: map[string]error{}, by: map[string]*histogram.Histogram{}}
 		all[l.name] = t
@@ -137,7 +135,7 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 		if used > 0.5 {
 			r.Errorf("Weft used %.2f CPUs, and left the machine no time", used)
 		}
-		for _, t := range all { // which is no excuse for what must never be
+		for _, t := range all { // a slow machine does not excuse wrong responses
 			if n := t.failed[wrong]; n > 0 {
 				r.Errorf("%s: %d answers were wrong; the first: %v", t.name, n, t.first[wrong])
 			}
@@ -147,21 +145,21 @@ func (r *trial) playFor(lasts time.Duration, loads ...load) map[string]*tally {
 	return all
 }
 
-// cpuTime is how long Weft has used processors.
+// cpuTime returns the CPU time that Weft has used.
 func (r *trial) cpuTime() time.Duration {
 	r.Helper()
 	used, err := process.CPUTime([]int{r.pid})
 	if err != nil {
-		return 0 // it has ended: its drain is looked at
+		return 0 // the process has exited; drain verifies its exit
 	}
 	return used
 }
 
-// direct is the load that goes past Weft: its latencies are those of the machine,
-// which has other things to do.
+// direct is the load that bypasses Weft. It measures the latency of the machine, which may also run
+// other work.
 const direct = "direct"
 
-// direct returns a caller of a host that is the test's own.
+// direct returns a client of a host in the test process.
 func (r *trial) direct() *web {
 	r.Helper()
 	if r.past == nil {
@@ -202,7 +200,7 @@ func (t *tally) count(by string, err error, took time.Duration) {
 	t.by[by].Record(took)
 }
 
-// failures counts those of the kinds; of all without.
+// failures returns the number of failures of the kinds, or of all kinds if none is given.
 func (t *tally) failures(kinds ...string) int {
 	sum := 0
 	for kind, n := range t.failed {
@@ -213,7 +211,7 @@ func (t *tally) failures(kinds ...string) int {
 	return sum
 }
 
-// share is the part of the good answers that one gave.
+// share returns the fraction of successful responses from a host.
 func (t *tally) share(by string) float64 {
 	if t.by[by] == nil {
 		return 0
@@ -221,7 +219,7 @@ func (t *tally) share(by string) float64 {
 	return float64(t.by[by].Count()) / float64(t.took.Count())
 }
 
-// String is the line of the report.
+// String returns one line of the report.
 func (t *tally) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%-22s %6d requests, %4d failed", t.name, t.requests, t.failures())
@@ -242,18 +240,17 @@ func (t *tally) String() string {
 
 func short(d time.Duration) time.Duration { return d.Round(100 * time.Microsecond) }
 
-// bounds are what a test allows of a load. Times are those of a machine that has
-// nothing else to do.
+// bounds are the limits of a test for a load. Times are those of an otherwise idle machine.
 type bounds struct {
-	kinds  []string      // of failures; others are not allowed at all
-	failed float64       // share of the requests that may fail, in those kinds
-	p50    time.Duration // of good answers; 0: not looked at
+	kinds  []string      // allowed kinds of failures
+	failed float64       // maximum fraction of requests that may fail, in those kinds
+	p50    time.Duration // of successful requests; 0: not checked
 	p99    time.Duration
-	most   time.Duration // of everything, failures included
+	most   time.Duration // maximum of all requests, including failures
 }
 
-// hold reports what exceeds the bounds. A request through Weft waits for the machine
-// three times as often as one that goes past it: at the caller, Weft and the host.
+// hold reports violations of the bounds. It adds three times the direct latency to the limits,
+// because a request through Weft waits for a CPU three times: at the client, Weft and the host.
 func (r *trial) hold(t *tally, b bounds) {
 	r.Helper()
 	slack := 3 * r.machine

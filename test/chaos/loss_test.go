@@ -10,13 +10,11 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// TestALinkLosesPackets has the packets of one of three hosts arrive 200 ms late, and
-// three of ten of them not at all. Weft and the hosts are in network namespaces.
+// TestALinkLosesPackets verifies that one of three hosts whose link delays packets by 200 ms and
+// loses 30 % of them affects other requests little. Weft and the hosts are in network namespaces.
 //
-// Least request and peak EWMA send that host less than a host's share; requests to
-// the others, of their own clusters or of those that it is in, take no longer than
-// before; whoever waits for it waits no longer than the time of a try, and of the
-// route.
+// Least request and peak EWMA send that host less than its share. Requests to the other hosts are
+// as fast as before. Requests to the impaired host end at the timeout of the route at the latest.
 func TestALinkLosesPackets(t *testing.T) {
 	r := begin(t)
 	network := netns.New(t)
@@ -37,7 +35,7 @@ func TestALinkLosesPackets(t *testing.T) {
 	timeouts := func(path, name string) object {
 		return route(path, name, object{"timeout": "3s", "retry_policy": object{"retry_on": "reset,gateway-error", "num_retries": 2, "retry_timeout": "1s"}})
 	}
-	// In the namespace nobody else listens.
+	// No other process listens in the namespace.
 	const pageAt, rpcAt = "127.0.0.1:8080", "127.0.0.1:8081"
 	w := r.newWeft(setup{
 		listeners: list{listener("web", pageAt, "Auto"), listener("dubbo", rpcAt, "dubbo")},
@@ -80,16 +78,16 @@ func TestALinkLosesPackets(t *testing.T) {
 	for _, name := range []string{"others", "others-http2"} {
 		r.hold(all[name], bounds{p50: 10 * time.Millisecond, p99: untouched})
 	}
-	// All tries are over after the time of the route, and a moment.
+	// All attempts end within the route timeout plus a margin.
 	const timeout, moment = 3 * time.Second, 500 * time.Millisecond
-	late := []string{"504", "broken off"} // the head may have come in time
+	late := []string{"504", "broken off"} // 504, or broken off if the response headers arrived in time
 	r.hold(all["least-request"], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	for _, name := range []string{"peak-ewma", "peak-ewma-http2"} {
 		r.hold(all[name], bounds{kinds: late, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	}
 	r.hold(all["dubbo-peak-ewma"], bounds{kinds: []string{"status 31"}, failed: 0.02, p50: 20 * time.Millisecond, most: timeout + moment})
 	r.hold(all["turns"], bounds{kinds: late, failed: 0.05, most: timeout + moment})
-	// Whoever asks the sick host alone, and cannot wait.
+	// Clients that use only the impaired host, with a short timeout.
 	r.hold(all["impatient"], bounds{kinds: late, failed: 1, most: 500*time.Millisecond + moment})
 
 	for name, most := range map[string]float64{"least-request": 0.25, "peak-ewma": 0.12, "peak-ewma-http2": 0.12} {

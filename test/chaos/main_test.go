@@ -1,11 +1,10 @@
-// Package chaos holds Weft to what it promises while everything around it fails:
-// hosts die and come back, links lose packets, answers break off, names and
-// certificates change, the processor is taken away. Each test puts real processes
-// under a constant load, states what it allows, and looks afterwards for what was
-// left behind: requests, connections, goroutines, memory.
+// Package chaos tests Weft while its environment fails: hosts die and come back, links lose
+// packets, responses are cut off, names and certificates change, CPU time is taken away. Each test
+// runs real processes under a constant load, states its limits, and afterwards checks for leaks of
+// requests, connections, goroutines and memory.
 //
-// The load of a test lasts 20 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of
-// its randomness; WEFT_CHAOS_SEED repeats one.
+// The load of a test lasts 20 seconds, or WEFT_CHAOS_DURATION. Each test prints the seed of its
+// random numbers; WEFT_CHAOS_SEED sets it.
 package chaos
 
 import (
@@ -21,10 +20,11 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// root is the checkout.
+// root is the root directory of the checkout.
 const root = "../.."
 
-// program is the weft under test, built once; with "go test -race", the checked one.
+// program is the path of the weft under test, built once; with "go test -race" it is built with
+// -race too.
 var program string
 
 func TestMain(m *testing.M) {
@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	defer func() { _ = os.RemoveAll(dir) }() // what stays is in the temporary directory
+	defer func() { _ = os.RemoveAll(dir) }() // the system cleans up what remains
 	program = filepath.Join(dir, "weft")
 	if err := subject.Weft(root, program, subject.Checked()...); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -52,17 +52,17 @@ func run(m *testing.M) int {
 	return m.Run()
 }
 
-// trial is one test: how long it lasts and what its chance is.
+// trial is one test with its duration and its seed.
 type trial struct {
 	*testing.T
 	lasts   time.Duration
 	seed    uint64
 	pid     int           // of Weft
-	past    *web          // caller of a host without Weft between; nil: not yet
+	past    *web          // client of a host without Weft between; nil: not started
 	machine time.Duration // p99 of such requests in the last load
 }
 
-// begin begins a test, beside the others.
+// begin starts a test in parallel with the others.
 func begin(t *testing.T) *trial {
 	t.Helper()
 	t.Parallel()
@@ -85,11 +85,11 @@ func begin(t *testing.T) *trial {
 	return r
 }
 
-// chance returns a source of randomness for one purpose, of one goroutine.
+// chance returns a source of random numbers for one purpose. Only one goroutine may use it.
 func (r *trial) chance(purpose uint64) *rand.Rand { return rand.New(rand.NewPCG(r.seed, purpose)) }
 
-// meanwhile has something done beside the test until end is called, or the test ends;
-// then stop is closed. end returns when it is done.
+// meanwhile runs do in a goroutine. end closes stop and waits for do to return; the end of the test
+// calls end too.
 func (r *trial) meanwhile(do func(stop <-chan struct{})) (end func()) {
 	stop := make(chan struct{})
 	var done sync.WaitGroup
@@ -102,7 +102,7 @@ func (r *trial) meanwhile(do func(stop <-chan struct{})) (end func()) {
 	return end
 }
 
-// pause waits, and returns false if stop was closed meanwhile.
+// pause waits for d, and returns false if stop is closed earlier.
 func pause(stop <-chan struct{}, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

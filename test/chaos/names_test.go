@@ -12,14 +12,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// TestNamesChange resolves the hosts of clusters by a name server whose answers
-// change all the time: other addresses, none, no such name, failures, silence. Of
-// STRICT_DNS each address is a host; of LOGICAL_DNS new connections go to the first.
+// TestNamesChange verifies that no request fails while the responses of the DNS server for the
+// hosts of clusters change: other addresses, none, no such name, failures, timeouts. With
+// STRICT_DNS each address is a host; with LOGICAL_DNS new connections go to the first address.
 //
-// No request fails: an answer that names hosts is used, any other changes nothing.
+// Weft uses a response that has addresses and ignores all others.
 func TestNamesChange(t *testing.T) {
 	r := begin(t)
-	var ips []string // there is a host at the same port of each
+	var ips []string // a host listens on the same port of each
 	posts := new(ledger)
 	for i := range 4 {
 		ips = append(ips, fmt.Sprintf("127.0.0.%d", i+1))
@@ -41,7 +41,7 @@ func TestNamesChange(t *testing.T) {
 		tables:    list{table("web", route("/logical", "logical"), route("/", "page")), table("dubbo", route("/", "rpc"))},
 		clusters: list{
 			byName("page", "STRICT_DNS", pagePort), byName("rpc", "STRICT_DNS", rpcPort),
-			// Connections of HTTP/1.1 do not last, so that new addresses have their turn.
+			// HTTP/1.1 connections are short-lived, so that new addresses are used.
 			byName("logical", "LOGICAL_DNS", pagePort).with(object{"max_request_per_conn": 10}),
 		},
 	}, nil, nil)
@@ -82,7 +82,7 @@ func TestNamesChange(t *testing.T) {
 	w.noLeak()
 }
 
-// listenOn listens on one port of all addresses.
+// listenOn listens on the same port of all addresses.
 func (r *trial) listenOn(ips []string) (all []net.Listener, port string) {
 	r.Helper()
 	for range 100 {
@@ -90,7 +90,7 @@ func (r *trial) listenOn(ips []string) (all []net.Listener, port string) {
 		for _, ip := range ips {
 			l, err := net.Listen("tcp", net.JoinHostPort(ip, port))
 			if err != nil {
-				break // somebody has it meanwhile, or on another address
+				break // the port is in use on this address
 			}
 			all = append(all, l)
 		}
@@ -106,10 +106,10 @@ func (r *trial) listenOn(ips []string) (all []net.Listener, port string) {
 	return nil, ""
 }
 
-// nameMood is how a name server answers.
+// nameMood is the kind of response of the DNS server.
 type nameMood string
 
-// The moods of a name server.
+// Kinds of responses of the DNS server.
 const (
 	wellMood    nameMood = "addresses"
 	emptyMood   nameMood = "no address"
@@ -118,19 +118,19 @@ const (
 	silentMood  nameMood = "silence"
 )
 
-// nameServer answers questions over UDP.
+// nameServer is a DNS server over UDP.
 type nameServer struct {
 	address   string
 	ips       []string
 	questions atomic.Int64
-	given     map[nameMood]int // owned by change, until that has returned
+	given     map[nameMood]int // owned by change until it returns
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	mood    nameMood
 	current []string
 }
 
-// newNameServer returns a server whose names have all of the addresses.
+// newNameServer starts a DNS server that initially returns all of the addresses.
 func (r *trial) newNameServer(ips []string) *nameServer {
 	r.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -145,13 +145,13 @@ func (r *trial) newNameServer(ips []string) *nameServer {
 		_ = server.ActivateAndServe() // until the connection is closed
 	}()
 	r.Cleanup(func() {
-		_ = conn.Close() // nothing more is asked
+		_ = conn.Close() // ends ActivateAndServe
 		<-ended
 	})
 	return s
 }
 
-// change draws another answer each 400 ms. Every third one has no addresses.
+// change draws another response every 400 ms. Every third one has no addresses.
 func (s *nameServer) change(stop <-chan struct{}, chance *rand.Rand) {
 	for n := 0; pause(stop, 400*time.Millisecond); n++ {
 		next := wellMood
@@ -169,7 +169,7 @@ func (s *nameServer) change(stop <-chan struct{}, chance *rand.Rand) {
 	}
 }
 
-// ServeDNS answers in the mood of the moment.
+// ServeDNS responds according to the current mood.
 func (s *nameServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 	s.questions.Add(1)
 	s.mu.Lock()
@@ -194,7 +194,7 @@ func (s *nameServer) ServeDNS(w dns.ResponseWriter, question *dns.Msg) {
 				}
 			}
 		}
-	default: // an answer without addresses
+	default: // a response without addresses
 	}
-	_ = w.WriteMsg(answer) // who asked may have given up
+	_ = w.WriteMsg(answer) // the client may have given up
 }

@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// TestAnswersBreakOff has a fifth of the answers end with a RST: before the first
-// byte, in a head, a length's content, a chunk, a frame of HTTP/2 or Dubbo, one byte
-// before the end.
+// TestAnswersBreakOff verifies how Weft handles hosts that reset the connection in a fifth of the
+// responses: before the first byte, in the head, in a body with Content-Length, in a chunk, in an
+// HTTP/2 or Dubbo frame, one byte before the end.
 //
-// No caller takes what came for the whole answer. What may be made twice is tried
-// again if its caller has nothing yet; POSTs, and calls that no policy names, reach
-// hosts once. A host that is well is not touched by all that.
+// No client takes a truncated response for a complete one. Weft retries idempotent requests whose
+// client has received nothing yet; POSTs, and calls without a retry policy, reach a host once.
+// Another host is not affected.
 func TestAnswersBreakOff(t *testing.T) {
 	r := begin(t)
 	one, two := r.newBrittle(1, talkHTTP1), r.newBrittle(2, talkHTTP2)
@@ -65,8 +65,8 @@ func TestAnswersBreakOff(t *testing.T) {
 	broken := []string{"502", "broken off", "reset stream", "status 35", "status 60", "status 80"}
 	for name, failed := range map[string]float64{
 		"http1": 0.3, "http1-plain": 0.3, "http1-post": 0.3, "http1-large": 0.3,
-		// A connection that ends takes with it what else is in flight on it: much, if the
-		// machine had no time for a while.
+		// A connection that ends fails all requests in flight on it: many, if the machine was busy
+		// for a while.
 		"http2": 0.6, "http2-plain": 0.85, "http2-post": 0.85, "dubbo-once": 0.7, "dubbo-again": 0.4,
 	} {
 		r.hold(all[name], bounds{kinds: broken, failed: failed, p99: latency, most: 9 * time.Second})
@@ -74,8 +74,8 @@ func TestAnswersBreakOff(t *testing.T) {
 	for _, name := range []string{"http1-well", "http2-well", "dubbo-well"} {
 		r.hold(all[name], bounds{p50: 20 * time.Millisecond, p99: latency})
 	}
-	// Without a retry more fail than with one, of those whose caller has nothing yet: an
-	// answer that breaks off later is not tried again.
+	// Among the requests whose client has received nothing yet, more fail without retries than
+	// with. Responses that break off later are not retried.
 	early := slices.DeleteFunc(slices.Clone(broken), func(kind string) bool { return kind == "broken off" })
 	for _, pair := range [][2]string{{"http1", "http1-plain"}, {"http2", "http2-plain"}, {"dubbo-again", "dubbo-once"}} {
 		if with, without := all[pair[0]].failures(early...), all[pair[1]].failures(early...); with >= without {

@@ -14,16 +14,14 @@ import (
 	"time"
 )
 
-// busyKey makes the test's binary a process that does nothing but need a processor.
+// busyKey is the environment variable that makes the test binary a busy loop.
 const busyKey = "WEFT_CHAOS_BUSY"
 
-// TestTheProcessorIsTakenAway leaves Weft a fifth of one processor, and for a while a
-// hundredth, or, where there are no control groups to be had, has loops want all
-// processors.
+// TestTheProcessorIsTakenAway limits Weft to a fifth of a CPU, and for a while to a hundredth, by a
+// control group. Without control groups, busy loops compete for all CPUs.
 //
-// It serves a load that it can serve, late but whole; one that it cannot serve has
-// latencies grow to the callers' patience, and when it is over all is as before; it
-// drains within its time.
+// The test verifies that Weft serves a sustainable load completely, recovers after an overload in
+// which clients time out, and drains in time.
 func TestTheProcessorIsTakenAway(t *testing.T) {
 	r := begin(t)
 	_, at := r.newHost("host")
@@ -63,9 +61,9 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	leave(1)
 	flooded := r.playFor(r.lasts/6, flood)[flood.name]
 	leave(20)
-	// Clients that wait behind others give up. A starved Weft reads their requests together with
-	// the resets, and may close the connection as it does in a rapid reset. More requests can wait
-	// than the 1,024 that the circuit breaker of a cluster allows.
+	// Clients time out. A starved Weft reads their requests together with the resets, and may close
+	// the connection as it does for a rapid reset. More requests can wait than the 1,024 that the
+	// circuit breaker of a cluster allows.
 	r.hold(flooded, bounds{kinds: []string{"timeout", "reset stream", "503"}, failed: 1, most: 3 * time.Second})
 	w.awaitNoRequests()
 
@@ -76,21 +74,21 @@ func TestTheProcessorIsTakenAway(t *testing.T) {
 	r.drain(w, loads)
 }
 
-// starve has the process get less than the machine has, and returns how. leave says
-// how many hundredths of a processor it is left from now on, where that can be told.
+// starve limits the CPU time of the process and returns a description of how. leave sets the limit
+// in percent of a CPU; it does nothing if busy loops are used.
 func (r *trial) starve(pid int) (leave func(percent int), how string) {
 	r.Helper()
 	for _, kind := range []struct{ dir, file, format string }{
-		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // of 100 ms
+		{"/sys/fs/cgroup/cpu", "cpu.cfs_quota_us", "%d000"}, // the period is 100 ms by default
 		{"/sys/fs/cgroup", "cpu.max", "%d000 100000"},
 	} {
 		group := filepath.Join(kind.dir, fmt.Sprintf("weft-chaos-%d", pid))
 		if os.Mkdir(group, 0o700) != nil {
-			continue // there are none of this version, or not for us
+			continue // this version of control groups does not exist or is not writable
 		}
 		process := []byte(strconv.Itoa(pid))
 		r.Cleanup(func() {
-			// The process leaves, if it is there: a group with processes stays.
+			// Move the process out, if it still exists: a group with processes cannot be removed.
 			_ = os.WriteFile(filepath.Join(kind.dir, "cgroup.procs"), process, 0)
 			_ = os.Remove(group)
 		})
@@ -118,14 +116,14 @@ func (r *trial) starve(pid int) (leave func(percent int), how string) {
 			r.Fatal(err)
 		}
 		r.Cleanup(func() {
-			_ = loop.Process.Kill() // it does not end by itself
+			_ = loop.Process.Kill() // it runs until it is killed
 			_ = loop.Wait()
 		})
 	}
 	return func(int) {}, fmt.Sprintf("%d loops on %d processors", 2*runtime.NumCPU(), runtime.NumCPU())
 }
 
-// beBusy is the whole of a process that needs a processor until it is killed.
+// beBusy runs a process that uses a CPU until it is killed.
 func beBusy() {
 	for n := uint(1); n != 0; n |= 1 {
 		n *= 3

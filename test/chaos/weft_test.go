@@ -22,16 +22,16 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is how long anything may take that should take no time.
+// patience is the timeout of operations that should complete immediately.
 const patience = 20 * time.Second
 
-// object and list are JSON.
+// object and list are JSON values.
 type (
 	object map[string]any
 	list   []any
 )
 
-// with returns o with more keys, or other values.
+// with returns a copy of o with additional or replaced keys.
 func (o object) with(more ...object) object {
 	all := maps.Clone(o)
 	for _, m := range more {
@@ -40,10 +40,10 @@ func (o object) with(more ...object) object {
 	return all
 }
 
-// freePorts are those of this package.
+// freePorts is the port range of this package.
 var freePorts = ports.Chaos()
 
-// freePort is a loopback address that nobody listens on.
+// freePort returns a loopback address without a listener.
 func freePort() string {
 	port, err := freePorts.Free("127.0.0.1")
 	if err != nil {
@@ -57,33 +57,33 @@ type setup struct {
 	listeners, tables, clusters list
 }
 
-// listener takes a protocol, "Auto" for all of HTTP and gRPC, and has the route
-// table of its name.
+// listener returns a listener for a protocol, "Auto" for all of HTTP and gRPC, with the route table
+// of the same name.
 func listener(name, address, protocol string, more ...object) object {
 	config := object{"downstream_protocol": protocol, "router_config_name": name}
 	return object{"name": name, "address": address, "filter_chains": list{
 		object{"filters": list{object{"type": "proxy", "config": config}}}.with(more...)}}
 }
 
-// table is a route table for every domain.
+// table returns a route table that matches every domain.
 func table(name string, routes ...object) object {
 	return object{"router_config_name": name, "virtual_hosts": list{
 		object{"name": "all", "domains": list{"*"}, "routers": routes}}}
 }
 
-// route is a route of a prefix to a cluster.
+// route returns a route from a path prefix to a cluster.
 func route(prefix, cluster string, more ...object) object {
 	return object{"match": object{"prefix": prefix}, "route": object{"cluster_name": cluster}.with(more...)}
 }
 
-// retries is a retry policy.
+// retries returns the route keys of a retry policy.
 func retries(on string, n int, try string) object {
 	return object{"timeout": "8s", "retry_policy": object{"retry_on": on, "num_retries": n, "retry_timeout": try,
 		"retry_back_off": object{"base_interval": "5ms", "max_interval": "50ms"}}}
 }
 
-// cluster is a cluster of hosts, in turns, whose idle connections end soon. It allows more
-// retries at once than the default of 3, since a host that dies fails all that it has in hand.
+// cluster returns a round-robin cluster with a short idle timeout. It allows more concurrent
+// retries than the default of 3, because a host that dies fails all of its requests in flight.
 func cluster(name string, hosts []string, more ...object) object {
 	all := list{}
 	for _, h := range hosts {
@@ -97,16 +97,16 @@ type weft struct {
 	r     *trial
 	cmd   *exec.Cmd
 	path  string // of its configuration
-	port  string // of its admin port
+	port  string // its admin address
 	admin *http.Client
 	log   journal
-	ended chan struct{} // closed when the process has
+	ended chan struct{} // closed when the process has exited
 
 	before remains // after the warm-up
 }
 
-// newWeft starts weft and waits until it serves. In the namespace of command and
-// dial, if they are not nil.
+// newWeft starts weft and waits until it serves. If command is not nil, command and dial determine
+// the namespace of the process.
 func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec.Cmd, dial dialer) *weft {
 	r.Helper()
 	if command == nil {
@@ -121,8 +121,8 @@ func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec
 		r.Fatal(err)
 	}
 	r.pid = w.cmd.Process.Pid
-	go func() { // ends with the process, which the clean-up waits for
-		_ = w.cmd.Wait() // ProcessState tells
+	go func() { // ends with the process; the cleanup waits for it
+		_ = w.cmd.Wait() // ProcessState has the result
 		close(w.ended)
 	}()
 	r.Cleanup(w.end)
@@ -132,7 +132,7 @@ func (r *trial) newWeft(s setup, command func(name string, args ...string) *exec
 	return w
 }
 
-// write replaces the configuration file whole.
+// write replaces the configuration file atomically.
 func (w *weft) write(s setup) {
 	w.r.Helper()
 	host, port, _ := net.SplitHostPort(w.port)
@@ -158,7 +158,7 @@ func (w *weft) write(s setup) {
 	}
 }
 
-// reload makes s the running configuration. Any goroutine may call it.
+// reload applies s. It is safe for concurrent use with other methods of w.
 func (w *weft) reload(s setup) {
 	w.r.Helper()
 	from := w.log.Len()
@@ -176,7 +176,7 @@ func (w *weft) signal(s os.Signal) {
 	}
 }
 
-// awaitExit waits for the end of the process and holds that it ended well.
+// awaitExit waits until the process exits and verifies its status.
 func (w *weft) awaitExit(within time.Duration) {
 	w.r.Helper()
 	select {
@@ -190,14 +190,14 @@ func (w *weft) awaitExit(within time.Duration) {
 	}
 }
 
-// end makes sure that nothing is left, and that nothing went wrong unseen.
+// end kills the process and checks its log for defects.
 func (w *weft) end() {
-	_ = w.cmd.Process.Kill() // it may have ended
+	_ = w.cmd.Process.Kill() // it may have exited
 	<-w.ended
 	w.log.Judge(w.r)
 }
 
-// get is a GET of the admin port.
+// get returns a page of the admin port.
 func (w *weft) get(path string) string {
 	w.r.Helper()
 	text, err := w.tryGet(path)
@@ -216,12 +216,12 @@ func (w *weft) tryGet(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // it was read to the end
+	defer func() { _ = response.Body.Close() }() // read to the end
 	body, err := io.ReadAll(response.Body)
 	return string(body), err
 }
 
-// metric is the sum of a metric's series whose text has all of labels.
+// metric returns the sum of a metric's series that contain all labels.
 func (w *weft) metric(name string, labels ...string) float64 {
 	w.r.Helper()
 	return sumOf(w.get("/stats/prometheus"), name, labels...)
@@ -247,12 +247,12 @@ series:
 	return sum
 }
 
-// remains is what a process holds.
+// remains holds the resources that a process uses.
 type remains struct {
-	goroutines int // but for fibers
-	fibers     int // stacks that are kept for RPC requests to come
+	goroutines int // without fibers
+	fibers     int // goroutines kept for future RPC requests
 	sockets    int
-	own        int // bytes of memory that are no pages of files
+	own        int // bytes of anonymous resident memory
 }
 
 func (w *weft) remains() remains {
@@ -294,8 +294,8 @@ func (w *weft) remains() remains {
 	return now
 }
 
-// warm makes one request of each kind and notes what the process holds when their
-// connections are idle no more.
+// warm makes one request of each load and records the resources of the process after the
+// connections are closed.
 func (w *weft) warm(hangUp func(), loads ...load) {
 	w.r.Helper()
 	for _, l := range loads {
@@ -317,21 +317,21 @@ func (w *weft) warm(hangUp func(), loads ...load) {
 	w.before = w.remains()
 }
 
-// awaitIdle waits until no request and no connection of a caller is left, and no
-// unused one to a host.
+// awaitIdle waits until no requests and no connections are active, neither from clients nor to
+// hosts.
 func (w *weft) awaitIdle() {
 	w.r.Helper()
 	w.awaitZero("weft_listener_requests_active", "weft_cluster_requests_active",
 		"weft_listener_connections_active", "weft_cluster_connections_active")
 }
 
-// awaitNoRequests waits until no request is under way.
+// awaitNoRequests waits until no request is in flight.
 func (w *weft) awaitNoRequests() {
 	w.r.Helper()
 	w.awaitZero("weft_listener_requests_active", "weft_cluster_requests_active")
 }
 
-// awaitZero waits until all of the gauges are zero.
+// awaitZero waits until all gauges are zero.
 func (w *weft) awaitZero(gauges ...string) {
 	w.r.Helper()
 	w.eventually(func() string {
@@ -345,16 +345,16 @@ func (w *weft) awaitZero(gauges ...string) {
 	})
 }
 
-// noLeak holds that the process has nothing that it had not after the warm-up, once
-// its callers have gone.
+// noLeak verifies that the process uses no more resources than after the warm-up, within small
+// margins. The clients have disconnected.
 func (w *weft) noLeak() {
 	w.r.Helper()
 	w.awaitIdle()
 	const (
-		fewGoroutines = 4        // checks that are under way, workers of the runtime's
-		fewSockets    = 4        // checks that are under way
-		fewFibers     = 64       // which the engine keeps
-		memory        = 48 << 20 // buffers and stacks that are kept for the next ones
+		fewGoroutines = 4        // active health checks, goroutines of the runtime
+		fewSockets    = 4        // active health checks
+		fewFibers     = 64       // kept by the engine
+		memory        = 48 << 20 // free lists and pools
 	)
 	var now remains
 	w.eventually(func() string {
@@ -366,7 +366,7 @@ func (w *weft) noLeak() {
 	})
 	w.r.Logf("before and after: %d and %d goroutines, %d and %d sockets, %d and %d MB", w.before.goroutines, now.goroutines,
 		w.before.sockets, now.sockets, w.before.own>>20, now.own>>20)
-	if now.own > w.before.own+memory && !invariants.Enabled { // the detector keeps much
+	if now.own > w.before.own+memory && !invariants.Enabled { // the race detector needs much memory
 		w.r.Errorf("the process has %d MB, and had %d", now.own>>20, w.before.own>>20)
 	}
 	if n := w.metric("weft_panics_total"); n != 0 {
@@ -394,11 +394,11 @@ func (w *weft) eventually(wrong func() string) {
 	}
 }
 
-// journal is what a process writes.
+// journal holds the output of a process.
 type journal struct{ *subject.Journal }
 
-// await waits for a line that has want, after the first from bytes. If none comes it
-// reports that and returns "".
+// await waits for a line that contains want after the first from bytes. On a timeout it reports an
+// error and returns "".
 func (j journal) await(r *trial, from int, want string) string {
 	r.Helper()
 	line, err := j.Await(from, want, patience)

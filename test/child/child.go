@@ -1,6 +1,5 @@
-// Package child runs the other processes of a test: servers and peers, which are other
-// people's programs, and Weft beside them. Each ends with the test, or with the process
-// that runs it.
+// Package child runs the other processes of a test: third-party servers and peers, and Weft. Each
+// ends with the test, or with the process that runs the test.
 package child
 
 import (
@@ -17,22 +16,22 @@ import (
 	"time"
 )
 
-// mostLines is how many lines of a process wait for a reader; those beyond are lost.
+// mostLines is the maximum number of buffered lines of a process; further lines are dropped.
 const mostLines = 1 << 16
 
-// Process is a process that a test has started. Its methods may be called at once, Say but
-// by one goroutine.
+// Process is a process that a test has started. Its methods are safe for concurrent use, except
+// that only one goroutine may call Say.
 type Process struct {
 	name  string
 	cmd   *exec.Cmd
-	stdin io.Writer     // of one that talks
-	lines chan string   // nil: it does not talk
-	ended chan struct{} // closed when it has ended
+	stdin io.Writer     // of a process started by Talk
+	lines chan string   // nil: started by Start
+	ended chan struct{} // closed when the process has exited
 	log   tail
 }
 
-// Start runs a program until the end of the test. name is what the test calls it. If the
-// test has failed by then, it shows the last that the program wrote.
+// Start runs a program until the end of the test. name is used in messages. If the test fails, its
+// log includes the end of the program's output.
 func Start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, ended: make(chan struct{})}
@@ -41,8 +40,7 @@ func Start(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// Talk is Start of a program that takes commands from its standard input, and reports, by
-// lines, on its standard output.
+// Talk is Start for a program that reads commands from stdin and reports lines on stdout.
 func Talk(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	t.Helper()
 	p := &Process{name: name, cmd: cmd, lines: make(chan string, mostLines), ended: make(chan struct{})}
@@ -59,7 +57,7 @@ func Talk(t testing.TB, name string, cmd *exec.Cmd) *Process {
 	return p
 }
 
-// start starts the process. read runs beside it, until its standard output is closed.
+// start starts the process. read runs until stdout is closed.
 func (p *Process) start(t testing.TB, read func()) {
 	t.Helper()
 	p.cmd.Stderr = &p.log
@@ -67,14 +65,14 @@ func (p *Process) start(t testing.TB, read func()) {
 	started := make(chan error)
 	go func() {
 		defer close(p.ended)
-		// The signal of the parent's death comes with the end of the thread that has
-		// started the process: this one waits for it.
+		// Pdeathsig fires when the thread that started the process ends, so this goroutine keeps
+		// the thread until the process exits.
 		runtime.LockOSThread()
 		err := p.cmd.Start()
 		started <- err
 		if err == nil {
 			read()
-			_ = p.cmd.Wait() // Status tells
+			_ = p.cmd.Wait() // Status has the result
 		}
 	}()
 	if err := <-started; err != nil {
@@ -100,25 +98,25 @@ func (p *Process) read(stdout io.Reader) {
 	}
 }
 
-// Name is what the test calls the process.
+// Name returns the name that the test gave to the process.
 func (p *Process) Name() string { return p.name }
 
-// ID is the kernel's number of the process.
+// ID returns the process id.
 func (p *Process) ID() int { return p.cmd.Process.Pid }
 
-// Lines has what the process reports; it is closed when that is all.
+// Lines returns the lines that the process reports; it is closed after the last one.
 func (p *Process) Lines() <-chan string { return p.lines }
 
-// Say gives the process a command.
+// Say sends the process a command.
 func (p *Process) Say(command string) error {
 	_, err := fmt.Fprintln(p.stdin, command)
 	return err
 }
 
-// Signal sends the process a signal. It is an error if it has ended.
+// Signal sends a signal. It returns an error if the process has exited.
 func (p *Process) Signal(signal os.Signal) error { return p.cmd.Process.Signal(signal) }
 
-// MustSignal sends the process a signal and ends the test if that fails.
+// MustSignal sends a signal and fails the test on an error.
 func (p *Process) MustSignal(t testing.TB, signal os.Signal) {
 	t.Helper()
 	if err := p.Signal(signal); err != nil {
@@ -126,8 +124,8 @@ func (p *Process) MustSignal(t testing.TB, signal os.Signal) {
 	}
 }
 
-// Await polls ready every interval until it returns true. It ends the test if the process
-// exits first, or if ready is still false after timeout.
+// Await polls ready every interval until it returns true. It fails the test if the process exits
+// first, or if ready is still false after timeout.
 func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(timeout)
@@ -144,29 +142,28 @@ func (p *Process) Await(t testing.TB, timeout, interval time.Duration, ready fun
 	}
 }
 
-// Kill ends the process without a farewell, and returns when it has ended.
+// Kill kills the process and returns when it has exited.
 func (p *Process) Kill() {
-	_ = p.cmd.Process.Kill() // it may have ended
+	_ = p.cmd.Process.Kill() // it may have exited
 	<-p.ended
 }
 
-// Ended is closed when the process has ended.
+// Ended returns a channel that is closed when the process has exited.
 func (p *Process) Ended() <-chan struct{} { return p.ended }
 
-// Status is what the process has ended with; below 0: it was killed. It is called after
-// Ended.
+// Status returns the exit code, or -1 if a signal killed the process. Call it after Ended.
 func (p *Process) Status() int { return p.cmd.ProcessState.ExitCode() }
 
-// Log returns the end of what the process wrote, its reports left out.
+// Log returns the end of the process's output, without the reported lines.
 func (p *Process) Log() string { return p.log.String() }
 
-// tail is the end of a text. Safe for concurrent use.
+// tail keeps the end of a text. It is safe for concurrent use.
 type tail struct {
 	mu   sync.Mutex
 	data []byte // guarded by mu
 }
 
-// mostKept is what of a log is shown: a failed test has several processes.
+// mostKept is the maximum size of a log in a test failure: a test may have several processes.
 const mostKept = 4 << 10
 
 func (l *tail) Write(p []byte) (int, error) {

@@ -19,7 +19,7 @@ func TestAProcessReportsWhatItIsTold(t *testing.T) {
 	if _, open := <-p.Lines(); open {
 		t.Error("it reports more after its end")
 	}
-	p.Kill() // again, which does nothing
+	p.Kill() // a second call does nothing
 }
 
 func TestHowAProcessEnds(t *testing.T) {

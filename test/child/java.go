@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// JavaHosts returns the flag by which a JVM resolves the name of this machine, and
-// localhost, to 127.0.0.1, and asks no name server. Dubbo, ZooKeeper and Nacos look up the
-// machine's name, which need not be known anywhere.
+// JavaHosts returns the flag that makes a JVM resolve localhost and the name of this machine to
+// 127.0.0.1 without a DNS server. Dubbo, ZooKeeper and Nacos look up the name of the machine, which
+// need not be resolvable.
 func JavaHosts(t testing.TB) string {
 	t.Helper()
 	name, err := os.Hostname()

@@ -66,7 +66,7 @@ func chunkCases() []exchange {
 			script: script{send(postChunked + chunks + smuggled), refuseOnly(400), originNeverGotAll},
 		})
 		if strings.HasSuffix(name, "a space before its colon") {
-			continue // a proxy removes it from an answer: RFC 9112 5.1
+			continue // a proxy removes it from a response: RFC 9112 5.1
 		}
 		cases = append(cases,
 			exchange{
@@ -77,7 +77,8 @@ func chunkCases() []exchange {
 	return cases
 }
 
-// chunksThatPass is content that is read as content both ways, and written anew.
+// chunksThatPass returns an exchange in which Weft decodes and re-encodes chunked content in both
+// directions.
 func chunksThatPass(name, chunks, content string) exchange {
 	const head = wanted + "Transfer-Encoding: chunked\r\n\r\n"
 	return exchange{
@@ -89,9 +90,9 @@ func chunksThatPass(name, chunks, content string) exchange {
 	}
 }
 
-// receiveCutOrBad holds Weft to not passing broken content off as whole: the
-// caller gets a 502 in its stead, or an answer that is cut. The origin's
-// connection is not used again, the caller's only behind a 502 that lets it.
+// receiveCutOrBad verifies that Weft does not forward broken content as complete: the client
+// receives a 502 instead, or a truncated response. Weft does not reuse the origin connection, and
+// keeps the client's connection only after a 502 that does not announce its close.
 func receiveCutOrBad(r *rig) {
 	r.Helper()
 	head := r.readHead()

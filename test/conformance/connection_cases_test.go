@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// answered is what a caller gets that is told of its connection's end.
+// answered is the response that announces the close of the client's connection.
 const answered = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok"
 
 func persistenceCases() []exchange {
@@ -148,8 +148,8 @@ func earlyCases() []exchange {
 	}
 }
 
-// receiveOpenEnd reads the empty line of a head whose connection may be announced
-// to end: behind an answer to an unfinished request, Weft may choose either.
+// receiveOpenEnd reads the end of a head that may announce the close of the connection: after a
+// response to an incomplete request, Weft may do either.
 func receiveOpenEnd(r *rig) {
 	r.Helper()
 	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Connection: close\r\n\r\n" {
@@ -157,8 +157,8 @@ func receiveOpenEnd(r *rig) {
 	}
 }
 
-// arriveBegun holds the origin to reading a head and content in the chunked coding,
-// however cut, and no end.
+// arriveBegun verifies that the origin reads a head and the beginning of chunked content,
+// regardless of the chunk sizes, without its end.
 func arriveBegun(head, content string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -296,8 +296,8 @@ func limitCases() []exchange {
 	return append(cases, slowCases()...)
 }
 
-// slowCases are about peers that let others wait. They are not run byte by byte:
-// that would be too fast.
+// slowCases test slow clients and origins. Most are not run byte by byte, because that changes the
+// timing.
 func slowCases() []exchange {
 	const short = 100 * time.Millisecond
 	slowHead := func(s *setup) { s.HeadTimeout = short }
@@ -323,7 +323,7 @@ func slowCases() []exchange {
 	}
 }
 
-// trickle makes the caller send text again and again until it is answered.
+// trickle makes the client send text repeatedly until a response arrives.
 func trickle(text string, every time.Duration) step {
 	return func(r *rig) {
 		r.Helper()
@@ -338,8 +338,7 @@ func trickle(text string, every time.Duration) step {
 	}
 }
 
-// trickleToEnd makes the caller send text again and again until its connection
-// ends, which Weft must bring about.
+// trickleToEnd makes the client send text repeatedly until Weft closes the connection.
 func trickleToEnd(text string, every time.Duration) step {
 	return func(r *rig) {
 		r.Helper()
@@ -364,7 +363,7 @@ func trickleToEnd(text string, every time.Duration) step {
 	}
 }
 
-// answerAside makes the origin send text while the script goes on.
+// answerAside makes the origin send text while the script continues.
 func answerAside(text string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -381,8 +380,7 @@ func answerAside(text string) step {
 	}
 }
 
-// sip makes the caller read a little now and then, until Weft ends the origin's
-// connection: nothing more is asked of it.
+// sip makes the client read a few bytes at a time until Weft closes the origin connection.
 func sip(every time.Duration) step {
 	return func(r *rig) {
 		r.Helper()

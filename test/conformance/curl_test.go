@@ -11,8 +11,7 @@ import (
 	"testing"
 )
 
-// TestCurl lets curl ask an origin that is net/http's through Weft for common
-// things.
+// TestCurl verifies that common curl requests through Weft to a net/http origin succeed.
 func TestCurl(t *testing.T) {
 	curl := tool(t, "curl", "curl")
 	front := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
@@ -24,7 +23,7 @@ func TestCurl(t *testing.T) {
 		name string
 		args []string // before the URL
 		path string
-		want []string // parts of what curl prints: answer heads, then content
+		want []string // parts of curl's output: response heads, then content
 		not  []string
 	}{
 		{
@@ -97,8 +96,8 @@ func TestCurl(t *testing.T) {
 	}
 }
 
-// TestCurlKeepsItsConnection asks for several things in one run: curl tells how
-// often it had to connect.
+// TestCurlKeepsItsConnection verifies that curl sends several requests on one connection, by curl's
+// connection count.
 func TestCurlKeepsItsConnection(t *testing.T) {
 	curl := tool(t, "curl", "curl")
 	front := "http://" + serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
@@ -109,7 +108,7 @@ func TestCurlKeepsItsConnection(t *testing.T) {
 	}
 }
 
-// TestCurlThroughATunnel lets curl use Weft as the proxy that it asks by CONNECT.
+// TestCurlThroughATunnel verifies that curl can use Weft as a CONNECT proxy.
 func TestCurlThroughATunnel(t *testing.T) {
 	curl := tool(t, "curl", "curl")
 	through := serve(t, plain().snapshot("127.0.0.1:0", tellingOrigin(t)))
@@ -122,7 +121,7 @@ func TestCurlThroughATunnel(t *testing.T) {
 	}
 }
 
-// connectingOrigin answers CONNECT to whatever it names with a tunnel to address.
+// connectingOrigin starts an origin that responds to every CONNECT with a tunnel to address.
 func connectingOrigin(t *testing.T, address string) string {
 	return origin(t, func(w http.ResponseWriter, q *http.Request) {
 		if q.Method != http.MethodConnect {
@@ -150,7 +149,7 @@ func connectingOrigin(t *testing.T, address string) string {
 	})
 }
 
-// tellingOrigin answers with what it was asked.
+// tellingOrigin starts an origin that responds with a description of the request.
 func tellingOrigin(t *testing.T) string {
 	return origin(t, func(w http.ResponseWriter, q *http.Request) {
 		w.Header().Set("X-Method", q.Method)
@@ -160,7 +159,7 @@ func tellingOrigin(t *testing.T) string {
 			return
 		case q.URL.Path == "/stream":
 			for _, piece := range []string{"one", "two", "three"} {
-				_, _ = io.WriteString(w, piece) // the caller is gone: nothing to do
+				_, _ = io.WriteString(w, piece) // the client may have disconnected
 				_ = http.NewResponseController(w).Flush()
 			}
 			return
@@ -170,15 +169,14 @@ func tellingOrigin(t *testing.T) string {
 		}
 		size, err := io.Copy(io.Discard, q.Body)
 		if err != nil {
-			return // the answer would reach nobody
+			return // the client has disconnected
 		}
 		_, _ = io.WriteString(w, "told: "+q.Method+" "+q.RequestURI+" "+q.Proto+" host="+q.Host+
 			" length="+strconv.FormatInt(q.ContentLength, 10)+" te=["+strings.Join(q.TransferEncoding, ",")+"] size="+strconv.FormatInt(size, 10)+"\n")
 	})
 }
 
-// origin answers by a function until the end of the test, over HTTP/1.1 that is
-// net/http's.
+// origin starts an HTTP/1.1 net/http server until the end of the test.
 func origin(t *testing.T, answer http.HandlerFunc) (address string) {
 	s := httptest.NewServer(answer)
 	t.Cleanup(s.Close)

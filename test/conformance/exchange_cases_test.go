@@ -161,7 +161,7 @@ func noContentCases() []exchange {
 	}
 }
 
-// receiveEmptyLine reads the end of a head that may speak of chunks.
+// receiveEmptyLine reads the end of a head that may contain Transfer-Encoding.
 func receiveEmptyLine(r *rig) {
 	r.Helper()
 	if rest := r.readHeadRest(); rest != "\r\n" && rest != "Transfer-Encoding: chunked\r\n\r\n" {

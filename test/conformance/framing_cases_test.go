@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Beginnings of requests with content.
+// Beginnings of requests with content, and a request that must not be smuggled.
 const (
 	post        = "POST / HTTP/1.1\r\nHost: h\r\n"
 	postChunked = post + "Transfer-Encoding: chunked\r\n\r\n"
@@ -61,7 +61,7 @@ func requestFramingCases() []exchange {
 	return append(cases, append(refusedLengths(), refusedCodings()...)...)
 }
 
-// refusedLengths are requests whose Content-Length cannot be believed.
+// refusedLengths returns requests with an invalid Content-Length.
 func refusedLengths() []exchange {
 	var cases []exchange
 	for _, value := range []string{"+1", "-1", "1,2", "1,1", "1, 1", "0x1", "", "1 1", "1.0", "1e1", "1_0", "1;a=b", `"1"`, "one", "\u0661",
@@ -88,8 +88,7 @@ func refusedLengths() []exchange {
 	return cases
 }
 
-// refusedCodings are requests whose Transfer-Encoding is an attack on whoever
-// believes it, or does not.
+// refusedCodings returns requests with an invalid Transfer-Encoding, as used for request smuggling.
 func refusedCodings() []exchange {
 	var cases []exchange
 	for name, fields := range pairs(
@@ -135,8 +134,7 @@ func refusedCodings() []exchange {
 	return cases
 }
 
-// pairs yields every two of its arguments, which is how tables of one column are
-// written here.
+// pairs yields its arguments in pairs of name and text.
 func pairs(texts ...string) func(yield func(name, text string) bool) {
 	return func(yield func(name, text string) bool) {
 		for i := 0; i < len(texts); i += 2 {

@@ -7,20 +7,20 @@ import (
 	"time"
 )
 
-// exchange is a rule and what shows that it is kept.
+// exchange is a rule and the script that verifies it.
 type exchange struct {
-	name   string // what is true
-	rfc    string // section that says so, with its RFC
+	name   string // the rule
+	rfc    string // RFC and section that state it
 	setup  func(s *setup)
 	script script
-	// whole: the script is not run byte by byte, because what it shows depends
-	// on what arrives together, or on time.
+	// whole means that the script is not run byte by byte, because its result depends on what
+	// arrives together, or on time.
 	whole bool
-	// defect, if not empty, says why the case fails and is skipped.
+	// defect is the reason why the case fails and is skipped, if not empty.
 	defect string
 }
 
-// chapter is a table of exchanges about one matter.
+// chapter is a table of exchanges about one subject.
 type chapter struct {
 	about     string
 	exchanges []exchange
@@ -50,7 +50,7 @@ func chapters() []chapter {
 	}
 }
 
-// TestHTTP1 runs every table twice: each write whole, and byte by byte. Its log
+// TestHTTP1 verifies the rules of every table twice: with whole writes, and byte by byte. Its log
 // ends with the verdicts.
 func TestHTTP1(t *testing.T) {
 	var report report
@@ -99,7 +99,7 @@ func verdictOf(t *testing.T) string {
 	return "pass"
 }
 
-// report is the verdicts in the order of the tables.
+// report collects the verdicts in the order of the tables.
 type report struct {
 	lines  []string
 	counts map[string]int

@@ -5,32 +5,32 @@ import (
 	"strings"
 )
 
-// What most scripts are made of.
+// Messages that most scripts use.
 const (
 	get    = "GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 	ok     = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok"
 	empty  = "HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 0\r\n\r\n"
-	wanted = "HTTP/1.1 200 OK\r\nDate: d\r\n" // the beginning of an answer
+	wanted = "HTTP/1.1 200 OK\r\nDate: d\r\n" // the beginning of a response
 	asked  = "GET / HTTP/1.1\r\nHost: h\r\n"  // the beginning of a request
 )
 
-// passes is a request that reaches the origin as it is and is answered.
+// passes returns a script in which the request reaches the origin unchanged and gets a response.
 func passes(request string) script { return becomes(request, request) }
 
-// becomes is a request that reaches the origin as seen, and is answered.
+// becomes returns a script in which the request reaches the origin as seen and gets a response.
 func becomes(request, seen string) script {
 	return script{send(request), arrive(seen), answer(ok), receive(ok), stays}
 }
 
-// returns is an answer that reaches the caller as it is.
+// returns returns a script in which the response reaches the client unchanged.
 func returns(response string) script { return turns(response, response) }
 
-// turns is an answer that reaches the caller as seen.
+// turns returns a script in which the response reaches the client as seen.
 func turns(response, seen string) script {
 	return script{send(get), arrive(get), answer(response), receive(seen), stays}
 }
 
-// joined runs scripts one behind the other, on the same connections.
+// joined concatenates scripts, which run on the same connections.
 func joined(scripts ...script) script {
 	var all script
 	for _, s := range scripts {
@@ -132,8 +132,7 @@ func messageCases() []exchange {
 	}
 }
 
-// receiveLine reads the caller's bytes to the end of the line, which may be
-// anything printable.
+// receiveLine reads a line at the client, which may contain any printable characters.
 func receiveLine(r *rig) {
 	r.Helper()
 	var line []byte

@@ -1,10 +1,9 @@
-// Package conformance holds Weft to the HTTP/1.1 specifications as an
-// intermediary. Everything is judged from outside: a whole server runs, a caller
-// and an origin speak to it over sockets, and what reaches either is compared
-// byte by byte.
+// Package conformance tests Weft as an intermediary against the HTTP/1.1 specifications. It
+// observes Weft from outside: a complete server runs, a client and an origin connect to it over
+// sockets, and the tests compare the received bytes exactly.
 //
-// The tables are the *_cases_test.go files; TestHTTP1 runs them and logs a report.
-// Other judges are scripts for varnishtest, curl, slowhttptest and websockets.
+// The tables are in the *_cases_test.go files; TestHTTP1 runs them and logs a report. Other tests
+// use varnishtest, curl, slowhttptest and Python's websockets.
 package conformance
 
 import (
@@ -35,21 +34,20 @@ import (
 	"github.com/weft-proxy/weft/pkg/upstream/balance"
 )
 
-// patience is how long anything that must happen may take.
+// patience is the timeout of every expected event.
 const patience = 5 * time.Second
 
-// setup is what a case changes of the configuration. Its options start as the
-// defaults.
+// setup holds the configuration of a case. Its options start with the defaults.
 type setup struct {
 	config.HTTP1Options
 	network      string        // of listener and origin: "tcp" (default) or "unix"
-	idle         time.Duration // of the listener
-	timeout      time.Duration // of the route to the origin
+	idle         time.Duration // idle timeout of the listener
+	timeout      time.Duration // timeout of the route to the origin
 	upstreamIdle time.Duration
-	extra        []*config.Route // tried before the route to the origin
+	extra        []*config.Route // routes before the route to the origin
 }
 
-// plain is a setup of the defaults.
+// plain returns a setup with the defaults.
 func plain() *setup {
 	return &setup{
 		HTTP1Options: config.DefaultHTTP1Options(),
@@ -60,7 +58,7 @@ func plain() *setup {
 	}
 }
 
-// direct is a route that answers requests for a path by itself.
+// direct returns a route with a direct response for a path.
 func direct(path string, status int, body string) *config.Route {
 	return &config.Route{
 		Name:   "direct" + path,
@@ -69,7 +67,8 @@ func direct(path string, status int, body string) *config.Route {
 	}
 }
 
-// snapshot is a listener, a route of everything and an origin at address.
+// snapshot returns a configuration with a listener and one route that forwards everything to the
+// origin.
 func (s *setup) snapshot(listen, origin string) *config.Snapshot {
 	all := &config.Route{Name: "all", Forward: &config.Forward{Cluster: "origin", Timeout: s.timeout}}
 	return &config.Snapshot{
@@ -93,18 +92,17 @@ func (s *setup) snapshot(listen, origin string) *config.Snapshot {
 	}
 }
 
-// rig is a server between a caller and an origin. All three run in this process;
-// the case's script is the only goroutine that speaks for the two ends, so that
-// what happens first is written first.
+// rig is a server between a client and an origin. All three run in this process. One goroutine,
+// which runs the script, acts for client and origin, so the order of events is deterministic.
 type rig struct {
 	testing.TB
-	bytewise bool // both ends send each byte by itself
+	bytewise bool // client and origin send each byte separately
 
-	listen string // where Weft accepts
+	listen string // address of Weft's listener
 	ln     net.Listener
 	caller net.Conn
 	origin net.Conn // nil: Weft has not connected yet
-	method string   // of the last request, which says what an answer means
+	method string   // of the last request; determines how a response is read
 }
 
 // newRig starts a server; change may be nil.
@@ -130,8 +128,7 @@ func newRig(t testing.TB, change func(s *setup)) *rig {
 	return r
 }
 
-// serve runs a server until the end of the test and returns where its listener
-// "front" accepts.
+// serve runs a server until the end of the test and returns the address of its listener "front".
 func serve(t testing.TB, c *config.Snapshot) string {
 	t.Helper()
 	log := slog.New(slog.NewTextHandler(testLog{t}, &slog.HandlerOptions{Level: slog.LevelError}))
@@ -178,7 +175,7 @@ func metricsOptions() metrics.Options {
 	return o
 }
 
-// testLog fails the test for whatever the server logs as an error: panics.
+// testLog fails the test when the server logs an error, such as a panic.
 type testLog struct{ testing.TB }
 
 func (l testLog) Write(p []byte) (int, error) {
@@ -186,7 +183,7 @@ func (l testLog) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// dial returns a connection to an address of either network.
+// dial connects to an address of either network.
 func dial(t testing.TB, address string) net.Conn {
 	t.Helper()
 	kind := "tcp"
@@ -201,10 +198,10 @@ func dial(t testing.TB, address string) net.Conn {
 	return conn
 }
 
-// limit bounds what is done with a connection.
+// limit sets the deadline of a connection.
 func limit(conn net.Conn) { _ = conn.SetDeadline(time.Now().Add(patience)) }
 
-// call makes sure that the caller is connected.
+// call returns the client's connection and connects if necessary.
 func (r *rig) call() net.Conn {
 	if r.caller == nil {
 		r.caller = dial(r, r.listen)
@@ -212,7 +209,7 @@ func (r *rig) call() net.Conn {
 	return r.caller
 }
 
-// connected makes sure that the origin has a connection of Weft's.
+// connected returns the origin's connection from Weft and accepts one if necessary.
 func (r *rig) connected() net.Conn {
 	r.Helper()
 	if r.origin == nil {
@@ -232,7 +229,7 @@ func (r *rig) accept() net.Conn {
 	return conn
 }
 
-// hangUp ends both ends' connections.
+// hangUp closes the connections of the client and the origin.
 func (r *rig) hangUp() {
 	for _, conn := range []net.Conn{r.caller, r.origin} {
 		if conn != nil {
@@ -242,7 +239,7 @@ func (r *rig) hangUp() {
 	r.caller, r.origin = nil, nil
 }
 
-// write sends text. What a peer no longer takes shows in what it answers.
+// write sends text. It ignores write errors: the script detects them by the received bytes.
 func (r *rig) write(conn net.Conn, text string) {
 	r.Helper()
 	step := len(text)
@@ -256,7 +253,7 @@ func (r *rig) write(conn net.Conn, text string) {
 	}
 }
 
-// expect reads as many bytes as want has and no more.
+// expect reads as many bytes as want has and compares them.
 func (r *rig) expect(who string, conn net.Conn, want string) {
 	r.Helper()
 	got := make([]byte, 0, len(want))
@@ -278,8 +275,8 @@ func (r *rig) expect(who string, conn net.Conn, want string) {
 	}
 }
 
-// rest reads to the end of the connection. A reset is an end for those who send;
-// orderly tells the two apart.
+// rest reads to the end of the connection. A reset counts as an end; orderly is true only for a
+// regular end.
 func (r *rig) rest(who string, conn net.Conn) (text string, orderly bool) {
 	r.Helper()
 	got, err := io.ReadAll(conn)
@@ -289,7 +286,7 @@ func (r *rig) rest(who string, conn net.Conn) (text string, orderly bool) {
 	return string(got), err == nil
 }
 
-// quote makes bytes readable, a line of the message on each line.
+// quote formats bytes readably, one line per line of the message.
 func quote(text string) string {
 	const most = 2000
 	if len(text) > most {
@@ -306,9 +303,7 @@ func quote(text string) string {
 	return b.String()
 }
 
-// untouched fails the case if a connection of Weft's waits at the origin, or
-// bytes do. It asks by a connection of its own: connections are accepted in the
-// order of their arrival.
+// untouched fails the case if Weft has opened another connection to the origin or sent more bytes.
 func (r *rig) untouched() {
 	r.Helper()
 	if r.origin != nil {
@@ -324,8 +319,8 @@ func (r *rig) untouched() {
 	}
 }
 
-// unexpected returns a connection of Weft's that nobody has accepted, nil if
-// there is none.
+// unexpected returns a connection from Weft that the origin has not accepted, or nil if there is
+// none. It opens a connection itself: connections are accepted in the order of their arrival.
 func (r *rig) unexpected() net.Conn {
 	r.Helper()
 	mark := r.mark()
@@ -335,12 +330,11 @@ func (r *rig) unexpected() net.Conn {
 		_ = conn.Close()
 		return nil
 	}
-	_ = r.accept().Close() // the mark
+	_ = r.accept().Close() // the connection of mark
 	return conn
 }
 
-// mark connects to the origin from an address that tells the connection from
-// others.
+// mark connects to the origin from an address that distinguishes the connection from those of Weft.
 func (r *rig) mark() net.Conn {
 	r.Helper()
 	at := r.ln.Addr()
@@ -357,8 +351,8 @@ func (r *rig) mark() net.Conn {
 	return conn
 }
 
-// queued returns the length in bytes of one of a socket's queues: unix.SIOCINQ,
-// what has arrived and nobody has read, or unix.SIOCOUTQ.
+// queued returns the length in bytes of a socket's queue: unix.SIOCINQ for unread input,
+// unix.SIOCOUTQ for unsent output.
 func queued(t testing.TB, conn net.Conn, which uint) int {
 	t.Helper()
 	raw, err := conn.(syscall.Conn).SyscallConn()
@@ -376,7 +370,7 @@ func queued(t testing.TB, conn net.Conn, which uint) int {
 	return n
 }
 
-// answered reports whether anything has come back to the caller.
+// answered reports whether the client has unread input.
 func (r *rig) answered() bool {
 	r.Helper()
 	return queued(r, r.call(), unix.SIOCINQ) > 0

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// A script is what happens on both sides of Weft, in order.
+// script is a list of steps on both sides of Weft, in order.
 type script []step
 
 type step func(r *rig)
 
-// send makes the caller send text.
+// send makes the client send text.
 func send(text string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -21,7 +21,7 @@ func send(text string) step {
 	}
 }
 
-// arrive holds the origin to reading exactly text.
+// arrive verifies that the origin reads exactly text.
 func arrive(text string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -37,7 +37,7 @@ func answer(text string) step {
 	}
 }
 
-// receive holds the caller to reading exactly text.
+// receive verifies that the client reads exactly text.
 func receive(text string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -45,8 +45,8 @@ func receive(text string) step {
 	}
 }
 
-// arriveChunked holds the origin to reading a head and content in the chunked
-// coding, however it is cut into chunks, that ends with the trailer section.
+// arriveChunked verifies that the origin reads a head and chunked content with a trailer section,
+// regardless of the chunk sizes.
 func arriveChunked(head, content, trailer string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -54,7 +54,7 @@ func arriveChunked(head, content, trailer string) step {
 	}
 }
 
-// receiveChunked is arriveChunked for the caller.
+// receiveChunked is arriveChunked for the client.
 func receiveChunked(head, content, trailer string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -62,7 +62,7 @@ func receiveChunked(head, content, trailer string) step {
 	}
 }
 
-// ends holds Weft to ending the caller's connection with nothing more on it.
+// ends verifies that Weft closes the client's connection regularly without sending more.
 func ends(r *rig) {
 	r.Helper()
 	if got, orderly := r.rest("the caller", r.call()); got != "" || !orderly {
@@ -72,8 +72,8 @@ func ends(r *rig) {
 	r.caller = nil
 }
 
-// breaks holds Weft to ending the caller's connection within content, whose last
-// bytes may not come: the caller cannot take the end for the content's.
+// breaks verifies that Weft ends the client's connection within the content, possibly without its
+// last bytes, so that the client detects the truncation.
 func breaks(r *rig) {
 	r.Helper()
 	got, orderly := r.rest("the caller", r.call())
@@ -84,8 +84,8 @@ func breaks(r *rig) {
 	r.caller = nil
 }
 
-// isReset holds Weft to resetting the caller's connection: its end would pass
-// for that of content which lasts until then.
+// isReset verifies that Weft resets the client's connection: a regular end would complete content
+// that lasts until the close.
 func isReset(r *rig) {
 	r.Helper()
 	if got, orderly := r.rest("the caller", r.call()); orderly {
@@ -95,7 +95,7 @@ func isReset(r *rig) {
 	r.caller = nil
 }
 
-// originEnds holds Weft to ending its connection with nothing more on it.
+// originEnds verifies that Weft closes the origin connection without sending more.
 func originEnds(r *rig) {
 	r.Helper()
 	if got, _ := r.rest("the origin", r.connected()); got != "" {
@@ -105,8 +105,8 @@ func originEnds(r *rig) {
 	r.origin = nil
 }
 
-// originEndsWithin holds Weft to ending its connection with no more on it than the
-// beginning of content, which may have been on its way when the answer came.
+// originEndsWithin verifies that Weft closes the origin connection after at most a prefix of
+// content, which may have been in transit when the response arrived.
 func originEndsWithin(content string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -118,8 +118,8 @@ func originEndsWithin(content string) step {
 	}
 }
 
-// originNeverGotAll holds Weft to not having sent a whole chunked message to the
-// origin: it sent nothing, or ended the connection within it.
+// originNeverGotAll verifies that Weft has not sent a complete chunked message to the origin: it
+// sent nothing, or closed the connection within the message.
 func originNeverGotAll(r *rig) {
 	r.Helper()
 	conn := r.origin
@@ -139,7 +139,7 @@ func originNeverGotAll(r *rig) {
 	r.origin = nil
 }
 
-// callerGoes ends the caller's connection, originGoes the origin's.
+// callerGoes closes the client's connection, originGoes the origin's.
 func callerGoes(r *rig) {
 	_ = r.call().Close()
 	r.caller = nil
@@ -151,7 +151,7 @@ func originGoes(r *rig) {
 	r.origin = nil
 }
 
-// callerShuts ends the caller's direction only, originShuts the origin's.
+// callerShuts half-closes the client's connection, originShuts the origin's.
 func callerShuts(r *rig) {
 	r.Helper()
 	shut(r, r.call())
@@ -169,8 +169,7 @@ func shut(r *rig, conn any) {
 	}
 }
 
-// stays holds both connections to carrying another exchange, with nothing
-// between: neither side takes anything before it for a part of it.
+// stays verifies that both connections can carry another exchange, with no bytes in between.
 func stays(r *rig) {
 	r.Helper()
 	const request = "GET /next HTTP/1.1\r\nHost: next.test\r\n\r\n"
@@ -180,14 +179,14 @@ func stays(r *rig) {
 	}
 }
 
-// untouched holds Weft to having sent nothing to the origin.
+// untouched verifies that Weft has sent nothing more to the origin.
 func untouched(r *rig) {
 	r.Helper()
 	r.untouched()
 }
 
-// refuse holds Weft to answering by itself with status, to ending the caller's
-// connection, and to having sent nothing to the origin.
+// refuse verifies that Weft sends a local reply with status, closes the client's connection, and
+// has sent nothing to the origin.
 func refuse(status int) step {
 	return func(r *rig) {
 		r.Helper()
@@ -196,7 +195,7 @@ func refuse(status int) step {
 	}
 }
 
-// refuseOnly is refuse, whatever has been sent to the origin.
+// refuseOnly is refuse without the check of the origin.
 func refuseOnly(status int) step {
 	return func(r *rig) {
 		r.Helper()
@@ -217,8 +216,8 @@ func refuseOnly(status int) step {
 	}
 }
 
-// reply holds Weft to answering by itself with status and keeping the caller's
-// connection.
+// reply verifies that Weft sends a local reply with status and does not announce the close of the
+// client's connection.
 func reply(status int) step {
 	return func(r *rig) {
 		r.Helper()
@@ -232,14 +231,13 @@ func reply(status int) step {
 	}
 }
 
-// own is what a reply of Weft's own says of its message.
+// own holds the framing of a local reply.
 type own struct {
 	length int
 	closes bool
 }
 
-// ownField are the fields that replies of Weft's own have: nothing of the request
-// is among them.
+// ownField matches the header fields of local replies: none of them comes from the request.
 func ownField() *regexp.Regexp {
 	return regexp.MustCompile(`^(Content-Type: text/plain; charset=utf-8|Content-Length: \d+|Connection: (close|keep-alive)|Allow: [A-Z, ]+|` +
 		`Date: (Mon|Tue|Wed|Thu|Fri|Sat|Sun), \d\d [A-Z][a-z][a-z] \d{4} \d\d:\d\d:\d\d GMT)$`)
@@ -260,7 +258,7 @@ func parseOwn(r *rig, head string, status int) own {
 		name, value, _ := strings.Cut(line, ": ")
 		switch name {
 		case "Content-Length":
-			o.length, _ = strconv.Atoi(value) // the expression saw to it
+			o.length, _ = strconv.Atoi(value) // ownField verified the digits
 		case "Connection":
 			o.closes = value == "close"
 		}
@@ -268,7 +266,7 @@ func parseOwn(r *rig, head string, status int) own {
 	return o
 }
 
-// readHead returns the head that the caller gets next, without its empty line.
+// readHead returns the next head at the client, without its empty line.
 func (r *rig) readHead() string {
 	r.Helper()
 	var head []byte
@@ -282,7 +280,7 @@ func (r *rig) readHead() string {
 	return string(head[:len(head)-4])
 }
 
-// skip reads so many bytes of the caller's.
+// skip reads n bytes at the client.
 func (r *rig) skip(n int) {
 	r.Helper()
 	for buf := make([]byte, n); n > 0; {
@@ -293,7 +291,7 @@ func (r *rig) skip(n int) {
 	}
 }
 
-// expectChunked reads a head and content in the chunked coding to its end.
+// expectChunked reads and verifies a head and chunked content.
 func (r *rig) expectChunked(who string, conn interface{ Read(p []byte) (int, error) }, head, content, trailer string) {
 	r.Helper()
 	var got []byte
@@ -312,7 +310,7 @@ func (r *rig) expectChunked(who string, conn interface{ Read(p []byte) (int, err
 				return
 			}
 		}
-		// By single bytes near the end, so that nothing behind it is read.
+		// Reads single bytes near the end, so that nothing after it is consumed.
 		one := buf[:1]
 		if len(got) < len(head)+len(content) {
 			one = buf[:min(len(buf), len(head)+len(content)-len(got))]
@@ -325,8 +323,8 @@ func (r *rig) expectChunked(who string, conn interface{ Read(p []byte) (int, err
 	}
 }
 
-// dechunk decodes the chunked coding as strictly as it is to be written: no
-// extensions, no leading zeros. whole says that text is all of it and no more.
+// dechunk decodes chunked content strictly: no extensions, no leading zeros. whole reports that
+// text is complete and has no further bytes.
 func dechunk(text string) (content, trailer string, whole bool) {
 	var b strings.Builder
 	for {
@@ -353,8 +351,7 @@ func dechunk(text string) (content, trailer string, whole bool) {
 	}
 }
 
-// readHeadRest returns what is left of a head of which a part was read, with its
-// empty line.
+// readHeadRest returns the rest of a partly read head, including its empty line.
 func (r *rig) readHeadRest() string {
 	r.Helper()
 	var rest []byte
@@ -368,7 +365,7 @@ func (r *rig) readHeadRest() string {
 	return string(rest)
 }
 
-// receiveSwitched holds the caller to reading a 101, which may have a Date.
+// receiveSwitched verifies that the client reads a 101 with the given head, ignoring Date.
 func receiveSwitched(head string) step {
 	return func(r *rig) {
 		r.Helper()
@@ -379,7 +376,7 @@ func receiveSwitched(head string) step {
 	}
 }
 
-// originReadsEnd holds Weft to ending its direction of the origin's connection.
+// originReadsEnd verifies that Weft half-closes the origin connection.
 func originReadsEnd(r *rig) {
 	r.Helper()
 	if got, orderly := r.rest("the origin", r.connected()); got != "" || !orderly {
@@ -387,8 +384,8 @@ func originReadsEnd(r *rig) {
 	}
 }
 
-// quietOrigin holds Weft to not sending to the origin what it has of the
-// caller's. What Weft does at its own time shows soon, if not at once.
+// quietOrigin verifies that Weft does not forward the pending input of the client. It waits a short
+// time, because Weft sends asynchronously.
 func quietOrigin(r *rig) {
 	r.Helper()
 	conn := r.connected()

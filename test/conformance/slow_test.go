@@ -10,10 +10,9 @@ import (
 	"time"
 )
 
-// TestSlowPeersDoNotHoldOthersUp attacks a server with slowhttptest: hundreds of
-// connections that send a head or content too slowly. All of them are ended by
-// Weft within its limits, here 2 s for each, and meanwhile other callers are
-// served.
+// TestSlowPeersDoNotHoldOthersUp verifies, with hundreds of slowhttptest connections that send a
+// head or content too slowly, that Weft closes all of them after its timeouts, here 2 s each, and
+// serves other clients meanwhile.
 func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
 	program := tool(t, "slowhttptest", "slowhttptest")
 	const limit = 2 * time.Second
@@ -59,21 +58,21 @@ func TestSlowPeersDoNotHoldOthersUp(t *testing.T) {
 	}
 }
 
-// readAll answers when it has read the content.
+// readAll responds after it has read the request body.
 func readAll(w http.ResponseWriter, q *http.Request) {
 	_, _ = io.Copy(io.Discard, q.Body)
-	_, _ = io.WriteString(w, "ok") // a caller that is gone is not this test's
+	_, _ = io.WriteString(w, "ok") // the client may have disconnected
 }
 
-// lastStatus is what slowhttptest says at its end, without colours.
+// lastStatus returns the final status of slowhttptest, without colors.
 func lastStatus(out string) string {
 	out = regexp.MustCompile(`\x1b\[[\d;]*m`).ReplaceAllString(out, "")
 	i := strings.LastIndex(out, "slow HTTP test status")
 	return strings.Join(strings.Fields(out[max(i, 0):]), " ")
 }
 
-// askMeanwhile asks again and again, over a new connection each time, until ended
-// is closed, and returns how long each answer took.
+// askMeanwhile sends requests, each over a new connection, until ended is closed, and returns their
+// latencies.
 func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []time.Duration) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -86,7 +85,7 @@ func askMeanwhile(t *testing.T, front string, ended <-chan struct{}) (times []ti
 		}
 		began := time.Now()
 		r := &rig{TB: t, caller: dial(t, front)}
-		_ = r.caller.SetDeadline(began.Add(toolTime)) // hundreds of others want the processor too
+		_ = r.caller.SetDeadline(began.Add(toolTime)) // hundreds of connections compete for the CPU
 		r.write(r.caller, asked+"Connection: close\r\n\r\n")
 		if got, _ := r.rest("the caller", r.caller); !strings.HasSuffix(got, "\r\n\r\nok") {
 			t.Errorf("meanwhile a caller got\n%s", quote(got))

@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conversation is an exchange that may be cut anywhere: what Weft makes of its two
-// messages does not depend on how they arrive.
+// conversation is an exchange whose messages may be split anywhere: the result does not depend on
+// how the bytes arrive.
 type conversation struct {
 	name              string
 	request, response string
 	arrives, returns  step
-	again             bool // the caller's connection carries the next exchange
+	again             bool // the client's connection carries the next exchange
 }
 
-// TestMessagesMayBeCutAnywhere sends each message of each conversation in two
-// pieces, cut at every place; the second piece is sent when Weft has read the
-// first (RFC 9112 2.2).
+// TestMessagesMayBeCutAnywhere verifies each conversation with each message split in two at every
+// position; the second part is sent after Weft has read the first (RFC 9112 2.2).
 func TestMessagesMayBeCutAnywhere(t *testing.T) {
 	for _, c := range conversations() {
 		t.Run(c.name, func(t *testing.T) {
@@ -37,7 +36,7 @@ func TestMessagesMayBeCutAnywhere(t *testing.T) {
 	}
 }
 
-// converse plays c with both messages cut before byte i.
+// converse runs c with both messages split before byte i.
 func (r *rig) converse(c conversation, i int) {
 	r.Helper()
 	r.cutAt(r.call(), c.request, i)
@@ -52,8 +51,8 @@ func (r *rig) converse(c conversation, i int) {
 	}
 }
 
-// again takes a new connection of Weft's if the one before has ended: where the
-// processor is busy, an upload may end so late that its connection is given up.
+// again drops the origin connection if Weft has closed it, so that a new one is accepted: on a busy
+// machine Weft may give up the connection of an upload that ends late.
 func (r *rig) again() {
 	if r.origin == nil {
 		return
@@ -75,7 +74,7 @@ func (r *rig) again() {
 	}
 }
 
-// cutAt sends text in two pieces.
+// cutAt sends text in two parts.
 func (r *rig) cutAt(conn net.Conn, text string, i int) {
 	r.Helper()
 	i = min(i, len(text))
@@ -84,7 +83,7 @@ func (r *rig) cutAt(conn net.Conn, text string, i int) {
 	r.write(conn, text[i:])
 }
 
-// taken waits until the peer of a unix socket has read all that was sent.
+// taken waits until the other side of a Unix socket has read all sent bytes.
 func (r *rig) taken(conn net.Conn) {
 	r.Helper()
 	for began := time.Now(); queued(r, conn, unix.SIOCOUTQ) > 0; runtime.Gosched() {
@@ -152,15 +151,14 @@ func conversations() []conversation {
 	}
 }
 
-// refuseChunks holds Weft to refusing content, of which the origin may have got a
-// part.
+// refuseChunks verifies that Weft rejects content of which the origin may have received a part.
 func refuseChunks(r *rig) {
 	r.Helper()
 	refuseOnly(400)(r)
 	originNeverGotAll(r)
 }
 
-// badAnswer holds Weft to a 502 and to ending the origin's connection.
+// badAnswer verifies that Weft responds with 502 and closes the origin connection.
 func badAnswer(r *rig) {
 	r.Helper()
 	reply(502)(r)

@@ -265,7 +265,7 @@ func methodCases() []exchange {
 	return append(cases, hopCases()...)
 }
 
-// hopCases are those about the methods that follow the way of a request.
+// hopCases returns exchanges about CONNECT and Max-Forwards.
 func hopCases() []exchange {
 	return []exchange{
 		{

@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// toolTime is how long one run of another program may take.
+// toolTime is the timeout of one run of another program.
 const toolTime = 30 * time.Second
 
-// TestVarnishtest runs the scripts in vtc with varnishtest, whose client and
-// server know HTTP from elsewhere.
+// TestVarnishtest runs the scripts in vtc with varnishtest, which has an independent HTTP client
+// and server.
 func TestVarnishtest(t *testing.T) {
 	program := tool(t, "varnishtest", "varnish")
 	scripts, err := filepath.Glob("vtc/*.vtc")
@@ -32,8 +32,8 @@ func TestVarnishtest(t *testing.T) {
 	}
 }
 
-// tool returns the path of a program of Debian's, or skips the test and says how
-// to get it.
+// tool returns the path of a program, or skips the test with the name of the Debian package that
+// has it.
 func tool(t *testing.T, name, of string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
@@ -43,7 +43,7 @@ func tool(t *testing.T, name, of string) string {
 	return path
 }
 
-// run runs a program and returns what it wrote; the test fails if it does.
+// run runs a program and returns its output; it fails the test if the program fails.
 func run(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	out, err := output(t.Context(), program, args...)
@@ -53,7 +53,7 @@ func run(t *testing.T, program string, args ...string) string {
 	return out
 }
 
-// output runs a program, for toolTime at most, and returns what it wrote.
+// output runs a program for at most toolTime and returns its output.
 func output(ctx context.Context, program string, args ...string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, toolTime)
 	defer cancel()
@@ -64,7 +64,7 @@ func output(ctx context.Context, program string, args ...string) (string, error)
 	return string(out), nil
 }
 
-// free returns an address on which nobody listens yet.
+// free returns a loopback address without a listener.
 func free(t *testing.T) string {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")

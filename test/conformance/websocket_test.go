@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestWebSocket lets two ends that know RFC 6455 speak through Weft.
+// TestWebSocket verifies WebSocket (RFC 6455) through Weft with independent peers.
 func TestWebSocket(t *testing.T) {
 	python := pythonWith(t, "websockets", "python3-websockets")
 	echo := start(t, python, "testdata/websocket_server.py")
@@ -20,8 +20,8 @@ func TestWebSocket(t *testing.T) {
 	}
 }
 
-// pythonWith returns the path of a Python that has a module, or skips the test
-// and says how to get it. The first python3 need not be Debian's.
+// pythonWith returns the path of a Python that has a module, or skips the test with the name of the
+// Debian package. The first python3 in PATH may not be Debian's.
 func pythonWith(t *testing.T, module, of string) string {
 	t.Helper()
 	for _, name := range []string{"python3", "/usr/bin/python3"} {
@@ -33,8 +33,8 @@ func pythonWith(t *testing.T, module, of string) string {
 	return ""
 }
 
-// start runs a program until the end of the test: it ends with its input. It
-// returns the first line that the program writes.
+// start runs a program until the end of the test, which closes its stdin. It returns the first line
+// of the program's output.
 func start(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	cmd := exec.Command(program, args...)

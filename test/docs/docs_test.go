@@ -1,5 +1,4 @@
-// Package docs holds the documentation to the code: what a page shows is built
-// and run, and what it links to exists.
+// Package docs tests the documentation: it builds and runs the code of pages and checks links.
 package docs
 
 import (
@@ -16,11 +15,11 @@ import (
 
 const root = "../.."
 
-// block is a fenced block that says which file it would be.
+// block matches a fenced block that names its file.
 var block = regexp.MustCompile("(?ms)^```go file=(\\S+)\n(.*?)^```$")
 
-// TestAddAFilter builds and tests the filter of docs/add-a-filter.md in its
-// place in the tree, without putting it there.
+// TestAddAFilter builds and tests the filter of docs/add-a-filter.md with an overlay, without
+// writing it into the tree.
 func TestAddAFilter(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/add-a-filter.md"))
 	if err != nil {
@@ -57,8 +56,7 @@ func TestAddAFilter(t *testing.T) {
 	if err := os.WriteFile(overlay, text, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// Built and run in two steps: go test runs a binary in its package's folder,
-	// and there is none.
+	// Two steps: go test runs a binary in the directory of its package, which does not exist.
 	binary := filepath.Join(t.TempDir(), "page.test")
 	build := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, packages[0])
 	build.Dir = base
@@ -74,10 +72,10 @@ func TestAddAFilter(t *testing.T) {
 	}
 }
 
-// link is a link to a place that is not on the network.
+// link matches a relative link.
 var link = regexp.MustCompile(`\]\(([^)#:\s]+)(#[^)\s]*)?\)`)
 
-// TestLinks follows every relative link of every page.
+// TestLinks verifies that the target of every relative link exists.
 func TestLinks(t *testing.T) {
 	var pages []string
 	for _, pattern := range []string{"*.md", "docs/*.md", "docs/decisions/*.md", "pkg/*/README.md", "pkg/*/*/README.md", "pkg/*/*/*/README.md"} {

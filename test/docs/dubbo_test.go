@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestDubboPage does what docs/dubbo.md says, with files of its own for what the two
-// sidecars keep.
+// TestDubboPage runs the commands of docs/dubbo.md, with separate files for the state of the two
+// sidecars.
 func TestDubboPage(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("REGISTRY_ADDRESS", "file:"+filepath.Join(dir, "registry"))

@@ -15,15 +15,14 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// command is a fenced block of the shell, perhaps one that goes on in the background, and
-// perhaps followed by what it prints.
+// command matches a fenced shell block, optionally one that runs in the background, and optionally
+// followed by its expected output.
 var command = regexp.MustCompile("(?ms)^```sh( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
-// TestXDSPage does what docs/xds.md says.
+// TestXDSPage runs the commands of docs/xds.md.
 func TestXDSPage(t *testing.T) { followPage(t, "docs/xds.md") }
 
-// followPage runs the commands of a page as a newcomer does, in order, in a network
-// namespace, whose ports are all free.
+// followPage runs the commands of a page in order, in a network namespace whose ports are all free.
 func followPage(t *testing.T, name string) {
 	page, err := os.ReadFile(filepath.Join(root, name))
 	if err != nil {
@@ -58,26 +57,25 @@ func followPage(t *testing.T, name string) {
 	}
 }
 
-// keep runs a command, and what that starts, until the test ends.
+// keep runs a command, and the processes it starts, until the test ends.
 func keep(t *testing.T, cmd *exec.Cmd) {
 	t.Helper()
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" passes no signals on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" does not forward signals
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()                                      // by the signal
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have exited
+		_ = cmd.Wait()                                      // a signal stopped it
 		if t.Failed() {
 			t.Logf("%v: %s", cmd.Args, &out)
 		}
 	})
 }
 
-// eventually calls f until it returns nil: programs that were just started have to be
-// compiled first.
+// eventually calls f until it returns nil: programs that were just started must be compiled first.
 func eventually(t *testing.T, f func() error) {
 	t.Helper()
 	limit := time.After(2 * time.Minute)

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// cut lets no packet come to an address of this network any more, or go from it, until the
-// function that it returns is called or the test ends.
+// cut drops all packets from and to an address of this network until restore is called or the test
+// ends.
 func cut(t *testing.T, address string) (restore func()) {
 	t.Helper()
 	netns.Need(t, "nft")
@@ -28,7 +28,7 @@ func cut(t *testing.T, address string) (restore func()) {
 	return restore
 }
 
-// nft loads rules into the network of the tests.
+// nft loads rules into the network namespace of the tests.
 func nft(rules string) ([]byte, error) {
 	cmd := exec.Command("nft", "-f", "-")
 	cmd.Stdin = strings.NewReader(rules)

@@ -14,13 +14,12 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// command is a block of the page's part about ZooKeeper, perhaps one that goes on in the
-// background, and perhaps followed by what it prints.
+// command matches a block of the page's ZooKeeper section, optionally one that runs in the
+// background, and optionally followed by its expected output.
 var command = regexp.MustCompile("(?ms)^```sh zookeeper( background)?\n(.*?)^```$(?:\n\n```text\n(.*?)^```$)?")
 
-// TestGuide does what docs/dubbo.md says of ZooKeeper and Dubbo in Java, as test/docs does
-// the rest of the page. The peers are built already, and what would be in /tmp is in a
-// folder of the test's.
+// TestGuide runs the commands of docs/dubbo.md about ZooKeeper and Dubbo in Java; test/docs runs
+// the rest of the page. The peers are already built, and a temporary directory replaces /tmp.
 func TestGuide(t *testing.T) {
 	begin(t)
 	netns.Need(t, "curl", "java", "go")
@@ -46,7 +45,7 @@ func TestGuide(t *testing.T) {
 		if len(f[1]) > 0 {
 			out := keep(t, text)
 			if strings.Contains(text, "weft start") {
-				// Dubbo 3 takes a port more that is free, which is not to be the sidecar's.
+				// Dubbo 3 takes an additional free port, which must not be one of the sidecar's.
 				eventually(t, func() string {
 					if !strings.Contains(out.String(), "is ready") {
 						return text + " is not ready: " + out.String()
@@ -66,8 +65,8 @@ func TestGuide(t *testing.T) {
 	}
 }
 
-// shows reports whether what was printed has what the page shows of it, in that order. An
-// ellipsis stands for anything.
+// shows reports whether the output contains the text of the page, in order. An ellipsis in the page
+// matches anything.
 func shows(printed, page string) bool {
 	for part := range strings.SplitSeq(page, "…") {
 		at := strings.Index(printed, part)
@@ -85,19 +84,19 @@ func shell(text string) *exec.Cmd {
 	return cmd
 }
 
-// keep runs a command, and what that starts, until the test ends, and returns what it
-// writes.
+// keep runs a command, and the processes it starts, until the test ends, and returns the journal of
+// its output.
 func keep(t *testing.T, text string) *subject.Journal {
 	t.Helper()
 	cmd, out := shell(text), subject.NewJournal()
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" passes no signals on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // "go run" does not forward signals
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have ended
-		_ = cmd.Wait()                                      // by the signal
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) // it may have exited
+		_ = cmd.Wait()                                      // a signal stopped it
 		if t.Failed() {
 			t.Logf("%s: %s", text, out)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// instances returns the nodes of an application's instances with the session of each.
+// instances returns the znodes of an application's instances with the session of each.
 func (s session) instances(application string) map[string]int64 {
 	s.t.Helper()
 	folder := "/services/" + application
@@ -29,9 +29,9 @@ func (s session) instances(application string) map[string]int64 {
 	return all
 }
 
-// TestConsumersOfApplicationsFindWhatWeftPublishes: the provider has a sidecar, which
-// registers it as an instance alone; the consumer is Dubbo 3, asks ZooKeeper itself, and
-// looks for instances alone.
+// TestConsumersOfApplicationsFindWhatWeftPublishes verifies that a Dubbo 3 consumer without a
+// sidecar, which looks only for instances, finds a provider that a sidecar registers only as an
+// instance.
 func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	begin(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -43,14 +43,14 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	if urls, _, err := judge.conn.Children("/dubbo/" + echo + "/providers"); err == nil && len(urls) > 0 {
 		t.Fatalf("it is registered by URLs, too: %v", urls)
 	}
-	// Dubbo reads these from the environment.
+	// Dubbo reads these environment variables.
 	t.Setenv("DUBBO_APPLICATION_SERVICE-DISCOVERY_MIGRATION", "FORCE_APPLICATION")
 	t.Setenv("DUBBO_METADATA-REPORT_ADDRESS", "zookeeper://"+server.Address())
 	consumer := startConsumer(t, "dubbo3")
 	registry := plainly(server, "")
 	named(t, consumer.play("groups 0 "+registry))
 
-	// The session expires while the sidecar stands still.
+	// The session expires while the sidecar is stopped.
 	id := fmt.Sprintf("%s:%d", host, far.ingress)
 	before := judge.instances("far")[id]
 	if before == 0 {
@@ -72,14 +72,14 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	})
 	awaitAnswer(t, consumer, registry)
 
-	// One service less, and one more: another revision, and the same instance.
+	// Adding and removing a service changes the revision of the same instance.
 	other := object{"interface": "weft.interop.dubbo.Unknown", "methods": []string{"unheardOf"}, "name": "far",
 		"parameters": object{"register-mode": "instance"}}
 	far.ask("/pub", other)
 	far.ask("/unpub", other)
 	awaitAnswer(t, consumer, registry)
 
-	// Weft itself finds it as well, and once, if it is registered in both ways.
+	// Weft also finds the instance, and only once if it is registered in both forms.
 	near := startSidecar(t, setting{registry: server.Address()})
 	near.askAll("/sub")
 	near.awaitProviders(far.ingress)
@@ -96,7 +96,7 @@ func TestConsumersOfApplicationsFindWhatWeftPublishes(t *testing.T) {
 	}
 }
 
-// awaitAnswer waits until a call of the first export is answered.
+// awaitAnswer waits until a call of the first export succeeds.
 func awaitAnswer(t *testing.T, consumer *process, registry string) {
 	t.Helper()
 	eventually(t, func() string {

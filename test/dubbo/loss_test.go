@@ -10,11 +10,11 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// sessionLasts is how long the servers of these tests keep a session that they do not hear
-// of, at most: twenty ticks. It is less than Dubbo asks for.
+// sessionLasts is the maximum session timeout of the servers of these tests: twenty ticks. It is
+// less than Dubbo requests.
 const sessionLasts = 10 * time.Second
 
-// lossLasts is how long a loss lasts: longer than any session.
+// lossLasts is the duration of an outage: longer than any session, unless -short is set.
 func lossLasts() time.Duration {
 	if testing.Short() {
 		return 5 * time.Second
@@ -22,16 +22,16 @@ func lossLasts() time.Duration {
 	return 30 * time.Second
 }
 
-// load is callers that call through a sidecar without pause.
+// load is a consumer process whose callers call through a sidecar continuously.
 type load struct {
 	t        *testing.T
 	consumer *process
 }
 
-// callers is how many callers a load has.
+// callers is the number of callers of a load.
 const callers = 8
 
-// startLoad returns when calls are answered.
+// startLoad starts a load and returns when calls succeed.
 func startLoad(t *testing.T, near *sidecar) *load {
 	t.Helper()
 	l := &load{t, startConsumer(t, "dubbo27")}
@@ -40,7 +40,7 @@ func startLoad(t *testing.T, near *sidecar) *load {
 	return l
 }
 
-// stop ends the load and returns the calls that failed, with how often.
+// stop ends the load and returns the failed calls by kind, and the number of successful ones.
 func (l *load) stop() (lost []lostCalls, answered int) {
 	l.t.Helper()
 	l.consumer.say("stop")
@@ -67,14 +67,14 @@ func (l *load) stop() (lost []lostCalls, answered int) {
 	return lost, answered
 }
 
-// lostCalls are calls that failed in the same way.
+// lostCalls is a group of calls that failed in the same way.
 type lostCalls struct {
 	count int
 	last  time.Time // when the last of them began
 	text  string
 }
 
-// stopWithoutLoss ends the load, of which every call must have been answered well.
+// stopWithoutLoss ends the load and verifies that every call succeeded.
 func (l *load) stopWithoutLoss() {
 	l.t.Helper()
 	lost, answered := l.stop()
@@ -84,17 +84,18 @@ func (l *load) stopWithoutLoss() {
 	l.t.Logf("%d calls were answered", answered)
 }
 
-// wait lets time pass while others call.
+// wait sleeps for d.
 func wait(d time.Duration) { <-time.After(d) }
 
 // pair is a consumer's sidecar, and two providers of which the first has a sidecar.
 type pair struct {
 	near, far *sidecar
-	plain     int // port of the provider without
+	plain     int // port of the provider without a sidecar
 }
 
-// startPair runs both providers, registered at the addresses of one registry for the far
-// sidecar, the near one and plain Dubbo, and returns when both are known.
+// startPair starts both providers and both sidecars. far, near and plain are the registry addresses
+// of the far sidecar, the near sidecar and the plain provider. It returns when the near sidecar
+// knows both providers.
 func startPair(t *testing.T, far, near, plain string) pair {
 	t.Helper()
 	app := freePort(t)
@@ -109,14 +110,14 @@ func startPair(t *testing.T, far, near, plain string) pair {
 	return p
 }
 
-// published is a line of ZooKeeper's for each provider of the export without group and
-// version: port of host, and the session that it is of.
+// published returns the registered providers of the export without group and version: host:port,
+// and the ZooKeeper session of the registration.
 func (s session) published() map[string]int64 {
 	s.t.Helper()
 	folder := "/dubbo/" + echo + "/providers"
 	children, _, err := s.conn.Children(folder)
 	if err != nil {
-		return nil // the next look tells
+		return nil // the caller polls again
 	}
 	found := map[string]int64{}
 	for _, child := range children {
@@ -131,8 +132,8 @@ func (s session) published() map[string]int64 {
 	return found
 }
 
-// awaitPublished waits until the sidecar's provider is registered by another session than
-// the one before, which is 0 if any is right, and returns the session.
+// awaitPublished waits until the sidecar's provider is registered by a session other than before,
+// or by any session if before is 0, and returns the session.
 func (s session) awaitPublished(w *sidecar, before int64) int64 {
 	s.t.Helper()
 	var owner int64
@@ -147,8 +148,8 @@ func (s session) awaitPublished(w *sidecar, before int64) int64 {
 	return owner
 }
 
-// TestRegistryIsKilled: while ZooKeeper is not there no call is lost, and when it is back
-// everything goes on, with its data and without them.
+// TestRegistryIsKilled verifies that no call fails while ZooKeeper is down, and that registration
+// and discovery work after its restart, with and without its data.
 func TestRegistryIsKilled(t *testing.T) {
 	begin(t)
 	t.Parallel()
@@ -165,7 +166,7 @@ func TestRegistryIsKilled(t *testing.T) {
 				wait(lossLasts())
 			}
 			server.Restart()
-			// Plain Dubbo has its own ways of coming back; Weft's are looked at.
+			// Plain Dubbo reconnects in its own way; the test checks only Weft.
 			dial(t, server).awaitPublished(p.far, 0)
 			third := freePort(t)
 			startProvider(t, "dubbo27", "third", third, plainly(server, ""))
@@ -181,7 +182,7 @@ func TestRegistryIsKilled(t *testing.T) {
 	}
 }
 
-// TestLeaderIsKilled: of three servers the one that leads goes.
+// TestLeaderIsKilled verifies that no call fails when the leader of three servers is killed.
 func TestLeaderIsKilled(t *testing.T) {
 	begin(t)
 	t.Parallel()
@@ -202,12 +203,12 @@ func TestLeaderIsKilled(t *testing.T) {
 	l.stopWithoutLoss()
 }
 
-// TestNetworkIsCut: ZooKeeper cannot be reached from one side, until the sessions there
-// have expired.
+// TestNetworkIsCut verifies that no call fails while one side cannot reach ZooKeeper until its
+// sessions have expired.
 func TestNetworkIsCut(t *testing.T) {
 	begin(t)
 	t.Parallel()
-	// Both sidecars see the server at an address of their own, which can be cut off.
+	// Each sidecar reaches the server at its own address, which can be cut separately.
 	const forFar, forNear = "10.77.1.1", "10.77.1.2"
 	for _, address := range []string{forFar, forNear} {
 		if err := addHost(address); err != nil {
@@ -242,8 +243,8 @@ func TestNetworkIsCut(t *testing.T) {
 	l.stopWithoutLoss()
 }
 
-// TestProviderDies: calls that were under way on it are lost unless they may be made
-// again, and no others; and it leaves the list when its session ends.
+// TestProviderDies verifies that when a provider dies only calls in flight on it fail, none if
+// retries are allowed, and that it leaves the provider list when its session ends.
 func TestProviderDies(t *testing.T) {
 	begin(t)
 	t.Parallel()
@@ -272,7 +273,7 @@ func TestProviderDies(t *testing.T) {
 					t.Errorf("a call fails that began %v after the provider died: %s", after, c.text)
 				}
 			}
-			// Five failures in a row eject a host, beside those that were under way.
+			// Five consecutive failures eject a host, in addition to the calls in flight.
 			most := callers + 5
 			if retries > 0 {
 				most = 0
@@ -285,8 +286,8 @@ func TestProviderDies(t *testing.T) {
 	}
 }
 
-// TestSidecarIsKilled: what was published before is published again by the Weft after it,
-// and stays when the session before expires.
+// TestSidecarIsKilled verifies that a restarted Weft publishes its saved services again and that
+// they remain when the previous session expires.
 func TestSidecarIsKilled(t *testing.T) {
 	begin(t)
 	t.Parallel()
@@ -305,7 +306,7 @@ func TestSidecarIsKilled(t *testing.T) {
 	l.consumer.awaitLine("answers until now")
 	l.stopWithoutLoss()
 
-	// The consumer's sidecar knows whom to call before anybody says it again.
+	// The consumer's sidecar restores the providers without the registry and the application.
 	server.Kill()
 	p.near.weft.Kill()
 	p.near.restart()
@@ -315,15 +316,15 @@ func TestSidecarIsKilled(t *testing.T) {
 	l.stopWithoutLoss()
 }
 
-// TestSidecarIsStopped: a Weft that is told to end unpublishes, waits and drains, and comes
-// back: no call is lost.
+// TestSidecarIsStopped verifies that no call fails while a sidecar is stopped and restarted twice:
+// it unregisters, waits and drains.
 func TestSidecarIsStopped(t *testing.T) {
 	begin(t)
 	t.Parallel()
 	server := zookeeper.Start(t, zookeeper.Options{})
 	p := startPair(t, server.Address(), server.Address(), server.Address())
 	l := startLoad(t, p.near)
-	l.consumer.awaitLine("first answer of") // of the second
+	l.consumer.awaitLine("first answer of") // the second line of this kind
 	for range 2 {
 		p.far.weft.signal(syscall.SIGTERM)
 		p.near.awaitProviders(p.plain)

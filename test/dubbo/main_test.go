@@ -1,15 +1,15 @@
-// Package dubbo proves that Dubbo services are found through Weft, with real parts alone:
-// Apache Dubbo 2.7 and 3.3 in Java as consumers and providers, ZooKeeper, and Weft as a
-// process. One half has no registry client and says to its sidecar what it provides and
-// calls; the other half uses ZooKeeper itself.
+// Package dubbo tests the discovery of Dubbo services through Weft with real programs only: Apache
+// Dubbo 2.7 and 3.3 in Java as consumers and providers, ZooKeeper, and Weft as a process. Some
+// applications have no registry client and tell their sidecar what they provide and call; the
+// others use ZooKeeper directly.
 //
-//	TestMain   builds Weft and the peers (test/interop/kit), enters a network of its own
-//	process    a program that speaks for itself                 process_test.go
-//	sidecar    Weft with the API of Dubbo services              sidecar_test.go
-//	Test…      who finds whom, and what is lost when parts are  way_test.go, plain_test.go, loss_test.go
+//	TestMain   builds Weft and the peers (test/interop/kit), enters a network namespace
+//	process    a program that takes commands and reports  process_test.go
+//	sidecar    Weft with the API of Dubbo services        sidecar_test.go
+//	Test…      discovery, and calls during failures       way_test.go, plain_test.go, loss_test.go
 //
-// What cannot be had (a JDK, Maven Central, ZooKeeper) is a skip that names it. The program
-// in scale measures many services.
+// A missing prerequisite (a JDK, Maven Central, ZooKeeper) skips the tests with a message. The
+// program in scale measures many services.
 package dubbo
 
 import (
@@ -27,17 +27,17 @@ import (
 )
 
 const (
-	// root is the checkout.
+	// root is the root directory of the checkout.
 	root = "../.."
-	// host is the address of everybody. Dubbo registers no provider at 127.0.0.1.
+	// host is the address of all processes. Dubbo does not register a provider at 127.0.0.1.
 	host = "10.77.0.1"
 )
 
-// Keys of what the process that builds tells the one that tests.
+// Environment variables from the process that builds to the one that tests.
 const (
-	weftKey    = "WEFT_DUBBO_WEFT"    // the program
-	javaKey    = "WEFT_DUBBO_JAVA"    // the folder of the peers
-	problemKey = "WEFT_DUBBO_PROBLEM" // why nothing can be tested
+	weftKey    = "WEFT_DUBBO_WEFT"    // path of the program
+	javaKey    = "WEFT_DUBBO_JAVA"    // directory of the Java peers
+	problemKey = "WEFT_DUBBO_PROBLEM" // why the tests cannot run
 )
 
 func TestMain(m *testing.M) {
@@ -62,7 +62,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// addHost gives the loopback interface one more address.
+// addHost adds an address to the loopback interface.
 func addHost(address string) error {
 	out, err := exec.Command("ip", "address", "add", address+"/32", "dev", "lo").CombinedOutput()
 	if err != nil {
@@ -71,7 +71,7 @@ func addHost(address string) error {
 	return nil
 }
 
-// prepare builds what the tests run.
+// prepare builds the programs that the tests run.
 func prepare() error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "interop"))
 	if err != nil {
@@ -85,7 +85,7 @@ func prepare() error {
 		return err
 	}
 	tell(weftKey, weft)
-	tell("DUBBO_IP_TO_REGISTRY", host) // for Dubbo
+	tell("DUBBO_IP_TO_REGISTRY", host) // read by Dubbo
 	if _, err := exec.LookPath("ip"); err != nil {
 		tell(problemKey, "no ip(8) (Debian: iproute2)")
 	}
@@ -99,14 +99,14 @@ func prepare() error {
 	return err
 }
 
-// tell sets a variable of the environment.
+// tell sets an environment variable.
 func tell(key, value string) {
 	if err := os.Setenv(key, value); err != nil {
 		fail(err)
 	}
 }
 
-// begin skips the test where it cannot be done.
+// begin skips the test if it cannot run.
 func begin(t *testing.T) {
 	t.Helper()
 	if problem := os.Getenv(problemKey); problem != "" {

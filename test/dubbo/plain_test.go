@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// plainly is the address of a registry as Dubbo itself reads it.
+// plainly returns the registry option of a Dubbo application without a sidecar.
 func plainly(server *zookeeper.Server, more string) string {
 	return "registry=zookeeper://" + server.Address() + more
 }
 
-// TestPlainConsumersFindWhatWeftPublishes: the provider has a sidecar, the consumer asks
-// ZooKeeper itself.
+// TestPlainConsumersFindWhatWeftPublishes verifies that consumers without a sidecar find a provider
+// that a sidecar registers in ZooKeeper.
 func TestPlainConsumersFindWhatWeftPublishes(t *testing.T) {
 	begin(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -36,15 +36,15 @@ func TestPlainConsumersFindWhatWeftPublishes(t *testing.T) {
 	}
 }
 
-// TestWeftFindsPlainProviders: the provider registers itself at ZooKeeper, as it does when
-// nobody says how, and the consumer has a sidecar.
+// TestWeftFindsPlainProviders verifies that the consumer's sidecar finds providers that register
+// themselves in ZooKeeper with the default settings of Dubbo.
 func TestWeftFindsPlainProviders(t *testing.T) {
 	begin(t)
 	for _, providing := range modules() {
 		t.Run(providing, func(t *testing.T) {
 			server := zookeeper.Start(t, zookeeper.Options{})
 			near := startSidecar(t, setting{registry: server.Address()})
-			near.askAll("/sub") // before there is anybody
+			near.askAll("/sub") // before any provider registers
 			app := freePort(t)
 			p := startProvider(t, providing, "p", app, plainly(server, ""))
 			near.awaitProviders(app)
@@ -53,7 +53,7 @@ func TestWeftFindsPlainProviders(t *testing.T) {
 				named(t, consumer.play(fmt.Sprintf("groups %d", near.egress)))
 				consumer.Kill()
 			}
-			// One more comes, and the first leaves.
+			// One more provider registers, and the first one exits.
 			other := freePort(t)
 			startProvider(t, providing, "q", other, plainly(server, ""))
 			near.awaitProviders(app, other)
@@ -63,14 +63,14 @@ func TestWeftFindsPlainProviders(t *testing.T) {
 	}
 }
 
-// TestWeights: providers get calls as their weights say, and as overrides say that are
-// written while calls are made.
+// TestWeights verifies that providers get calls in proportion to their weights, and to override
+// rules that change while calls are made.
 func TestWeights(t *testing.T) {
 	begin(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
 	near := startSidecar(t, setting{registry: server.Address()})
 	light, heavy := freePort(t), freePort(t)
-	// A provider that has just started has its weight at once: it needs no warm-up.
+	// warmup=1 gives a provider its full weight immediately.
 	startProvider(t, "dubbo27", "light", light, plainly(server, ""), "weight=100", "warmup=1")
 	startProvider(t, "dubbo3", "heavy", heavy, plainly(server, ""), "weight=300", "warmup=1")
 	near.askAll("/sub", object{"parameters": object{"loadbalance": "random"}})
@@ -93,7 +93,7 @@ func TestWeights(t *testing.T) {
 	hold := func(when string, want float64) {
 		t.Helper()
 		got := shares()
-		// Five times the deviation of so many throws: one run in a million errs.
+		// Five standard deviations: one run in a million fails.
 		slack := 5 * math.Sqrt(calls*want*(1-want))
 		if math.Abs(got["light"]-calls*want) > slack || got["light"]+got["heavy"] != calls {
 			t.Errorf("%s, %v of %d calls go to the lighter, want %v ± %v", when, got, calls, calls*want, slack)
@@ -114,11 +114,11 @@ func TestWeights(t *testing.T) {
 
 	off := fmt.Sprintf("override://%s:%d/%s?category=configurators&dynamic=false&enabled=true&disabled=true", host, heavy, echo)
 	rules.create("/dubbo/" + echo + "/configurators/" + url.QueryEscape(off))
-	near.awaitExport([2]string{}, light) // the override is of the service without group and version
+	near.awaitExport([2]string{}, light) // the override applies to the service without group and version
 	hold("with one disabled", 1)
 }
 
-// awaitWeight waits until the provider at the port of host has a weight.
+// awaitWeight waits until the provider at the port of host has the weight.
 func (w *sidecar) awaitWeight(port, weight int) {
 	w.t.Helper()
 	eventually(w.t, func() string {
@@ -135,7 +135,7 @@ func (w *sidecar) awaitWeight(port, weight int) {
 	})
 }
 
-// session is one of ZooKeeper's that belongs to the test.
+// session is a ZooKeeper session of the test.
 type session struct {
 	t    *testing.T
 	conn *zk.Conn
@@ -152,13 +152,13 @@ func dial(t *testing.T, server *zookeeper.Server) session {
 	return session{t, conn}
 }
 
-// silent is where the session writes its log: its servers are killed all the time.
+// silent discards the log of the ZooKeeper client: the tests kill its servers.
 type silent struct{}
 
-// Printf forgets.
+// Printf discards its arguments.
 func (silent) Printf(string, ...any) {}
 
-// create makes a node that stays, and those above it.
+// create creates a persistent znode and its parents.
 func (s session) create(path string) {
 	s.t.Helper()
 	for i := 1; i <= len(path); i++ {

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// patience is how long a step may take that should take a moment: a JVM starts cold on
-	// a machine that is busy.
+	// patience is the timeout of a step that should complete quickly: a JVM may start slowly on a
+	// busy machine.
 	patience = 90 * time.Second
 	interval = 50 * time.Millisecond
 )
 
-// process is a program that takes commands and reports. Its methods are for the goroutine of
-// the test.
+// process is a program that takes commands and reports. Only the test's goroutine may call its
+// methods.
 type process struct {
 	*child.Process
 	t *testing.T
@@ -43,7 +43,7 @@ func (p *process) signal(signal os.Signal) {
 	}
 }
 
-// awaitExit waits until the process has ended, which it must do well.
+// awaitExit waits until the process has exited and verifies its status.
 func (p *process) awaitExit() {
 	p.t.Helper()
 	select {
@@ -56,7 +56,7 @@ func (p *process) awaitExit() {
 	}
 }
 
-// awaitLine waits for a line of standard output that contains a text.
+// awaitLine waits for a line of stdout that contains text.
 func (p *process) awaitLine(text string) {
 	p.t.Helper()
 	for !strings.Contains(p.line(), text) {
@@ -64,7 +64,7 @@ func (p *process) awaitLine(text string) {
 	}
 }
 
-// line is the next line of standard output.
+// line returns the next line of stdout.
 func (p *process) line() string {
 	p.t.Helper()
 	timeout := time.NewTimer(patience)
@@ -88,9 +88,9 @@ func (p *process) say(command string) {
 	}
 }
 
-// call is what a consumer reports of one call.
+// call is a consumer's report of one call.
 type call struct {
-	text    string // all of it but how long it took
+	text    string // the report without the elapsed time
 	Name    string `json:"call"`
 	Value   any    `json:"value"`
 	End     string `json:"end"`
@@ -99,14 +99,14 @@ type call struct {
 
 var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
 
-// play has a consumer play a scenario to its end.
+// play makes a consumer run a scenario and returns its calls.
 func (p *process) play(command string) []call {
 	p.t.Helper()
 	p.say(command)
 	return p.calls()
 }
 
-// calls reads reports to the end of the scenario.
+// calls reads the reports until the end of the scenario.
 func (p *process) calls() []call {
 	p.t.Helper()
 	var calls []call
@@ -126,12 +126,12 @@ func (p *process) calls() []call {
 	}
 }
 
-// startJava runs a main class of the Dubbo peers, and returns when it is ready.
+// startJava runs a main class of the Dubbo peers.
 func startJava(t *testing.T, module, class string, args ...string) *process {
 	t.Helper()
 	dir := filepath.Join(os.Getenv(javaKey), module)
 	flags := []string{
-		// Small and quickly started: a machine of two cores runs several.
+		// Small heap and fast start: a machine with two cores runs several JVMs.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-XX:-UsePerfData",
 		"-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
@@ -144,7 +144,7 @@ func startJava(t *testing.T, module, class string, args ...string) *process {
 	return start(t, module+"'s "+class, "java", append(flags, args...)...)
 }
 
-// startConsumer runs a consumer of one of the modules, which calls when it is told to.
+// startConsumer runs a consumer of one of the modules and returns when it is ready for commands.
 func startConsumer(t *testing.T, module string) *process {
 	t.Helper()
 	p := startJava(t, module, "EchoConsumer")
@@ -152,8 +152,8 @@ func startConsumer(t *testing.T, module string) *process {
 	return p
 }
 
-// startProvider runs a provider of one of the modules that calls itself name, and returns
-// when it serves on the port. Without the option registry nobody knows of it.
+// startProvider runs a provider of one of the modules with the given name and returns when it
+// serves on the port. It registers only with the option registry.
 func startProvider(t *testing.T, module, name string, port int, options ...string) *process {
 	t.Helper()
 	p := startJava(t, module, "EchoProvider", append([]string{strconv.Itoa(port), name}, options...)...)
@@ -161,10 +161,10 @@ func startProvider(t *testing.T, module, name string, port int, options ...strin
 	return p
 }
 
-// freePorts are those of this package.
+// freePorts is the port range of this package.
 var freePorts = ports.Dubbo()
 
-// freePort is a port on which nothing listens, and that no connection gets.
+// freePort returns a port without a listener outside the ephemeral range.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := freePorts.Free("")
@@ -190,5 +190,5 @@ func eventually(t *testing.T, wrong func() string) {
 	}
 }
 
-// errStatus is of an API that answers with another status than 200.
+// errStatus reports an HTTP status other than 200.
 var errStatus = errors.New("unexpected status")

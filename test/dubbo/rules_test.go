@@ -9,7 +9,7 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// write makes a document in a node that stays, or replaces it.
+// write creates or replaces a document in a persistent znode.
 func (s session) write(path, document string) {
 	s.t.Helper()
 	s.create(path)
@@ -18,7 +18,7 @@ func (s session) write(path, document string) {
 	}
 }
 
-// opened is the metric of connections that were opened to the providers of echo.
+// opened returns the metric of the connections that were opened to the providers of echo.
 func (w *sidecar) opened() string {
 	w.t.Helper()
 	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/metrics", w.admin), nil)
@@ -34,8 +34,8 @@ func (w *sidecar) opened() string {
 	return ""
 }
 
-// TestRulesOfTheConfigurationCentre: what is written into ZooKeeper while calls are made
-// decides where they go and how, and is forgotten when it is deleted.
+// TestRulesOfTheConfigurationCentre verifies that rules written to ZooKeeper while calls are made
+// change routing and parameters, and that their deletion restores the previous behavior.
 func TestRulesOfTheConfigurationCentre(t *testing.T) {
 	begin(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -65,20 +65,20 @@ func TestRulesOfTheConfigurationCentre(t *testing.T) {
 	rules.write(conditions, fmt.Sprintf("conditions: ['method!=name => port=%d', 'method=na* => port=%d']", two, one))
 	called("map[one:40]")
 	rules.write(conditions, fmt.Sprintf("force: true\nconditions: ['=> port=%d']", two))
-	near.awaitExport([2]string{}, two) // whose rule it is
+	near.awaitExport([2]string{}, two) // the rule applies to the service without group and version
 	called("map[two:40]")
 	if err := rules.conn.Delete(conditions, -1); err != nil {
 		t.Fatal(err)
 	}
 	near.awaitProviders(one, two, gray)
 
-	// The tag gray is the consumer's now, of another kind of rule.
+	// The tag gray now comes from the consumer's parameters.
 	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}, "parameters": object{"dubbo.tag": "gray"}})
 	called("map[gray:40]")
 	near.ask("/sub", object{"interface": echo, "methods": []string{"name"}})
 	near.awaitProviders(one, two, gray)
 
-	consumer.play(fmt.Sprintf("shares %d calls=40", near.egress)) // to either
+	consumer.play(fmt.Sprintf("shares %d calls=40", near.egress)) // opens connections to both providers
 	before := near.opened()
 	overrides := folder + echo + "::.configurators"
 	rules.write(overrides, "configVersion: v3.0\nenabled: true\nconfigs:\n- side: consumer\n  parameters: {timeout: 1234, retries: 0, loadbalance: roundrobin}\n")

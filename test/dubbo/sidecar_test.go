@@ -15,13 +15,13 @@ import (
 	"time"
 )
 
-// echo is the interface that all providers of these tests have.
+// echo is the interface of all providers of these tests.
 const echo = "weft.interop.dubbo.Echo"
 
-// object is JSON.
+// object is a JSON object.
 type object map[string]any
 
-// exports are what every provider provides, as group and version.
+// exports returns the groups and versions that every provider exports.
 func exports() [][2]string {
 	return [][2]string{{"", ""}, {"blue", "1.0"}, {"green", "1.0"}, {"green", "2.0"}}
 }
@@ -38,11 +38,11 @@ func keyOf(export [2]string) string {
 	return key
 }
 
-// setting is how a sidecar is set up.
+// setting configures a sidecar.
 type setting struct {
 	registry string        // address of a ZooKeeper
-	app      int           // port of the provider beside it; 0: none
-	session  time.Duration // of the registry; 0: 2 s
+	app      int           // port of the local provider; 0: none
+	session  time.Duration // session timeout of the registry; 0: 2 s
 }
 
 // sidecar is a Weft with the API of Dubbo services.
@@ -55,7 +55,7 @@ type sidecar struct {
 	ingress, egress, api, admin int // ports
 }
 
-// startSidecar runs Weft until the end of the test, and returns when it serves.
+// startSidecar runs Weft until the end of the test and returns when it is ready.
 func startSidecar(t *testing.T, s setting) *sidecar {
 	t.Helper()
 	w := &sidecar{t: t, setting: s, path: filepath.Join(t.TempDir(), "weft.json"),
@@ -71,7 +71,7 @@ func startSidecar(t *testing.T, s setting) *sidecar {
 	return w
 }
 
-// restart runs Weft again, with the state file that it has.
+// restart starts Weft again with its state file.
 func (w *sidecar) restart() {
 	w.t.Helper()
 	w.weft = start(w.t, "weft", os.Getenv(weftKey), "start", "-c", w.path)
@@ -106,7 +106,7 @@ func (w *sidecar) config() object {
 	}
 }
 
-// ask makes a call of the API about a service, which must succeed.
+// ask makes an API call about a service, which must succeed.
 func (w *sidecar) ask(path string, service object) {
 	w.t.Helper()
 	body, err := json.Marshal(object{"service": service})
@@ -119,7 +119,7 @@ func (w *sidecar) ask(path string, service object) {
 	}
 }
 
-// askAll asks about all exports, with more keys if there are any.
+// askAll makes an API call about each export, with additional keys if given.
 func (w *sidecar) askAll(path string, more ...object) {
 	w.t.Helper()
 	for _, export := range exports() {
@@ -131,7 +131,7 @@ func (w *sidecar) askAll(path string, more ...object) {
 	}
 }
 
-// awaitSaved waits until the state file has all services that askAll has published.
+// awaitSaved waits until the state file has all services that askAll published.
 func (w *sidecar) awaitSaved() {
 	w.t.Helper()
 	eventually(w.t, func() string {
@@ -154,7 +154,7 @@ func (w *sidecar) awaitSaved() {
 	})
 }
 
-// service is what the API says of one service that is called.
+// service is the API's description of a subscribed service.
 type service struct {
 	LoadBalance string     `json:"load_balance"`
 	Timeout     string     `json:"timeout"`
@@ -171,7 +171,7 @@ type provider struct {
 	Unused  string `json:"unused"`
 }
 
-// used are the addresses that get calls, in order.
+// used returns the addresses that receive calls, sorted.
 func (s service) used() []string {
 	var all []string
 	for _, p := range s.Providers {
@@ -183,7 +183,7 @@ func (s service) used() []string {
 	return all
 }
 
-// subscribed is what Weft knows of a service that is called, by its key.
+// subscribed returns the API's description of a subscribed service by its key.
 func (w *sidecar) subscribed(key string) (service, error) {
 	text, err := fetch(http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/services", w.api), nil)
 	if err != nil {
@@ -206,9 +206,8 @@ func (w *sidecar) subscribed(key string) (service, error) {
 	return service{}, fmt.Errorf("%s is not subscribed: %s", key, text)
 }
 
-// awaitProviders waits until calls of every export go to these ports of host, and to no
-// other. An application of Dubbo 3 registers with its first service, and adds the others a
-// second later.
+// awaitProviders waits until calls of every export go to exactly these ports of host. A Dubbo 3
+// application registers its first service, and the others a second later.
 func (w *sidecar) awaitProviders(ports ...int) {
 	w.t.Helper()
 	for _, export := range exports() {
@@ -216,7 +215,7 @@ func (w *sidecar) awaitProviders(ports ...int) {
 	}
 }
 
-// awaitExport waits until calls of one export go to these ports of host, and to no other.
+// awaitExport waits until calls of one export go to exactly these ports of host.
 func (w *sidecar) awaitExport(export [2]string, ports ...int) {
 	w.t.Helper()
 	var want []string
@@ -237,7 +236,7 @@ func (w *sidecar) awaitExport(export [2]string, ports ...int) {
 	})
 }
 
-// fetch makes a request of HTTP and returns the body of a good answer.
+// fetch makes an HTTP request and returns the response body; a status other than 200 is an error.
 func fetch(method, url string, body []byte) (string, error) {
 	request, err := http.NewRequest(method, url, bytes.NewReader(body))
 	if err != nil {
@@ -249,7 +248,7 @@ func fetch(method, url string, body []byte) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = response.Body.Close() }() // it is read to the end
+	defer func() { _ = response.Body.Close() }() // read to the end
 	text, err := io.ReadAll(response.Body)
 	if err == nil && response.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%w: %s", errStatus, response.Status)

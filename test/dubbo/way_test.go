@@ -8,12 +8,11 @@ import (
 	"github.com/weft-proxy/weft/test/zookeeper"
 )
 
-// modules are the generations of Dubbo.
+// modules returns the Dubbo generations of the Java peers.
 func modules() []string { return []string{"dubbo27", "dubbo3"} }
 
-// TestWholeWay: neither provider nor consumer has a registry client. The one tells its
-// sidecar what it provides, the other what it calls, and what calls come to is the same as
-// without anything between.
+// TestWholeWay verifies calls between applications without registry clients: both only use the API
+// of their sidecars. The results of calls are the same as without Weft.
 func TestWholeWay(t *testing.T) {
 	begin(t)
 	server := zookeeper.Start(t, zookeeper.Options{})
@@ -40,7 +39,7 @@ func TestWholeWay(t *testing.T) {
 	}
 }
 
-// same holds that the calls of a scenario came to the same.
+// same verifies that the calls of a scenario had the same results.
 func same(t *testing.T, scenario string, direct, through []call) {
 	t.Helper()
 	texts := func(calls []call) []string {
@@ -55,7 +54,7 @@ func same(t *testing.T, scenario string, direct, through []call) {
 	}
 }
 
-// named holds that each export answered for itself, and that what nobody exports failed.
+// named verifies that each export responded itself and that the call of a missing export failed.
 func named(t *testing.T, calls []call) {
 	t.Helper()
 	want := map[string]any{"without": "p", "blue 1.0": "p blue 1.0", "green 1.0": "p green 1.0", "green 2.0": "p green 2.0", "blue 2.0": nil}

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestPoliciesDecideAboutConnections: before the application, which speaks first, has
-// heard of them, and before a request is read.
+// TestPoliciesDecideAboutConnections verifies that the rbac network filter rejects a connection
+// before the upstream sees it and before Weft reads a request.
 func TestPoliciesDecideAboutConnections(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
@@ -40,7 +40,8 @@ func TestPoliciesDecideAboutConnections(t *testing.T) {
 		tables:   list{table("table", to("/", "web"))},
 		clusters: list{cluster("app", nil, app), cluster("web", nil, web.address)},
 	}.config())
-	// said is all that a caller hears after it has asked.
+	// said connects with the TLS configuration shows, sends a request, and returns every byte that
+	// it receives.
 	said := func(address string, shows *tls.Config) string {
 		conn, err := tls.Dial("tcp", address, shows)
 		if err != nil {
@@ -49,7 +50,7 @@ func TestPoliciesDecideAboutConnections(t *testing.T) {
 		defer conn.Close()
 		_ = conn.SetDeadline(time.Now().Add(patience))
 		_, _ = io.WriteString(conn, "GET / HTTP/1.1\r\nHost: app.test\r\nConnection: close\r\n\r\n")
-		all, _ := io.ReadAll(conn) // a reset is an end, too
+		all, _ := io.ReadAll(conn) // a reset also ends the response
 		return string(all)
 	}
 	refused := 0.0

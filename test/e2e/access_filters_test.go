@@ -8,7 +8,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// accessExample shows each filter refuse, and let in what it should.
+// accessExample runs access.json and verifies which requests each filter rejects and allows.
 func accessExample(t *testing.T) {
 	app := serve(t, sayRequest)
 	e := openExample(t, "access.json")
@@ -72,7 +72,8 @@ func accessExample(t *testing.T) {
 	}
 }
 
-// accessRPCExample shows policies and limits by service, method and attachment.
+// accessRPCExample runs access_rpc.json and verifies policies and limits by service, method and
+// attachment.
 func accessRPCExample(t *testing.T) {
 	e := openExample(t, "access_rpc.json")
 	app := provide(t, "shop", nil)
@@ -114,8 +115,8 @@ func accessRPCExample(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreTheProtocolsOwn: what HTTP callers read as 403 and 429, others get in
-// their own terms, and it does not reach the application.
+// TestRefusalsAreTheProtocolsOwn verifies that each access filter rejects requests with a status of
+// the client's protocol: 403 or 429 in HTTP/1.1, a gRPC status, or an RPC status code.
 func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 	t.Parallel()
 	denying := filterOf("rbac", object{"rules": object{"action": "DENY", "policies": object{"bad": object{
@@ -126,7 +127,7 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 		filter object
 		field  string
 		reason protocol.Reason
-		want   [2]bool // whether the first and the second of two requests are let in
+		want   [2]bool // whether the first and the second of two requests are allowed
 	}{
 		"rbac":            {denying, "bad", protocol.ReasonDenied, [2]bool{false, false}},
 		"local_ratelimit": {once, "other", protocol.RateLimited, [2]bool{true, false}},
@@ -178,21 +179,20 @@ func TestRefusalsAreTheProtocolsOwn(t *testing.T) {
 	}
 }
 
-// adding is a transport whose requests have one more field.
+// adding is a transport that sets one more header on each request.
 type adding struct {
 	http.RoundTripper
 	field string
 }
 
-// RoundTrip is http.RoundTripper's.
+// RoundTrip implements http.RoundTripper.
 func (a adding) RoundTrip(r *http.Request) (*http.Response, error) {
 	r = r.Clone(r.Context())
 	r.Header.Set(a.field, "1")
 	return a.RoundTripper.RoundTrip(r)
 }
 
-// TestLimitsOutliveAReload: a caller that is beyond its limit stays so, whatever else
-// is changed.
+// TestLimitsOutliveAReload verifies that a rate limit keeps its token count across a reload.
 func TestLimitsOutliveAReload(t *testing.T) {
 	t.Parallel()
 	app := serve(t, sayRequest)
@@ -225,7 +225,8 @@ func TestLimitsOutliveAReload(t *testing.T) {
 	}
 }
 
-// TestRulesOfARouteTakeThePlaceOfTheListeners.
+// TestRulesOfARouteTakeThePlaceOfTheListeners verifies that the filter configuration of a route
+// replaces that of the listener.
 func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
 	t.Parallel()
 	deny := object{"rules": object{}} // nothing is allowed
@@ -250,8 +251,8 @@ func TestRulesOfARouteTakeThePlaceOfTheListeners(t *testing.T) {
 	}
 }
 
-// TestAFieldChoosesTheSubset: header_to_metadata makes a label of what a caller says,
-// and the cluster sends to hosts that have it.
+// TestAFieldChoosesTheSubset verifies that header_to_metadata turns a request header into a label
+// and that the cluster selects the hosts with that label.
 func TestAFieldChoosesTheSubset(t *testing.T) {
 	t.Parallel()
 	hosts := list{}
@@ -287,7 +288,8 @@ func TestAFieldChoosesTheSubset(t *testing.T) {
 	}
 }
 
-// TestPoliciesJudgeWhatTheCallerAskedFor, and not what the route makes of it.
+// TestPoliciesJudgeWhatTheCallerAskedFor verifies that policies match the original path and
+// authority, not the rewritten ones.
 func TestPoliciesJudgeWhatTheCallerAskedFor(t *testing.T) {
 	t.Parallel()
 	policy := func(permission object) object {

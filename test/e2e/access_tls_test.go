@@ -17,7 +17,7 @@ import (
 	"time"
 )
 
-// badges is an authority that says who callers are.
+// badges is a certificate authority that issues server and client certificates.
 type badges struct {
 	t    *testing.T
 	cert *x509.Certificate
@@ -87,7 +87,7 @@ func (b *badges) authority() string {
 	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: b.cert.Raw}))
 }
 
-// shown is what a caller says in a handshake; uri "": it shows no certificate.
+// shown returns the TLS configuration of a client. With uri "" the client has no certificate.
 func (b *badges) shown(name, uri, server string) *tls.Config {
 	b.t.Helper()
 	roots := x509.NewCertPool()
@@ -105,7 +105,8 @@ func (b *badges) shown(name, uri, server string) *tls.Config {
 	return c
 }
 
-// TestPoliciesKnowCallersByTheirCertificates, in HTTP and in Dubbo.
+// TestPoliciesKnowCallersByTheirCertificates verifies that rbac policies match the client
+// certificate and the SNI, in HTTP and in Dubbo.
 func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
 	t.Parallel()
 	const cart, bank = "spiffe://shop.test/ns/shop/sa/cart", "spiffe://shop.test/ns/bank/sa/pay"
@@ -137,7 +138,7 @@ func TestPoliciesKnowCallersByTheirCertificates(t *testing.T) {
 		{"of the namespace", b.shown("cart", cart, "app.test"), true},
 		{"of another", b.shown("pay", bank, "app.test"), false},
 		{"without a certificate", b.shown("", "", "app.test"), false},
-		{"for another name", b.shown("cart", cart, "127.0.0.1"), false}, // an address is no name in SNI
+		{"for another name", b.shown("cart", cart, "127.0.0.1"), false}, // a client does not send an IP address as SNI
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			caller := client(t)

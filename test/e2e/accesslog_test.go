@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// logged runs traffic past a listener with two access logs, text and JSON, and
-// returns their lines once weft has ended.
+// logged runs traffic through a listener with two access logs, text and JSON, and returns their
+// lines after Weft has exited.
 func logged(t *testing.T, format string, fields object, traffic func(front string, app *origin)) (text []string, objects []map[string]any) {
 	t.Helper()
 	dir := t.TempDir()
@@ -124,7 +124,7 @@ func TestAccessLogTellsWhyWeftAnswered(t *testing.T) {
 	if len(text) != len(want) {
 		t.Fatalf("lines %q", text)
 	}
-	// A line is written after the answer: those of two connections come in any order.
+	// A line is written after the response, so the lines of two connections are in any order.
 	for _, pattern := range want {
 		if !slices.ContainsFunc(text, regexp.MustCompile(pattern).MatchString) {
 			t.Errorf("no line matches %s: %q", pattern, text)
@@ -132,13 +132,13 @@ func TestAccessLogTellsWhyWeftAnswered(t *testing.T) {
 	}
 }
 
-// TestAccessLogStaysWhole: what a caller writes cannot end a line or a value.
+// TestAccessLogStaysWhole verifies that data of a request cannot end a line or a value of the log.
 func TestAccessLogStaysWhole(t *testing.T) {
 	t.Parallel()
 	const evil = `"},{"admin":"yes" \ %method% ` + "\t\x01\x7f\xff" + ` é`
 	text, objects := logged(t, "[%request_header_x-evil%]", object{"evil": "%request_header_x-evil%", "with": "<%request_header_x-evil%>"}, func(front string, _ *origin) {
 		c := dial(t, front)
-		// net/http would refuse to send some of it; weft may refuse it, too.
+		// net/http does not send some of these bytes, and Weft may reject them too.
 		c.send("GET /direct HTTP/1.1\nHost: a\nX-Evil: " + strings.NewReplacer("\x01", "", "\x7f", "").Replace(evil) + "\n\n").response("GET")
 		dial(t, front).send("GET /direct?\x01 HTTP/1.1\nHost: a\nX-Evil: " + evil + "\n\n").rest()
 	})
@@ -150,7 +150,8 @@ func TestAccessLogStaysWhole(t *testing.T) {
 			t.Errorf("an object has the members %v", o)
 		}
 	}
-	// The lines of two connections are in any order, and only the request that was read has the field.
+	// The lines of two connections are in any order, and only the request that was parsed has the
+	// header.
 	value := objects[0]["evil"]
 	if value == nil {
 		value = objects[1]["evil"]
@@ -160,7 +161,7 @@ func TestAccessLogStaysWhole(t *testing.T) {
 	}
 }
 
-// TestAccessLogDefaultLine is the line without a format.
+// TestAccessLogDefaultLine verifies the line of an access log without a format.
 func TestAccessLogDefaultLine(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("hello"))

@@ -10,16 +10,16 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// adaptively is the filter with a limit that begins at least, and is found anew each
-// hour only.
+// adaptively returns the adaptive_concurrency filter with a minimum concurrency of least and 10
+// hours between measurements of the minimum RTT.
 func adaptively(least int, more object) object {
 	return filterOf("adaptive_concurrency", object{"gradient_controller_config": object{
 		"min_rtt_calc_params": object{"interval": "10h", "min_concurrency": least},
 	}}.with(more))
 }
 
-// adaptiveConcurrency: requests that come one after the other are never too many.
-// Refusals are in adaptive_test.go.
+// adaptiveConcurrency verifies that sequential requests stay within a limit of 1.
+// TestWhatIsTooMuchIsRefusedInTheProtocolsTerms covers rejections.
 func (p *pair) adaptiveConcurrency() feature {
 	return feature{
 		name: "adaptive_concurrency",
@@ -42,8 +42,9 @@ const (
 	adaptiveMinRTT   = "weft_filter_adaptive_concurrency_min_rtt_seconds"
 )
 
-// TestWhatIsTooMuchIsRefusedInTheProtocolsTerms: one request is not answered, and the
-// next one is beyond the limit. Once the first has ended there is room again.
+// TestWhatIsTooMuchIsRefusedInTheProtocolsTerms verifies that a request above the limit is rejected
+// with a status of its protocol while the first is in flight, and that requests are accepted again
+// after it has ended.
 func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptively(1, nil)}}
@@ -90,7 +91,7 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 		t.Parallel()
 		entered, leave := make(chan struct{}, 1), make(chan struct{})
 		address := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
-			_, _ = io.Copy(io.Discard, r.Body) // all that comes
+			_, _ = io.Copy(io.Discard, r.Body) // read until EOF or an error
 			entered <- struct{}{}
 			<-leave
 			w.Header().Set("Content-Type", "application/grpc")
@@ -113,7 +114,7 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 		silent := accept(t, func(c net.Conn) {
 			for rest := []byte(nil); ; {
 				if _, err := r.next(c, &rest); err != nil {
-					return // the caller has gone
+					return // the client disconnected
 				}
 				arrived <- struct{}{}
 			}
@@ -143,7 +144,8 @@ func TestWhatIsTooMuchIsRefusedInTheProtocolsTerms(t *testing.T) {
 	})
 }
 
-// TestAdaptiveLimitsOutliveAReload: what is under way counts on.
+// TestAdaptiveLimitsOutliveAReload verifies that a request in flight still counts against the limit
+// after a reload.
 func TestAdaptiveLimitsOutliveAReload(t *testing.T) {
 	t.Parallel()
 	app := hold(t)
@@ -169,8 +171,8 @@ func TestAdaptiveLimitsOutliveAReload(t *testing.T) {
 	}
 }
 
-// TestStreamsHoldNoPlace: once a tunnel is open, or a stream of gRPC is answered, it may
-// last; the limit is for those who wait.
+// TestStreamsHoldNoPlace verifies that a WebSocket tunnel and a gRPC stream whose response has
+// begun do not count against the limit.
 func TestStreamsHoldNoPlace(t *testing.T) {
 	t.Parallel()
 	filters := object{"stream_filters": list{adaptively(1, nil)}}
@@ -188,7 +190,7 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 			defer c.Close()
 			_, _ = both.WriteString("HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n")
 			_ = both.Flush()
-			_, _ = io.Copy(c, both) // an echo, until the caller ends it
+			_, _ = io.Copy(c, both) // echo until the client closes
 		})
 		s, front := simple(app.address)
 		s.listeners = list{listen("front", front, filters)}
@@ -214,7 +216,7 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 			w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
 			_, _ = io.WriteString(w, message("first"))
 			w.(http.Flusher).Flush()
-			_, _ = io.Copy(io.Discard, r.Body) // until the caller ends the stream
+			_, _ = io.Copy(io.Discard, r.Body) // until the client ends the stream
 		})
 		w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("adaptive_concurrency", object{
 			"gradient_controller_config": object{"min_rtt_calc_params": object{"request_count": 2, "min_concurrency": 1}}})}},
@@ -223,7 +225,7 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 		for i := range end {
 			content, into := io.Pipe()
 			end[i] = into
-			go func() { _, _ = io.WriteString(into, message("hello")) }() // it is read, or the test ends
+			go func() { _, _ = io.WriteString(into, message("hello")) }() // returns when the message is read
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/shop.Items/Watch", content)
 			if err != nil {
 				t.Fatal(err)
@@ -247,14 +249,15 @@ func TestStreamsHoldNoPlace(t *testing.T) {
 	})
 }
 
-// TestCallsOfGRPCAreSamples: those of one message each way, however it is cut.
+// TestCallsOfGRPCAreSamples verifies that gRPC calls with one message in each direction count as
+// RTT samples, whatever the size of the message.
 func TestCallsOfGRPCAreSamples(t *testing.T) {
 	t.Parallel()
 	for name, size := range map[string]int{"small": 5, "large": 100_000} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			address := serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
-				_, _ = io.Copy(io.Discard, r.Body) // all that comes
+				_, _ = io.Copy(io.Discard, r.Body) // read until EOF or an error
 				w.Header().Set("Content-Type", "application/grpc")
 				w.Header().Set(http.TrailerPrefix+"Grpc-Status", "0")
 				_, _ = io.WriteString(w, message(strings.Repeat("a", size)))

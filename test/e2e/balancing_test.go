@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// herd is applications that say their names, "0", "1" …
+// herd starts n upstreams that respond with their index: "0", "1", and so on.
 func herd(t *testing.T, n int) (apps []*origin, addresses []string) {
 	t.Helper()
 	for i := range n {
@@ -19,7 +19,7 @@ func herd(t *testing.T, n int) (apps []*origin, addresses []string) {
 	return apps, addresses
 }
 
-// says returns what the application answers.
+// says returns the response body. It fails the test if the status is not 200.
 func (a answer) says(t *testing.T) string {
 	t.Helper()
 	if a.status != 200 {
@@ -28,7 +28,7 @@ func (a answer) says(t *testing.T) string {
 	return a.body
 }
 
-// counts asks so many times and returns how often each application answered.
+// counts sends as many requests as times and returns how many each upstream served.
 func counts(t *testing.T, url string, times int) map[string]int {
 	t.Helper()
 	c, seen := client(t), map[string]int{}
@@ -38,8 +38,8 @@ func counts(t *testing.T, url string, times int) map[string]int {
 	return seen
 }
 
-// Whatever is hashed keeps its application, on every connection, through every proxy
-// of a fleet, and while others come and go.
+// TestWhatIsHashedKeepsItsHost verifies that requests with one hash key go to one host: on every
+// connection, through every proxy, and after another host has failed.
 func TestWhatIsHashedKeepsItsHost(t *testing.T) {
 	t.Parallel()
 	policies := map[string]object{
@@ -63,7 +63,7 @@ func TestWhatIsHashedKeepsItsHost(t *testing.T) {
 				s.tables = list{table("front", routes...)}
 				turned := slices.Clone(addresses)
 				if i == 1 {
-					slices.Reverse(turned) // the order means nothing
+					slices.Reverse(turned) // the order of hosts has no effect
 				}
 				s.clusters = list{cluster("app", object{"lb_type": policy}, turned...)}
 				run(t, s.config())
@@ -133,7 +133,8 @@ func TestACookieIsSetForThoseWhoHaveNone(t *testing.T) {
 	}
 }
 
-// A cluster that chooses hosts by something else has no use for a cookie.
+// TestNoCookieIsSetForNothing verifies that Weft sets no cookie if the load balancer of the cluster
+// does not hash.
 func TestNoCookieIsSetForNothing(t *testing.T) {
 	t.Parallel()
 	_, addresses := herd(t, 2)
@@ -147,7 +148,7 @@ func TestNoCookieIsSetForNothing(t *testing.T) {
 	}
 }
 
-// An attachment of RPC is hashed as a field is.
+// TestAnAttachmentIsHashed verifies that the header of a hash policy names an attachment in RPC.
 func TestAnAttachmentIsHashed(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -189,7 +190,7 @@ func TestAnAttachmentIsHashed(t *testing.T) {
 	})
 }
 
-// labelled is a host with labels.
+// labelled returns a host with labels.
 func labelled(address string, labels object) object {
 	return object{"address": address, "metadata": object{"filter_metadata": object{"mosn.lb": labels}}}
 }
@@ -254,7 +255,8 @@ func TestSubsetsByRoute(t *testing.T) {
 	}
 }
 
-// What a filter found out chooses the subset, before what the route says.
+// TestSubsetsByMetadataOfFilters verifies that metadata from a filter takes precedence over the
+// metadata_match of the route.
 func TestSubsetsByMetadataOfFilters(t *testing.T) {
 	t.Parallel()
 	_, addresses := herd(t, 3)
@@ -281,7 +283,8 @@ func TestSubsetsByMetadataOfFilters(t *testing.T) {
 	}
 }
 
-// The hosts of the first priority go, and come back; no request fails.
+// TestPrioritiesFailOver verifies that requests move to the second priority as hosts of the first
+// fail, and return when those recover. No request fails.
 func TestPrioritiesFailOver(t *testing.T) {
 	t.Parallel()
 	apps, addresses := herd(t, 4)
@@ -297,7 +300,7 @@ func TestPrioritiesFailOver(t *testing.T) {
 		t.Errorf("all are there: %v, want the first priority alone, in turns", seen)
 	}
 	apps[0].kill()
-	// Half of it can do 70 % of the work.
+	// With an overprovisioning factor of 1.4, half of the hosts get 70% of the requests.
 	seen := counts(t, url, 400)
 	if spilt := seen["2"] + seen["3"]; seen["0"] > 0 || spilt < 70 || spilt > 170 {
 		t.Errorf("one of two is gone: %v, want about 280 of 400 at the other", seen)
@@ -321,7 +324,8 @@ func TestPrioritiesFailOver(t *testing.T) {
 	}
 }
 
-// Localities share by weight, and give way as their hosts go.
+// TestLocalitiesShareByWeight verifies that localities share requests by weight, and that a
+// locality without usable hosts gets none.
 func TestLocalitiesShareByWeight(t *testing.T) {
 	t.Parallel()
 	apps, addresses := herd(t, 3)

@@ -19,14 +19,15 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// roomForContent is how much memory a process may take beyond what it had when
-// idle, whatever passes through it.
+// roomForContent is how many bytes the memory of a process may grow over its idle value, whatever
+// the size of the bodies that pass through it.
 const roomForContent = 32 << 20
 
-// framings are the ways in which HTTP/1.1 tells where content ends.
+// framings are the two ways in which HTTP/1.1 delimits a body: Content-Length and chunks.
 var framings = [...]string{"length", "chunks"}
 
-// largeContent is a gigabyte, or less where each byte costs more.
+// largeContent returns the size of a large body: 1 GiB, or 32 MiB in short mode and with invariants
+// enabled.
 func largeContent() int64 {
 	if testing.Short() || invariants.Enabled {
 		return 32 << 20
@@ -34,9 +35,10 @@ func largeContent() int64 {
 	return 1 << 30
 }
 
-// TestLargeContentPassesInBoundedMemory whole, each way, however it is framed.
-// The digest is what each side saw.
-func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: it has the machine
+// TestLargeContentPassesInBoundedMemory verifies that a large body arrives complete, in both
+// directions and with each framing, while the memory of Weft stays bounded. Each side computes a
+// digest.
+func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: it needs the whole machine
 	size := largeContent()
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost {
@@ -50,7 +52,7 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 		if r.URL.Path == "/length" {
 			w.Header().Set("Content-Length", strconv.FormatInt(size, 10))
 		}
-		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, stream(1, size), make([]byte, 256<<10)) // the caller judges
+		_, _ = io.CopyBuffer(struct{ io.Writer }{w}, stream(1, size), make([]byte, 256<<10)) // the client verifies the body
 	})
 	s, front := simple(app.address)
 	w := run(t, s.config())
@@ -96,7 +98,8 @@ func TestLargeContentPassesInBoundedMemory(t *testing.T) { // not in parallel: i
 	grewLittle(roomForContent)
 }
 
-// logRate begins a transfer; what it returns ends it and says how it went.
+// logRate starts to time a transfer. The returned function logs the duration and the peak of
+// memory.
 func logRate(t *testing.T, w *weft, size int64) func() {
 	began := time.Now()
 	return func() {
@@ -105,9 +108,9 @@ func logRate(t *testing.T, w *weft, size int64) func() {
 	}
 }
 
-// TestASlowReaderHoldsTheSenderBack: while one end does not read, Weft takes
-// from the other what a few buffers hold, the sockets fill, and the sender waits.
-// Once it reads, it gets everything.
+// TestASlowReaderHoldsTheSenderBack verifies that while one side does not read, Weft buffers a
+// bounded amount, the sockets fill, and the sender blocks. When that side reads again, it gets
+// every byte.
 func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 	t.Parallel()
 	for _, framing := range framings {
@@ -166,7 +169,7 @@ func TestASlowReaderHoldsTheSenderBack(t *testing.T) {
 	}
 }
 
-// answerDigest reads a request and answers with the digest of its content.
+// answerDigest reads a request and responds with the digest of its body.
 func answerDigest(t *testing.T, c net.Conn) {
 	request, err := http.ReadRequest(bufio.NewReader(c))
 	if err != nil {
@@ -178,20 +181,20 @@ func answerDigest(t *testing.T, c net.Conn) {
 		t.Errorf("the application, within the content: %v", err)
 		return
 	}
-	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%x", 2*len(sum), sum) // the caller judges
+	_, _ = fmt.Fprintf(c, "HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%x", 2*len(sum), sum) // the client verifies the digest
 }
 
-// sender writes a message with more content than sockets hold, and counts.
+// sender writes a message with more body than sockets hold, and counts the bytes it has sent.
 type sender struct {
 	framing string
-	size    int64        // of the content
-	sent    atomic.Int64 // bytes of the message that the socket took in finished writes
+	size    int64        // of the body
+	sent    atomic.Int64 // bytes of the message in completed writes
 }
 
 func newSender(framing string) *sender { return &sender{framing: framing, size: 64 << 20} }
 
-// send returns when everything is sent, or the connection has ended. The reader
-// judges what came.
+// send returns when everything is sent, or the connection has ended. The reader verifies the
+// content.
 func (s *sender) send(c net.Conn, head string) {
 	to := counter{c, &s.sent}
 	if s.framing == "length" {
@@ -206,9 +209,8 @@ func (s *sender) send(c net.Conn, head string) {
 	_, _ = io.WriteString(to, "\r\n")
 }
 
-// isHeldBack waits until nothing has been sent for a while, and checks that what
-// was sent lies in sockets: those of connections to and from Weft, whose other
-// ends are the addresses.
+// isHeldBack waits until the sender has made no progress for 500 ms. It checks that at most 512 KiB
+// of what was sent are in Weft. The rest is in the sockets of the connections of addresses.
 func (s *sender) isHeldBack(t *testing.T, addresses ...string) {
 	t.Helper()
 	const mostInWeft = 512 << 10
@@ -229,7 +231,7 @@ func (s *sender) isHeldBack(t *testing.T, addresses ...string) {
 	}
 }
 
-// counter adds what was written to n.
+// counter adds the number of bytes written to n.
 type counter struct {
 	io.Writer
 	n *atomic.Int64
@@ -241,8 +243,8 @@ func (c counter) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// queued is how many bytes the sockets at both ends of the addresses'
-// connections hold: sent and not acknowledged, and received and not read.
+// queued returns how many bytes the sockets at both ends of the connections of addresses hold: sent
+// and not acknowledged, and received and not read.
 func queued(t *testing.T, addresses ...string) (n int64) {
 	t.Helper()
 	var ports []string

@@ -14,8 +14,7 @@ import (
 	"github.com/miekg/dns"
 )
 
-// limited is a proxy in front of an application that holds its requests, with
-// circuit breakers.
+// limited runs a proxy with circuit breakers in front of an upstream that holds its requests.
 func limited(t *testing.T, breakers, route object) (w *weft, app *holding, url string) {
 	t.Helper()
 	app = hold(t)
@@ -28,7 +27,7 @@ func limited(t *testing.T, breakers, route object) (w *weft, app *holding, url s
 	return w, app, "http://" + front
 }
 
-// background sends a GET whose answer is checked when its turn comes.
+// background sends a GET in a goroutine. wait returns its response, and fails the test on an error.
 func background(t *testing.T, url string) (wait func() answer) {
 	t.Helper()
 	type result struct {
@@ -78,7 +77,7 @@ func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
 	first := background(t, url)
 	app.await(t)
 	second := background(t, url)
-	// The second waits; it is what the third has no room beside.
+	// The second request is pending and fills the queue, so the third overflows.
 	eventually(t, "one request waits", func() bool { return w.metric("weft_cluster_requests_active") == 2 })
 	if got := ask(t, client(t), "GET", url, ""); got.status != 503 {
 		t.Errorf("the third: %d, want 503", got.status)
@@ -92,8 +91,8 @@ func TestMaxConnectionsMakesRequestsWait(t *testing.T) {
 	}
 }
 
-// retryingBeyond is a Weft with a retry under way, and a request whose own was refused by
-// the breakers. end lets the first be answered, and looks at that.
+// retryingBeyond runs Weft with a retry in flight, and sends a request whose retry exceeds the
+// circuit breakers. end lets the first request finish and checks its response.
 func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
 	t.Helper()
 	var first atomic.Int64
@@ -113,7 +112,7 @@ func retryingBeyond(t *testing.T, breakers object) (w *weft, end func()) {
 		clusters:  list{cluster("app", object{"circuit_breakers": list{breakers}}, app.address)},
 	}.config())
 	held := background(t, "http://"+front+"/held")
-	<-entered // its retry
+	<-entered // the retry of held
 	if got := ask(t, client(t), "GET", "http://"+front+"/fails", ""); got.status != 503 {
 		t.Errorf("a failure while a retry is under way: %d, want its own 503", got.status)
 	}
@@ -135,7 +134,7 @@ func TestMaxRetriesBoundsRetriesInFlight(t *testing.T) {
 	}
 }
 
-// names is a name server for tests.
+// names is a DNS server for tests.
 type names struct {
 	address string
 	mu      sync.Mutex
@@ -174,7 +173,7 @@ func (n *names) set(code int, records ...string) {
 	n.code, n.records = code, records
 }
 
-// ServeDNS is dns.Handler's.
+// ServeDNS implements dns.Handler.
 func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 	n.asked.Add(1)
 	n.mu.Lock()
@@ -190,7 +189,7 @@ func (n *names) ServeDNS(w dns.ResponseWriter, q *dns.Msg) {
 		}
 		m.Answer = append(m.Answer, record)
 	}
-	_ = w.WriteMsg(m) // a question that is not answered is asked again
+	_ = w.WriteMsg(m) // the resolver repeats a query that gets no response
 }
 
 func TestHostsByName(t *testing.T) {

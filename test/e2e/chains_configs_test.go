@@ -35,7 +35,7 @@ func filterChainsExample(t *testing.T) {
 	}
 }
 
-// serveTLS answers every request over TLS with a text.
+// serveTLS starts a server that responds to every request over TLS with text.
 func serveTLS(t *testing.T, own tls.Certificate, text string) (address string) {
 	t.Helper()
 	ln, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{own}})
@@ -57,7 +57,7 @@ func serveTLS(t *testing.T, own tls.Certificate, text string) (address string) {
 	return ln.Addr().String()
 }
 
-// serveLines sends back what it is sent.
+// serveLines starts a TCP server that echoes what it receives.
 func serveLines(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", "127.0.0.1:0")
@@ -80,8 +80,8 @@ func serveLines(t *testing.T) (address string) {
 	return ln.Addr().String()
 }
 
-// askFor asks for a server's name over TLS, then for "/" in HTTP/1.1, and returns the
-// name in the certificate and the content; or what went wrong.
+// askFor connects over TLS with name as SNI, sends a GET over HTTP/1.1, and returns the common name
+// of the certificate and the body, or the text of the error.
 func askFor(t *testing.T, v *vault, address, name string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, patience)
@@ -109,7 +109,8 @@ func askFor(t *testing.T, v *vault, address, name string) string {
 	return c.ConnectionState().PeerCertificates[0].Subject.CommonName + " " + string(body)
 }
 
-// echoed sends a text and returns as many bytes as come back.
+// echoed sends text and reads as many bytes back. It returns them, followed by the error if there
+// is one.
 func echoed(t *testing.T, address, text string) string {
 	t.Helper()
 	nc, err := net.DialTimeout("tcp", address, patience)

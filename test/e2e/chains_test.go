@@ -16,7 +16,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// chainFor is a filter chain that answers by the route table of its name.
+// chainFor returns a filter chain whose route table has the same name.
 func chainFor(name string, match object, more object) object {
 	return object{
 		"name": name, "match": match,
@@ -24,7 +24,7 @@ func chainFor(name string, match object, more object) object {
 	}.with(more)
 }
 
-// several is a listener of these filter chains.
+// several returns a listener with these filter chains.
 func several(name, address string, more object, chains ...object) object {
 	all := list{}
 	for _, c := range chains {
@@ -76,7 +76,7 @@ func TestChainsAreChosenByALPN(t *testing.T) {
 	}
 }
 
-// askOffering asks by HTTP/1.1 over TLS, offering these protocols.
+// askOffering sends a GET over HTTP/1.1 and TLS, offers protocols in ALPN, and returns the body.
 func askOffering(t *testing.T, v *vault, address string, protocols ...string) string {
 	t.Helper()
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), NextProtos: protocols}}
@@ -84,8 +84,8 @@ func askOffering(t *testing.T, v *vault, address string, protocols ...string) st
 	return ask(t, &http.Client{Transport: transport, Timeout: patience}, "GET", "https://"+address, "").body
 }
 
-// TestChainsAreChosenBySource: by the address of the socket's other end, and by whom a
-// PROXY protocol header names.
+// TestChainsAreChosenBySource verifies that filter chains match the direct remote address of the
+// socket and the proxied address of a PROXY protocol header.
 func TestChainsAreChosenBySource(t *testing.T) {
 	t.Parallel()
 	front, behind := free(), free()
@@ -131,7 +131,7 @@ func TestChainsAreChosenBySource(t *testing.T) {
 	}
 }
 
-// say sends a request and returns the content of the answer; "" for none.
+// say sends a request and returns the body of the response, or "" if there is no response.
 func say(nc net.Conn, request string) string {
 	defer nc.Close()
 	_ = nc.SetDeadline(time.Now().Add(patience))
@@ -143,12 +143,12 @@ func say(nc net.Conn, request string) string {
 		return ""
 	}
 	defer response.Body.Close()
-	body, _ := io.ReadAll(response.Body) // what is missing is seen
+	body, _ := io.ReadAll(response.Body) // callers detect an incomplete body
 	return string(body)
 }
 
-// TestReloadOfChainsLosesNothing: while chains come, change and go, those who are served
-// by one that stays keep their connections, and nobody loses a request.
+// TestReloadOfChainsLosesNothing verifies that no request fails while filter chains are added,
+// changed and removed, and that connections of an unchanged chain stay open.
 func TestReloadOfChainsLosesNothing(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
@@ -220,7 +220,8 @@ func TestReloadOfChainsLosesNothing(t *testing.T) {
 	}
 }
 
-// TestAChainThatGoesEndsItsTunnels at the end of the drain time, not those of others.
+// TestAChainThatGoesEndsItsTunnels verifies that a removed filter chain closes its tunnels at the
+// end of the drain time, and that tunnels of other chains stay open.
 func TestAChainThatGoesEndsItsTunnels(t *testing.T) {
 	t.Parallel()
 	front, admin, echo := free(), free(), serveLines(t)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// bilingual is an application of both versions of HTTP, which tells what it was asked.
+// bilingual starts an upstream of HTTP/1.1 and HTTP/2 whose responses describe the request.
 func bilingual(t *testing.T) (address string) {
 	t.Helper()
 	s := httptest.NewUnstartedServer(tells("app"))
@@ -19,16 +19,18 @@ func bilingual(t *testing.T) (address string) {
 	return s.Listener.Addr().String()
 }
 
-// speaker is a way to say what upstreams are spoken to in: each "" says nothing.
+// speaker is a case: the upstream_protocol of a listener, a cluster and a route, and the protocol
+// that the upstream must see. "" means not configured.
 type speaker struct{ listener, cluster, route, want string }
 
-// TestRouteClusterAndListenerSayWhatUpstreamsSpeak is who counts for more, for callers
-// of both versions, and whichever way the cluster is chosen.
+// TestRouteClusterAndListenerSayWhatUpstreamsSpeak verifies the precedence of upstream_protocol:
+// route, then cluster, then listener. It covers clients of both HTTP versions and every kind of
+// cluster picker.
 func TestRouteClusterAndListenerSayWhatUpstreamsSpeak(t *testing.T) {
 	t.Parallel()
 	app := bilingual(t)
 	var s setup
-	tests := map[string]speaker{ // by the address of the listener
+	tests := map[string]speaker{ // by address of the listener
 		free(): {"", "", "", "as called"},
 		free(): {"Auto", "Auto", "", "as called"},
 		free(): {"Http2", "", "", "Http2"},
@@ -87,7 +89,7 @@ func TestRouteClusterAndListenerSayWhatUpstreamsSpeak(t *testing.T) {
 	}
 }
 
-// TestWebSocketThroughClustersWithAProtocol opens a tunnel through each pair of versions.
+// TestWebSocketThroughClustersWithAProtocol verifies tunnels between each pair of HTTP versions.
 func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
 	t.Parallel()
 	for _, up := range []string{"Http1", "Http2"} {
@@ -110,8 +112,9 @@ func TestWebSocketThroughClustersWithAProtocol(t *testing.T) {
 	}
 }
 
-// TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms: a listener of every protocol,
-// and clusters that speak one each.
+// TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms verifies that a request which the protocol
+// of its cluster cannot carry gets an error in the protocol of the client. The listener accepts
+// every protocol, and each cluster has one.
 func TestWhatAClusterCannotBeToldIsRefusedInTheCallersTerms(t *testing.T) {
 	t.Parallel()
 	app := bilingual(t)

@@ -18,7 +18,7 @@ import (
 	"go.yaml.in/yaml/v4"
 )
 
-// wrongFile has four mistakes, each on a line of its own.
+// wrongFile is a configuration with four errors, each on its own line.
 const wrongFile = `{
   "servers": [{
     "default_log_level": "LOUD",
@@ -32,7 +32,7 @@ const wrongFile = `{
 }
 `
 
-// wrongPlaces are where they are.
+// wrongPlaces returns the positions and messages of the errors in wrongFile.
 func wrongPlaces() []string {
 	return []string{
 		`:3:26: servers[0].default_log_level: `,
@@ -153,7 +153,7 @@ func TestSchemaDescribesTheExamples(t *testing.T) {
 	if err := compiler.AddResource("weft.schema.json", foldedSchema(text)); err != nil {
 		t.Fatal(err)
 	}
-	schema, err := compiler.Compile("weft.schema.json") // checks it against its own draft
+	schema, err := compiler.Compile("weft.schema.json") // also validates the schema against its draft
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,8 +180,8 @@ func TestSchemaDescribesTheExamples(t *testing.T) {
 	}
 }
 
-// readDocument reads JSON, JSON with comments or YAML as any program would. A
-// schema cannot say that keys match in any case: they are folded.
+// readDocument reads JSON, JSON with comments or YAML with a generic parser. It folds keys to lower
+// case, because a schema cannot express that keys match in any case.
 func readDocument(t *testing.T, file string) any {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -223,7 +223,7 @@ func folded(value any) any {
 	return value
 }
 
-// foldedSchema is a schema of documents that are folded.
+// foldedSchema folds the property names of a schema to lower case, for folded documents.
 func foldedSchema(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -289,7 +289,7 @@ func TestHelpHasExamples(t *testing.T) {
 	}
 }
 
-// TestStartTakesWhatLaunchersPass starts as pilot-agent does.
+// TestStartTakesWhatLaunchersPass verifies that start accepts the flags that pilot-agent passes.
 func TestStartTakesWhatLaunchersPass(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("hello"))
@@ -305,7 +305,7 @@ func TestStartTakesWhatLaunchersPass(t *testing.T) {
 	}
 }
 
-// TestStartFlagsComeBeforeTheFile: what a flag says holds against the file.
+// TestStartFlagsComeBeforeTheFile verifies that flags take precedence over the file.
 func TestStartFlagsComeBeforeTheFile(t *testing.T) {
 	t.Parallel()
 	held := make(chan struct{})

@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// unpacked is content as it was before it was compressed, as a judge says.
+// unpacked returns a reader that decodes coding. Without a known coding it returns from.
 func unpacked(t *testing.T, coding string, from io.Reader) io.Reader {
 	t.Helper()
 	switch coding {
@@ -48,7 +48,7 @@ func gzipped(t *testing.T, content string) string {
 	return b.String()
 }
 
-// callers are clients of each version of HTTP.
+// callers returns a client for each HTTP version.
 func callers(t *testing.T) map[string]*http.Client {
 	t.Helper()
 	all := map[string]*http.Client{}
@@ -60,8 +60,8 @@ func callers(t *testing.T) map[string]*http.Client {
 	return all
 }
 
-// compressing is a proxy that compresses what app answers, for callers of every
-// version of HTTP, over the version that upstream names.
+// compressing runs a proxy with filters in front of app. It serves clients of every HTTP version
+// and uses the version upstream to reach app.
 func compressing(t *testing.T, upstream string, filters list, app http.HandlerFunc) (url string, w *weft) {
 	t.Helper()
 	server := httptest.NewUnstartedServer(app)
@@ -78,8 +78,8 @@ func compressing(t *testing.T, upstream string, filters list, app http.HandlerFu
 	return "http://" + front, w
 }
 
-// TestAnswersAreCompressed, of any size, over any two versions of HTTP, and only the
-// bytes on the wire are others.
+// TestAnswersAreCompressed verifies that responses of any size, between any two HTTP versions, are
+// compressed and decode to the original content.
 func TestAnswersAreCompressed(t *testing.T) {
 	t.Parallel()
 	filters := list{filterOf("compressor", object{"content_type": list{"text/plain"}, "min_content_length": 1})}
@@ -124,7 +124,7 @@ func TestAnswersAreCompressed(t *testing.T) {
 						if packed := accept != "br"; packed != (coding == accept) || packed != (response.Header.Get("ETag") == `W/"1"`) || response.Header.Get("Vary") != "Accept-Encoding" {
 							t.Errorf("%s: %v", name, response.Header)
 						}
-						_, _ = io.Copy(io.Discard, response.Body) // to the trailers
+						_, _ = io.Copy(io.Discard, response.Body) // read up to the trailers
 						if path == "/streamed" && response.Trailer.Get("X-Sum") != "sum" {
 							t.Errorf("%s: the trailers are %v", name, response.Trailer)
 						}
@@ -139,8 +139,8 @@ func TestAnswersAreCompressed(t *testing.T) {
 	}
 }
 
-// TestEventsArriveWhenTheyAreSent: the application sends the next one when the last
-// one was received.
+// TestEventsArriveWhenTheyAreSent verifies that compression does not delay events. The upstream
+// sends the next event after the client has received the previous one.
 func TestEventsArriveWhenTheyAreSent(t *testing.T) {
 	t.Parallel()
 	received := make(chan struct{})
@@ -193,7 +193,7 @@ func TestRequestsAreDecompressed(t *testing.T) {
 		url, w := compressing(t, upstream, filters, func(w http.ResponseWriter, r *http.Request) {
 			content, err := io.ReadAll(r.Body)
 			if err != nil {
-				return // what was begun is cut: nobody reads an answer
+				return // Weft aborted the request
 			}
 			w.Header().Set("X-Encoding", r.Header.Get("Content-Encoding"))
 			_, _ = io.WriteString(w, digest(content))

@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// object and list are JSON.
+// object and list are JSON values.
 type (
 	object map[string]any
 	list   []any
 )
 
-// text is the configuration file.
+// text returns o as a configuration file.
 func (o object) text(t *testing.T) []byte {
 	t.Helper()
 	text, err := json.MarshalIndent(o, "", "  ")
@@ -26,7 +26,7 @@ func (o object) text(t *testing.T) []byte {
 	return text
 }
 
-// with returns o with more keys, or other values.
+// with returns a copy of o with the keys of more, which take precedence.
 func (o object) with(more object) object {
 	all := object{}
 	for _, from := range []object{o, more} {
@@ -35,7 +35,7 @@ func (o object) with(more object) object {
 	return all
 }
 
-// admin is the address of the admin port that o opens.
+// admin returns the address of the admin listener in o, or "" if there is none.
 func (o object) admin() string {
 	a, ok := o["admin"].(object)
 	if !ok {
@@ -45,17 +45,17 @@ func (o object) admin() string {
 	return net.JoinHostPort(s["address"].(string), strconv.Itoa(s["port_value"].(int)))
 }
 
-// setup is a whole configuration in its usual parts.
+// setup is a configuration in its usual parts.
 type setup struct {
-	server    object // beside listeners and routers
+	server    object // other than listeners and routers
 	listeners list
 	tables    list
 	clusters  list
-	more      object // beside servers, cluster_manager and admin
+	more      object // more top-level keys
 	admin     string // "": a free port
 }
 
-// config is the file's content. It has an admin port with the profiler.
+// config returns the configuration, with an admin listener and the profiler.
 func (s setup) config() object {
 	if s.admin == "" {
 		s.admin = free()
@@ -72,7 +72,7 @@ func (s setup) config() object {
 	}.with(s.more)
 }
 
-// listen is a listener for HTTP whose name is also that of its route table.
+// listen returns an HTTP/1.1 listener whose route table has the same name.
 func listen(name, address string, more ...object) object {
 	return chained(name, address, object{"type": "proxy", "config": object{
 		"downstream_protocol": "Http1", "router_config_name": name}}, more...)
@@ -84,7 +84,7 @@ func listenWith(name, address string, extend object, more ...object) object {
 		"downstream_protocol": "Http1", "router_config_name": name, "extend_config": extend}}, more...)
 }
 
-// carry is a listener for bytes.
+// carry returns a listener with a tcp_proxy filter.
 func carry(name, address string, config object, more ...object) object {
 	return chained(name, address, object{"type": "tcp_proxy", "config": config}, more...)
 }
@@ -100,13 +100,13 @@ func chained(name, address string, filter object, more ...object) object {
 	return l
 }
 
-// table is a route table with one virtual host for every domain.
+// table returns a route table with one virtual host for every domain.
 func table(name string, routes ...object) object {
 	return object{"router_config_name": name, "virtual_hosts": list{object{
 		"name": "all", "domains": list{"*"}, "routers": routes}}}
 }
 
-// to is a route of a prefix to a cluster.
+// to returns a route from a path prefix to a cluster.
 func to(prefix, cluster string, more ...object) object {
 	action := object{"cluster_name": cluster}
 	for _, m := range more {
@@ -115,12 +115,12 @@ func to(prefix, cluster string, more ...object) object {
 	return object{"match": object{"prefix": prefix}, "route": action}
 }
 
-// says is a route that answers by itself.
+// says returns a route with a direct response.
 func says(prefix string, status int, body string) object {
 	return object{"match": object{"prefix": prefix}, "direct_response": object{"status": status, "body": body}}
 }
 
-// cluster is a cluster of hosts, in turns.
+// cluster returns a round-robin cluster with hosts at addresses.
 func cluster(name string, more object, addresses ...string) object {
 	hosts := list{}
 	for _, a := range addresses {
@@ -129,10 +129,10 @@ func cluster(name string, more object, addresses ...string) object {
 	return object{"name": name, "lb_type": "LB_ROUNDROBIN", "hosts": hosts}.with(more)
 }
 
-// filterOf is a stream filter in a listener's list.
+// filterOf returns a stream filter for the list of a listener.
 func filterOf(name string, config object) object { return object{"type": name, "config": config} }
 
-// simple is a proxy in front of hosts: its configuration and its address.
+// simple returns the configuration of a proxy in front of hosts, and the address of the proxy.
 func simple(hosts ...string) (setup, string) {
 	front := free()
 	return setup{
@@ -142,10 +142,10 @@ func simple(hosts ...string) (setup, string) {
 	}, front
 }
 
-// freePorts are those of this package.
+// freePorts allocates ports from the range of this package.
 var freePorts = ports.EndToEnd()
 
-// free is a loopback address that nobody listens on.
+// free returns a loopback address with a free port.
 func free() string { return freeOn("127.0.0.1") }
 
 func freeOn(ip string) string {

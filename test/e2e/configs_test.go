@@ -14,14 +14,14 @@ import (
 	"time"
 )
 
-// example is a file of configs/ that runs, its ports moved to free ones.
+// example is a file of configs/ that runs with its ports replaced by free ones.
 type example struct {
 	t    *testing.T
 	text string
-	port map[string]string // of the file: of the run
+	port map[string]string // port in the file to port in the run
 }
 
-// at is the address that the file calls 127.0.0.1:port.
+// at returns the address that replaces 127.0.0.1:port of the file.
 func (e *example) at(port string) string {
 	e.t.Helper()
 	moved, ok := e.port[port]
@@ -31,7 +31,7 @@ func (e *example) at(port string) string {
 	return "127.0.0.1:" + moved
 }
 
-// portOf finds the ports of a file.
+// portOf matches the port numbers of a file.
 var portOf = regexp.MustCompile(`(?:127\.0\.0\.1:|example:|_port": "|"(?:api_)?port(?:_value)?": |port_value: )(\d+)\b`)
 
 func openExample(t *testing.T, name string) *example {
@@ -50,7 +50,7 @@ func openExample(t *testing.T, name string) *example {
 	return e
 }
 
-// replace changes the file; what it replaces must be there.
+// replace replaces old in the file. It fails the test if the file does not contain old.
 func (e *example) replace(old, by string) {
 	e.t.Helper()
 	if !strings.Contains(e.text, old) {
@@ -66,7 +66,7 @@ func (e *example) run(name string, env ...string) *weft {
 	return w
 }
 
-// examples says what each file of configs/ is about.
+// examples returns the test of each file in configs/.
 func examples() map[string]func(*testing.T) {
 	return map[string]func(*testing.T){
 		"adaptive.json":          adaptiveExample,
@@ -244,12 +244,12 @@ func tcpProxyExample(t *testing.T) {
 	e := openExample(t, "tcp_proxy.json")
 	serveAt(t, e.at("5433"), answers("primary 2")) // 5432 is down
 	e.run("tcp_proxy.json")
-	for range 10 { // either host is the first choice
+	for range 10 { // either host may be the first choice
 		if got := ask(t, client(t), "GET", "http://"+e.at("2245")+"/", ""); got.body != "primary 2" {
 			t.Fatalf("with one of two hosts down: %d %q", got.status, got.body)
 		}
 	}
-	// The other network is on loopback, too, once the file says so.
+	// Replace the source network of the file with one on loopback.
 	e = openExample(t, "tcp_proxy.json")
 	serveAt(t, e.at("5434"), answers("replica"))
 	e.replace("10.1.0.0/16", "127.1.0.0/16")
@@ -264,15 +264,14 @@ func tcpProxyExample(t *testing.T) {
 	}
 }
 
-// routingCase is a request to routing.yaml and what becomes of it: the answer,
-// or what its application was asked.
+// routingCase is a request to routing.yaml with the response that it must get.
 type routingCase struct {
 	name   string
 	method string
 	path   string
 	fields []string
 	status int
-	body   string // the beginning
+	body   string // prefix
 	header [2]string
 }
 
@@ -337,8 +336,8 @@ func routingExample(t *testing.T) {
 	})
 }
 
-// routingSplits sends 400 requests to 90:10, of which canary gets about 40: 4
-// and 100 are six deviations away.
+// routingSplits sends 400 requests to a split of 90:10. The canary gets 40 on average. 4 and 100
+// are at least six standard deviations away.
 func routingSplits(t *testing.T, url string) {
 	c := client(t)
 	seen := map[string]int{}
@@ -351,8 +350,8 @@ func routingSplits(t *testing.T, url string) {
 	}
 }
 
-// TestFieldsKeepTheirOrderAndCase: what was sent arrives as it was sent, both
-// ways.
+// TestFieldsKeepTheirOrderAndCase verifies that the request target and the headers of both messages
+// pass unchanged, in order and case.
 func TestFieldsKeepTheirOrderAndCase(t *testing.T) {
 	t.Parallel()
 	lines := make(chan []string, 1)

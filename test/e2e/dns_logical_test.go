@@ -15,7 +15,8 @@ import (
 	"github.com/miekg/dns"
 )
 
-// addressed serves the same port at two addresses, each of which says its own.
+// addressed starts a server on one port of each address of ips. It responds with its address and
+// the remote address of the connection.
 func addressed(t *testing.T, ips ...string) (port string) {
 	t.Helper()
 	_, port, _ = net.SplitHostPort(free())
@@ -27,7 +28,7 @@ func addressed(t *testing.T, ips ...string) (port string) {
 	return port
 }
 
-// named is what /clusters tells of the names of a cluster.
+// named is what /clusters reports about the names and hosts of a cluster.
 type named struct {
 	Names []struct {
 		Name      string   `json:"name"`
@@ -51,8 +52,8 @@ func (w *weft) named(cluster string) named {
 	return n
 }
 
-// A LOGICAL_DNS host whose address changes under load: no request fails, connections
-// that are open go on to where they lead, new ones go to the newest address.
+// TestALogicalHostThatMoves verifies that no request fails while the address of a LOGICAL_DNS host
+// changes under load, and that new connections go to the newest address.
 func TestALogicalHostThatMoves(t *testing.T) {
 	t.Parallel()
 	port := addressed(t, "127.0.0.2", "127.0.0.3")
@@ -67,7 +68,7 @@ func TestALogicalHostThatMoves(t *testing.T) {
 	}.config())
 	var failed, served atomic.Int64
 	var mu sync.Mutex
-	seen := map[string]string{} // a connection of the upstream side: the address that it leads to
+	seen := map[string]string{} // upstream connection to the address of its server
 	stop := make(chan struct{})
 	var callers sync.WaitGroup
 	c := client(t)
@@ -141,7 +142,8 @@ func TestALogicalHostThatMoves(t *testing.T) {
 	}
 }
 
-// An open connection outlives the answer that it was made by.
+// TestAConnectionOfALogicalHostStays verifies that an open connection stays in use after its host
+// has got another address.
 func TestAConnectionOfALogicalHostStays(t *testing.T) {
 	t.Parallel()
 	port := addressed(t, "127.0.0.2", "127.0.0.3")
@@ -165,7 +167,8 @@ func TestAConnectionOfALogicalHostStays(t *testing.T) {
 	}
 }
 
-// STRICT_DNS under load: hosts come and go, and no request fails.
+// TestNamesThatChangeUnderLoad verifies that no request fails while the hosts of a STRICT_DNS
+// cluster change under load.
 func TestNamesThatChangeUnderLoad(t *testing.T) {
 	t.Parallel()
 	ips := []string{"127.0.0.2", "127.0.0.3", "127.0.0.4"}
@@ -211,7 +214,8 @@ func TestNamesThatChangeUnderLoad(t *testing.T) {
 	}
 }
 
-// dnsExample: the name's addresses are all used as hosts, or the first as the one host.
+// dnsExample runs dns.json. One of its clusters has a host for each address of the name, the other
+// has one host with the first address.
 func dnsExample(t *testing.T) {
 	port := addressed(t, "127.0.0.2", "127.0.0.3")
 	server := nameServer(t, "127.0.0.2", "127.0.0.3")

@@ -9,8 +9,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestHostsProveToHaveTheirNames: over TLS a host that was found by a name must prove to
-// have that, not its address, in both types of clusters of names.
+// TestHostsProveToHaveTheirNames verifies that the certificate of a host must match its DNS name,
+// not its address, in STRICT_DNS and LOGICAL_DNS clusters.
 func TestHostsProveToHaveTheirNames(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
@@ -27,7 +27,7 @@ func TestHostsProveToHaveTheirNames(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- s.ServeTLS(ln, "", "") }()
 	t.Cleanup(func() {
-		_ = s.Close() // ServeTLS tells
+		_ = s.Close() // ServeTLS returns the error
 		<-ended
 	})
 	_, port, _ := net.SplitHostPort(ln.Addr().String())

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// Dubbo on the wire, as far as these tests speak it: of Hessian 2, strings of
-// ASCII below 1024 bytes and maps of them.
+// The subset of the Dubbo protocol that these tests use. In Hessian 2 that is ASCII strings below
+// 1024 bytes and maps of them.
 const (
 	dubboHeadSize  = 16
-	dubboTwoWay    = 0xc2 // a request that wants an answer, in Hessian 2
+	dubboTwoWay    = 0xc2 // a request that expects a response, in Hessian 2
 	dubboAnswered  = 0x02
 	dubboOK        = 20
 	dubboTimeout   = 30
@@ -40,7 +40,7 @@ func appendText(b []byte, s string) []byte {
 	return append(append(b, 0x30+byte(len(s)>>8), byte(len(s))), s...)
 }
 
-// cutText takes a string off the front of b; ok reports whether it is there.
+// cutText decodes the string at the start of b; ok reports whether there is one.
 func cutText(b []byte) (s string, rest []byte, ok bool) {
 	var n int
 	switch {
@@ -76,7 +76,7 @@ func (i invocation) frame(id uint64) []byte {
 	return dubboFrame(dubboTwoWay, 0, id, append(body, 'Z'))
 }
 
-// readDubbo reads a frame that is no heartbeat.
+// readDubbo reads the next frame that is not a heartbeat.
 func readDubbo(r *bufio.Reader) ([]byte, error) {
 	for {
 		head, err := r.Peek(dubboHeadSize)
@@ -95,20 +95,20 @@ func readDubbo(r *bufio.Reader) ([]byte, error) {
 
 func dubboID(frame []byte) uint64 { return binary.BigEndian.Uint64(frame[4:]) }
 
-// provider is a Dubbo application that answers with its name.
+// provider is a Dubbo provider that responds with its name.
 type provider struct {
 	address string
 	calls   atomic.Int64
 }
 
-// What a provider does instead of answering.
+// Actions of a provider that sends no response.
 const (
 	silence = 0
 	hangUp  = 1
 )
 
-// provide starts a provider. answer says with which status it answers its n-th
-// call, from 1, or else silence or hangUp; nil: always OK.
+// provide starts a provider. answer returns the status of the response to the n-th call, from 1, or
+// silence or hangUp. If answer is nil, every call succeeds.
 func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte) *provider {
 	t.Helper()
 	p := new(provider)
@@ -116,7 +116,7 @@ func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte)
 		for r := bufio.NewReader(c); ; {
 			frame, err := readDubbo(r)
 			if err != nil {
-				return // the caller has gone
+				return // the client disconnected
 			}
 			n, status := p.calls.Add(1), byte(dubboOK)
 			if answer != nil {
@@ -129,7 +129,7 @@ func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte)
 			case hangUp:
 				return
 			case dubboOK:
-				body = []byte{0x91} // a value
+				body = []byte{0x91} // the response is a value
 			}
 			if _, err := c.Write(dubboFrame(dubboAnswered, status, dubboID(frame), appendText(body, name))); err != nil {
 				return
@@ -139,7 +139,7 @@ func provide(t *testing.T, name string, answer func(frame []byte, n int64) byte)
 	return p
 }
 
-// consumer is a Dubbo caller with one connection.
+// consumer is a Dubbo client with one connection.
 type consumer struct {
 	t    *testing.T
 	conn net.Conn
@@ -158,7 +158,7 @@ func consume(t *testing.T, address string) *consumer {
 	return &consumer{t: t, conn: conn, r: bufio.NewReader(conn)}
 }
 
-// send makes calls at once, with ids from 1 upwards on the connection.
+// send sends calls in one write. The IDs on a connection start at 1.
 func (c *consumer) send(calls ...invocation) {
 	c.t.Helper()
 	var b []byte
@@ -171,14 +171,14 @@ func (c *consumer) send(calls ...invocation) {
 	}
 }
 
-// said is an answer to a call: the value of one that is OK, else the error's text.
+// said is the response to a call. text is the value if the status is dubboOK, otherwise the error.
 type said struct {
 	id     uint64
 	status byte
 	text   string
 }
 
-// answer reads the next answer.
+// answer reads the next response.
 func (c *consumer) answer() said {
 	c.t.Helper()
 	frame, err := readDubbo(c.r)
@@ -188,7 +188,7 @@ func (c *consumer) answer() said {
 	s := said{id: dubboID(frame), status: frame[3]}
 	body := frame[dubboHeadSize:]
 	if s.status == dubboOK && len(body) > 0 {
-		body = body[1:] // that it is a value
+		body = body[1:] // skip the flag of a value
 	}
 	text, rest, ok := cutText(body)
 	if !ok || len(rest) > 0 {
@@ -198,7 +198,7 @@ func (c *consumer) answer() said {
 	return s
 }
 
-// call makes one call and returns its answer.
+// call sends one call and returns its response.
 func (c *consumer) call(i invocation) said {
 	c.t.Helper()
 	c.send(i)
@@ -209,14 +209,14 @@ func (c *consumer) call(i invocation) said {
 	return s
 }
 
-// listenDubbo is a listener for Dubbo whose name is also that of its route table.
+// listenDubbo returns a Dubbo listener whose route table has the same name.
 func listenDubbo(name, address string, more ...object) object {
 	return chained(name, address, object{"type": "proxy", "config": object{
 		"downstream_protocol": "dubbo", "upstream_protocol": "dubbo", "router_config_name": name}}, more...)
 }
 
-// when is a route of requests whose fields are so, each as "name: value" or
-// "name~expression", to a cluster.
+// when returns a route to cluster for requests that match all fields, each "name: value" or
+// "name~expression".
 func when(cluster string, fields ...string) object {
 	headers := list{}
 	for _, f := range fields {
@@ -230,13 +230,13 @@ func when(cluster string, fields ...string) object {
 	return object{"match": object{"headers": headers}, "route": object{"cluster_name": cluster}}
 }
 
-// acting is a route with more in its action.
+// acting returns route with more keys in its action.
 func acting(route, more object) object {
 	return route.with(object{"route": route["route"].(object).with(more)})
 }
 
-// rpcProxy runs a Dubbo proxy with routes to the providers, each of which is a
-// cluster of its name.
+// rpcProxy runs a Dubbo proxy with routes to providers. Each provider is a cluster, named by its
+// key.
 func rpcProxy(t *testing.T, providers map[string]*provider, routes ...object) (address string, w *weft) {
 	t.Helper()
 	address = free()
@@ -252,7 +252,7 @@ func rpcProxy(t *testing.T, providers map[string]*provider, routes ...object) (a
 	return address, w
 }
 
-// sameButID reports how two frames differ beside their ids; "" if not at all.
+// sameButID describes how two frames differ other than by ID, or returns "" if they do not.
 func sameButID(got, want []byte) string {
 	a, b := bytes.Clone(got), bytes.Clone(want)
 	copy(a[4:12], b[4:12])

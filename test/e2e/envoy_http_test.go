@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// envoyManager is a listener of an Envoy file: an HTTP connection manager with more fields,
-// whose routes are of one virtual host for domains.
+// envoyManager returns a listener for an Envoy file: an HTTP connection manager with more fields
+// and the routes of one virtual host for domains.
 func envoyManager(address string, more object, domains list, routes ...object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
@@ -32,7 +32,7 @@ func envoyManager(address string, more object, domains list, routes ...object) o
 	}
 }
 
-// envoyCluster is a cluster of an Envoy file with one host.
+// envoyCluster returns a cluster with one host for an Envoy file.
 func envoyCluster(name, address string, more object) object {
 	host, port, _ := strings.Cut(address, ":")
 	number, _ := strconv.Atoi(port)
@@ -42,13 +42,13 @@ func envoyCluster(name, address string, more object) object {
 	}}.with(more)
 }
 
-// speaksHTTP are protocol options of a cluster of an Envoy file.
+// speaksHTTP returns the HttpProtocolOptions of a cluster for an Envoy file.
 func speaksHTTP(options object) object {
 	return object{"typed_extension_protocol_options": object{"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": object{
 		"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions"}.with(options)}}
 }
 
-// runEnvoy starts weft with an Envoy file.
+// runEnvoy starts Weft with an Envoy file.
 func runEnvoy(t *testing.T, listeners, clusters list) *weft {
 	t.Helper()
 	host, port, _ := strings.Cut(free(), ":")
@@ -59,12 +59,13 @@ func runEnvoy(t *testing.T, listeners, clusters list) *weft {
 	})
 }
 
-// forwardsTo is a route of an Envoy file.
+// forwardsTo returns a route for an Envoy file.
 func forwardsTo(prefix, cluster string, more object) object {
 	return object{"match": object{"prefix": prefix}, "route": object{"cluster": cluster}.with(more)}
 }
 
-// TestFieldsOfCallersOfAnEnvoyFile: what an application gets of what its client sent.
+// TestFieldsOfCallersOfAnEnvoyFile verifies which headers of a client reach the upstream: at the
+// edge, from an internal address, and without use_remote_address.
 func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
 	t.Parallel()
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -82,7 +83,7 @@ func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
 	}, list{envoyCluster("app", app.address, nil)})
 	for _, test := range []struct {
 		name, front string
-		want        map[string]string // what the application got; "": nothing
+		want        map[string]string // headers that the upstream received; "": none
 	}{
 		{"a client at the edge", edge, map[string]string{
 			"X-Envoy-Internal": "", "X-Envoy-External-Address": "127.0.0.1", "X-Envoy-Retry-On": "", "X-Envoy-Force-Trace": "",
@@ -110,8 +111,8 @@ func TestFieldsOfCallersOfAnEnvoyFile(t *testing.T) {
 	}
 }
 
-// TestRoutesOfAnEnvoyFile: paths, hosts, queries, redirects and missing clusters over the
-// wire, as Envoy 1.40 answers them.
+// TestRoutesOfAnEnvoyFile verifies that paths, hosts, queries, redirects and missing clusters get
+// the responses of Envoy 1.40.
 func TestRoutesOfAnEnvoyFile(t *testing.T) {
 	t.Parallel()
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = io.WriteString(w, r.RequestURI) })
@@ -175,12 +176,13 @@ func TestRoutesOfAnEnvoyFile(t *testing.T) {
 	}
 }
 
-// TestUpstreamsOfAnEnvoyFileFollowTheCaller: Istio's inbound clusters say
-// use_downstream_protocol_config; a cluster of HTTP/1.1 gets calls of gRPC as they are.
+// TestUpstreamsOfAnEnvoyFileFollowTheCaller verifies that use_downstream_protocol_config, which
+// Istio sets for inbound clusters, uses the HTTP version of the client. It also verifies that an
+// HTTP/1.1 cluster gets gRPC calls unchanged.
 func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 	t.Parallel()
 	app := bilingual(t)
-	plain := serve(t, func(w http.ResponseWriter, r *http.Request) { // translates gRPC: it speaks HTTP/1.1
+	plain := serve(t, func(w http.ResponseWriter, r *http.Request) { // speaks gRPC over HTTP/1.1
 		content, _ := io.ReadAll(r.Body)
 		w.Header().Set("Trailer", "grpc-status")
 		w.Header().Set("Content-Type", "application/grpc")
@@ -225,8 +227,8 @@ func TestUpstreamsOfAnEnvoyFileFollowTheCaller(t *testing.T) {
 	}
 }
 
-// TestIdleStreamsOfAnEnvoyFile: stream_idle_timeout ends a request of HTTP/1.1 whose host
-// says nothing, though its route has no timeout, and one that is never whole.
+// TestIdleStreamsOfAnEnvoyFile verifies that stream_idle_timeout ends an HTTP/1.1 request whose
+// host sends nothing, although its route has no timeout, and a request that never becomes complete.
 func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 	t.Parallel()
 	app := hold(t)
@@ -242,7 +244,7 @@ func TestIdleStreamsOfAnEnvoyFile(t *testing.T) {
 	}
 	defer conn.Close()
 	start := time.Now()
-	_ = conn.SetDeadline(start.Add(patience)) // a response that never comes is an error of the read
+	_ = conn.SetDeadline(start.Add(patience)) // without a response the read fails
 	if _, err := io.WriteString(conn, "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\n\r\nab"); err != nil {
 		t.Fatal(err)
 	}

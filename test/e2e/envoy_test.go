@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// envoyBootstrapExample: a file for Envoy runs as it is, and is read again.
+// envoyBootstrapExample verifies that an Envoy bootstrap file works unchanged and reloads.
 func envoyBootstrapExample(t *testing.T) {
 	e := openExample(t, "envoy_bootstrap.yaml")
 	serveAt(t, e.at("8080"), sayRequest)
@@ -51,7 +51,7 @@ func envoyBootstrapExample(t *testing.T) {
 	write()
 	w.signal(sighup)
 	w.stderr.await(t, 0, "configuration refused, the running one stays")
-	w.stderr.await(t, 0, "envoy.yaml:") // the place
+	w.stderr.await(t, 0, "envoy.yaml:") // the position of the error
 	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 {
 		t.Errorf("/app/x after a file that was refused: %d", got.status)
 	}

@@ -17,15 +17,15 @@ import (
 	grpcstatus "google.golang.org/grpc/status"
 )
 
-// Services that ext_authz asks. Both decide by the field or attachment x-token, or
-// without one by the content: "good" passes as the user ann, "tea" is refused with 418,
-// "quiet" too, without a word to the caller, "error" is a failure of the service, and everything else is 401.
+// Authorization services for ext_authz. Both decide by the header or attachment x-token, or without
+// one by the body: "good" passes as the user ann, "quiet" passes without response headers, "tea" is
+// denied with 418, "error" is a failure of the service, and everything else is denied with 401.
 
-// authorizes is a service of HTTP.
+// authorizes is the HTTP service.
 func authorizes(w http.ResponseWriter, r *http.Request) {
 	content, err := io.ReadAll(r.Body)
 	if err != nil {
-		return // nobody waits for an answer
+		return // the request was aborted
 	}
 	w.Header().Set("X-Path", r.URL.Path)
 	switch token := r.Header.Get("X-Token"); {
@@ -46,13 +46,13 @@ func authorizes(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// authorizer is a service of gRPC, as grpc-go serves it.
+// authorizer is the gRPC service, served by grpc-go.
 type authorizer struct {
 	authv3.UnimplementedAuthorizationServer
-	asked func(*authv3.AttributeContext) // nil: nobody wants to know
+	asked func(*authv3.AttributeContext) // called with the attributes of each check, or nil
 }
 
-// serveAuthorizer starts a service of gRPC; asked may be nil.
+// serveAuthorizer starts the gRPC service; asked may be nil.
 func serveAuthorizer(t *testing.T, asked func(*authv3.AttributeContext)) (address string) {
 	t.Helper()
 	return startAuthorizer(t, &authorizer{asked: asked})
@@ -77,7 +77,7 @@ func startAuthorizer(t *testing.T, a authv3.AuthorizationServer) (address string
 	return l.Addr().String()
 }
 
-// Check is authv3.AuthorizationServer's.
+// Check implements authv3.AuthorizationServer.
 func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	if a.asked != nil {
 		a.asked(r.GetAttributes())
@@ -107,7 +107,7 @@ func (a *authorizer) Check(_ context.Context, r *authv3.CheckRequest) (*authv3.C
 
 func statusOf(code codes.Code) *rpcstatus.Status { return &rpcstatus.Status{Code: int32(code)} }
 
-// byHTTP is an ext_authz that asks a cluster by HTTP.
+// byHTTP returns an ext_authz configuration with an HTTP service in cluster.
 func byHTTP(cluster string, more object) object {
 	patterns := func(names ...string) object {
 		all := list{}
@@ -127,7 +127,7 @@ func byHTTP(cluster string, more object) object {
 	}}.with(more)
 }
 
-// byGRPC is one that asks by gRPC.
+// byGRPC returns an ext_authz configuration with a gRPC service in cluster.
 func byGRPC(cluster string, more object) object {
 	return object{"grpc_service": object{"envoy_grpc": object{"cluster_name": cluster}, "timeout": "5s"}}.with(more)
 }

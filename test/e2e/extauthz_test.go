@@ -13,7 +13,8 @@ import (
 	authv3 "github.com/envoyproxy/go-control-plane/envoy/service/auth/v3"
 )
 
-// asking is a proxy for HTTP in front of app whose filter asks the cluster authz.
+// asking returns the configuration and the address of a proxy in front of app whose ext_authz
+// filter uses the cluster authz.
 func asking(filter object, protocol, app, authz string) (setup, string) {
 	front := free()
 	return setup{
@@ -25,8 +26,8 @@ func asking(filter object, protocol, app, authz string) (setup, string) {
 	}, front
 }
 
-// TestCallsOfRPCAreAskedAbout: services are told what is called and the attachments,
-// providers who calls, and a refusal is a fault of the protocol.
+// TestCallsOfRPCAreAskedAbout verifies ext_authz for Dubbo. The service gets the method and the
+// attachments, the provider gets the user, and a denied call gets an error status.
 func TestCallsOfRPCAreAskedAbout(t *testing.T) {
 	t.Parallel()
 	told := make(chan *authv3.AttributeContext, 10)
@@ -65,7 +66,7 @@ func TestCallsOfRPCAreAskedAbout(t *testing.T) {
 			}
 			caller.next++
 			hidden := invocation{service: "org.example.Shop", method: "buy", attachments: []string{"x-token: quiet"}}.frame(caller.next)
-			hidden[2] = hidden[2]&^0x1f | 23 // a serialization that nobody here reads
+			hidden[2] = hidden[2]&^0x1f | 23 // a serialization that Weft does not parse
 			if _, err := caller.conn.Write(hidden); err != nil {
 				t.Fatal(err)
 			}
@@ -80,12 +81,13 @@ func TestCallsOfRPCAreAskedAbout(t *testing.T) {
 	}
 }
 
-// TestServicesThatFailLetNobodyPass, and nobody waits longer than the timeout.
+// TestServicesThatFailLetNobodyPass verifies that a request is denied if the authorization service
+// fails, and that the timeout of the service bounds the wait.
 func TestServicesThatFailLetNobodyPass(t *testing.T) {
 	t.Parallel()
 	talk := func(text string) string {
 		return accept(t, func(c net.Conn) {
-			_, _ = io.CopyN(io.Discard, c, 20) // a question has begun
+			_, _ = io.CopyN(io.Discard, c, 20) // a check has arrived
 			_, _ = io.WriteString(c, text)
 			_, _ = io.Copy(io.Discard, c)
 		})
@@ -116,7 +118,7 @@ func TestServicesThatFailLetNobodyPass(t *testing.T) {
 		"gRPC: it says nothing":         {filter: grpc, authz: talk("")},
 		"gRPC: it is one of HTTP/1.1":   {filter: grpc, authz: endless.address},
 		"gRPC: it is told nothing":      {filter: grpc, authz: deaf(t)},
-		// A message without fields is one whose status is 0, which is OK.
+		// An empty message has the status 0, which is OK.
 		"gRPC: its answer is empty": {filter: grpc, authz: serveGRPC(t, "").address, passes: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -137,12 +139,12 @@ func TestServicesThatFailLetNobodyPass(t *testing.T) {
 	}
 }
 
-// slow is a service of either kind that answers when it is told to, or never.
+// slow is an authorization service, of HTTP or gRPC, that responds when leave is closed.
 type slow struct {
 	authv3.UnimplementedAuthorizationServer
-	asked chan struct{} // a question has come
-	left  chan struct{} // and nobody waits for the answer any more
-	leave chan struct{} // the answer may go
+	asked chan struct{} // gets a value for each check that arrives
+	left  chan struct{} // gets a value for each check that is canceled
+	leave chan struct{} // closed to let checks return
 }
 
 func newSlow() *slow {
@@ -158,10 +160,10 @@ func (s *slow) wait(ctx context.Context) {
 	}
 }
 
-// ServeHTTP is http.Handler's.
+// ServeHTTP implements http.Handler.
 func (s *slow) ServeHTTP(_ http.ResponseWriter, r *http.Request) { s.wait(r.Context()) }
 
-// Check is authv3.AuthorizationServer's.
+// Check implements authv3.AuthorizationServer.
 func (s *slow) Check(ctx context.Context, _ *authv3.CheckRequest) (*authv3.CheckResponse, error) {
 	s.wait(ctx)
 	return new(authv3.CheckResponse), nil
@@ -176,7 +178,7 @@ func await(t *testing.T, what string, event <-chan struct{}) {
 	}
 }
 
-// eachSlow runs a test by both kinds of services.
+// eachSlow runs test with a slow service of HTTP and one of gRPC.
 func eachSlow(t *testing.T, test func(t *testing.T, s *slow, filter object, address string)) {
 	t.Run("HTTP", func(t *testing.T) {
 		s := newSlow()
@@ -190,7 +192,7 @@ func eachSlow(t *testing.T, test func(t *testing.T, s *slow, filter object, addr
 	})
 }
 
-// TestAQuestionEndsWithItsCaller: nobody waits for an answer that nobody wants.
+// TestAQuestionEndsWithItsCaller verifies that a disconnect of the client cancels the check.
 func TestAQuestionEndsWithItsCaller(t *testing.T) {
 	t.Parallel()
 	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
@@ -202,7 +204,7 @@ func TestAQuestionEndsWithItsCaller(t *testing.T) {
 			gone := make(chan struct{})
 			go func() {
 				defer close(gone)
-				_, _ = try(ctx, callers(t)[version], "GET", "http://"+front, "") // it does not wait for an answer
+				_, _ = try(ctx, callers(t)[version], "GET", "http://"+front, "") // the request is canceled
 			}()
 			await(t, version+": the service is asked", s.asked)
 			leave()
@@ -218,7 +220,7 @@ func TestAQuestionEndsWithItsCaller(t *testing.T) {
 	})
 }
 
-// TestADrainWaitsForQuestions, and for what comes of them.
+// TestADrainWaitsForQuestions verifies that a drain waits for requests whose check is in flight.
 func TestADrainWaitsForQuestions(t *testing.T) {
 	t.Parallel()
 	eachSlow(t, func(t *testing.T, s *slow, filter object, address string) {
@@ -228,7 +230,7 @@ func TestADrainWaitsForQuestions(t *testing.T) {
 		w := run(t, c.config())
 		got := make(chan answer, 1)
 		go func() {
-			a, _ := try(t.Context(), client(t), "GET", "http://"+front, "") // an error is no answer
+			a, _ := try(t.Context(), client(t), "GET", "http://"+front, "") // the test checks the status
 			got <- a
 		}()
 		await(t, "the service is asked", s.asked)
@@ -242,7 +244,8 @@ func TestADrainWaitsForQuestions(t *testing.T) {
 	})
 }
 
-// TestLargeContentIsToldAndPassedOn: the service gets the beginning, the application all.
+// TestLargeContentIsToldAndPassedOn verifies that the authorization service gets the first
+// max_request_bytes of a body, and the upstream gets all of it.
 func TestLargeContentIsToldAndPassedOn(t *testing.T) {
 	t.Parallel()
 	told := make(chan int, 10)

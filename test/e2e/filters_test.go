@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// filtered is a proxy with stream filters and routes to an application that
-// says what it was asked.
+// filtered runs a proxy with stream filters and routes in front of an upstream that describes the
+// request in its response.
 func filtered(t *testing.T, filters list, routes ...object) (url string) {
 	t.Helper()
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -26,13 +26,12 @@ func filtered(t *testing.T, filters list, routes ...object) (url string) {
 	return "http://" + front
 }
 
-// own is a route with its own settings of a filter.
+// own returns a route with its own configuration of a filter.
 func own(prefix, name string, config object) object {
 	return to(prefix, "app").with(object{"per_filter_config": object{name: config}})
 }
 
-// TestFaultDelays and its share: of 100 requests at 50 %, between 20 and 80 are
-// six deviations on either side.
+// TestFaultDelays verifies the fixed delay and that a route can override it.
 func TestFaultDelays(t *testing.T) {
 	t.Parallel()
 	delay := func(percentage int) object {
@@ -72,6 +71,7 @@ func TestFaultAborts(t *testing.T) {
 			aborted++
 		}
 	}
+	// 20 and 80 are six standard deviations from the mean.
 	if aborted < 20 || aborted > 80 {
 		t.Errorf("of 100 requests at 50 percent %d were aborted", aborted)
 	}
@@ -137,7 +137,7 @@ func TestPayloadLimit(t *testing.T) {
 	}
 }
 
-// inChunks posts content without saying how long it is.
+// inChunks posts content without a Content-Length.
 func inChunks(t *testing.T, url, content string) (answer, error) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, struct{ io.Reader }{strings.NewReader(content)})
@@ -190,7 +190,8 @@ func TestHeaderMutation(t *testing.T) {
 	}
 }
 
-// TestFiltersRunInTheirOrder: what the first one does the second one sees.
+// TestFiltersRunInTheirOrder verifies that filters run in the configured order: a filter sees the
+// changes of those before it.
 func TestFiltersRunInTheirOrder(t *testing.T) {
 	t.Parallel()
 	mutation := filterOf("header_mutation", object{
@@ -206,8 +207,8 @@ func TestFiltersRunInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestNamedChainsOfFilters: the older way, a chain at the top with the
-// listener's name.
+// TestNamedChainsOfFilters verifies the older form, a top-level list of filters with the name of
+// the listener.
 func TestNamedChainsOfFilters(t *testing.T) {
 	t.Parallel()
 	s, front := simple("127.0.0.1:1")

@@ -8,17 +8,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// controlledFlow is the filter with rules.
+// controlledFlow returns the flow control filter with rules.
 func controlledFlow(rules ...any) object {
 	return filterOf("flowControlFilter", object{"global_switch": true, "rules": list(rules)})
 }
 
-// longRule lets so many of a resource through while the test runs.
+// longRule returns a rule that allows threshold requests of a resource in 10 minutes, which is
+// longer than a test.
 func longRule(resource string, threshold int, more object) object {
 	return object{"resource": resource, "threshold": threshold, "statIntervalInMs": 600_000}.with(more)
 }
 
-// flowControl: paths as callers ask for them are the resources.
+// flowControl verifies rules whose resources are original paths.
 func (p *pair) flowControl() feature {
 	const turn = 100 * time.Millisecond
 	rule := func(more object) object {
@@ -59,8 +60,8 @@ func (p *pair) flowControl() feature {
 	}
 }
 
-// TestFlowControlInTheTermsOfRPC: resources are methods; a call that waits for its turn
-// holds up no other of its connection.
+// TestFlowControlInTheTermsOfRPC verifies that resources are methods, and that a queued call does
+// not delay other calls on its connection.
 func TestFlowControlInTheTermsOfRPC(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -106,7 +107,7 @@ func TestFlowControlInTheTermsOfRPC(t *testing.T) {
 	})
 }
 
-// flowControlExample shows a rule of each kind, by HTTP and by Dubbo.
+// flowControlExample runs flow_control.json and verifies a rule of each kind, for HTTP and Dubbo.
 func flowControlExample(t *testing.T) {
 	e := openExample(t, "flow_control.json")
 	app, shop := hold(t), provide(t, "shop", nil)

@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// remote is a server of gRPC's methods as the wire has them: an answer with content
-// and its status in trailers, or a head that is nothing but a status.
+// remote is a gRPC server. It responds with a message and a status in trailers, or with a status in
+// the headers alone.
 type remote struct {
 	address string
 	calls   atomic.Int64
@@ -43,7 +43,7 @@ func serveGRPC(t *testing.T, busy string) *remote {
 	return r
 }
 
-// callGRPC calls a method and returns its status, of the trailers or of the head.
+// callGRPC calls a method and returns its status from the headers or the trailers.
 func callGRPC(t *testing.T, c *http.Client, front, path string) string {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+path, strings.NewReader("\x00\x00\x00\x00\x00"))
@@ -66,7 +66,7 @@ func callGRPC(t *testing.T, c *http.Client, front, path string) string {
 	return resp.Trailer.Get("Grpc-Status")
 }
 
-// carriesGRPC is a Weft that carries HTTP/2 to the clusters, by route.
+// carriesGRPC runs Weft with HTTP/2 on both sides and returns a client for it.
 func carriesGRPC(t *testing.T, more object, clusters list, routes ...object) (w *weft, front string, c *http.Client) {
 	t.Helper()
 	front = free()
@@ -104,7 +104,7 @@ func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
 	if resp, err := c.Get("http://" + front + "/shop.Items/Plain"); err != nil {
 		t.Error(err)
 	} else {
-		_ = resp.Body.Close() // of no interest
+		_ = resp.Body.Close() // the body is not needed
 	}
 	const requests, failures = "weft_rpc_requests_total", "weft_rpc_request_failures_total"
 	eventually(t, "all calls are recorded", func() bool { return w.metric(requests) == 5 })
@@ -133,7 +133,7 @@ func TestCallsOfGRPCAreRecordedByMethod(t *testing.T) {
 		"/shop.Items/List 0 200", "/shop.Items/List 0 200", "/shop.Items/Denied 7 200",
 		"/shop.Dead/List 14 200", "/shop.None/List 12 200", "/shop.Items/Plain - 200",
 	}
-	slices.Sort(got) // a call that waited for its host may be written behind the next
+	slices.Sort(got) // a call that waited for its host may be logged after the next one
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("the access log has %q, want %q", got, want)
@@ -144,10 +144,10 @@ func TestCallsOfGRPCThatNobodyTookOnAreTriedAgain(t *testing.T) {
 	t.Parallel()
 	retry := object{"retry_policy": object{"retry_on": true, "num_retries": 1}}
 	for name, test := range map[string]struct {
-		busy   string // what one of two hosts answers
+		busy   string // status of one of two hosts
 		policy object
-		want   string // the worst of four calls
-		again  bool   // hosts get more than those
+		want   string // the worst status of four calls
+		again  bool   // the hosts get more than four calls
 	}{
 		"under a policy":             {"14", retry, "0", true},
 		"without one":                {"14", nil, "14", false},

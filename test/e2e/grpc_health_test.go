@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestHealthOfGRPCWhileDraining asks for health in calls that are open when Weft is
-// told to end: those whose content comes afterwards are answered NOT_SERVING.
+// TestHealthOfGRPCWhileDraining verifies that health checks which are open when the drain starts,
+// and whose message arrives afterwards, get NOT_SERVING.
 func TestHealthOfGRPCWhileDraining(t *testing.T) {
 	t.Parallel()
 	w, front, c := carriesGRPC(t, object{"stream_filters": list{filterOf("healthcheck", object{"grpc": true})}},
@@ -18,7 +18,7 @@ func TestHealthOfGRPCWhileDraining(t *testing.T) {
 		content string
 		err     error
 	}
-	// open begins a call; what it returns sends the content and waits for the answer.
+	// open starts a call. The returned function sends the message and waits for the response.
 	open := func() func() answer {
 		body, content := io.Pipe()
 		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+front+"/grpc.health.v1.Health/Check", body)
@@ -54,7 +54,7 @@ func TestHealthOfGRPCWhileDraining(t *testing.T) {
 	}
 	eventually(t, "the calls have arrived", func() bool { return w.metric("weft_listener_requests_active") == 20 })
 	w.signal(sigterm)
-	// The connection is told after the process is: a call that ends between is fine.
+	// The connection learns of the drain after the process: a call in between may get SERVING.
 	eventually(t, "a call is answered NOT_SERVING", func() bool {
 		if len(calls) == 0 {
 			t.Fatal("all calls are answered SERVING")
@@ -76,7 +76,7 @@ func TestHealthOfGRPCWhileDraining(t *testing.T) {
 	}
 }
 
-// statusOK says what is wrong with the trailers of a call that should have succeeded.
+// statusOK returns an error unless the trailers have grpc-status 0.
 func statusOK(trailer http.Header) error {
 	if status := trailer.Get("Grpc-Status"); status != "0" {
 		return errors.New("grpc-status " + status)

@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// hostState is what the admin port tells of a host.
+// hostState is what /clusters reports about a host.
 type hostState struct {
 	Address   string `json:"address"`
 	Health    string `json:"health"`
@@ -25,7 +25,7 @@ type hostState struct {
 	Ejections int    `json:"ejections_total"`
 }
 
-// hostState returns what the admin port tells of a cluster's host.
+// hostState returns what /clusters reports about a host of a cluster.
 func (w *weft) hostState(cluster, address string) hostState {
 	w.t.Helper()
 	var clusters []struct {
@@ -46,7 +46,7 @@ func (w *weft) hostState(cluster, address string) hostState {
 	return hostState{}
 }
 
-// saidBy asks n times and returns the answers, each word once.
+// saidBy sends n requests and returns the distinct bodies, sorted.
 func saidBy(t *testing.T, c *http.Client, url string, n int) string {
 	t.Helper()
 	words := map[string]bool{}
@@ -61,7 +61,7 @@ func saidBy(t *testing.T, c *http.Client, url string, n int) string {
 	return strings.Join(list, " ")
 }
 
-// moody is an application that says its name, or 500 while it is sick.
+// moody is an upstream that responds with its name, and with status 500 while sick is set.
 type moody struct {
 	*origin
 	sick atomic.Bool
@@ -110,7 +110,8 @@ func TestAHostThatAnswers500IsEjectedAndReturns(t *testing.T) {
 	w.stderr.await(t, 0, "upstream host returns from its ejection")
 }
 
-// The older way to ask for it: a filter of the listener.
+// TestAHostThatFailsMoreThanOthersIsEjected verifies the older form of outlier detection, the
+// fault_tolerance filter of a listener.
 func TestAHostThatFailsMoreThanOthersIsEjected(t *testing.T) {
 	t.Parallel()
 	a, b, bad := serveMoody(t, "a"), serveMoody(t, "b"), serveMoody(t, "bad")
@@ -142,7 +143,7 @@ func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
 		name, speaks string
-		apart        bool // the endpoint has a port of its own
+		apart        bool // the endpoint has its own port
 	}{
 		{"HTTP/1.1", "Http1", false},
 		{"HTTP/1.1 on another port", "Http1", true},
@@ -180,8 +181,8 @@ func TestAHostWhoseHealthEndpointFailsGetsNothing(t *testing.T) {
 	}
 }
 
-// endpoint is an application that says its name, and at /healthz that it is well: 204,
-// or 503 while it is sick.
+// endpoint returns a handler that responds with name, and at /healthz with 204, or with 503 while
+// sick is set.
 func endpoint(name string, sick *atomic.Bool) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -241,7 +242,7 @@ func TestAHostOfRPCThatHangsIsFoundByHeartbeat(t *testing.T) {
 						t.Errorf("a frame of kind %d for a host that hangs", f.Kind)
 					}
 					if !hung.Load() {
-						_, _ = c.Write(r.codec.AppendHeartbeatAck(nil, rest[:f.Size])) // the check may have gone
+						_, _ = c.Write(r.codec.AppendHeartbeatAck(nil, rest[:f.Size])) // the check may have ended
 					}
 					rest = rest[f.Size:]
 				}
@@ -287,8 +288,8 @@ func TestAHostOfGRPCThatIsNotServingGetsNothing(t *testing.T) {
 	}
 }
 
-// serveHealth is a server of gRPC that answers calls of shop.Items, and says of that
-// service that it has the status.
+// serveHealth starts a gRPC server that serves shop.Items and reports status as the health of that
+// service.
 func serveHealth(t *testing.T, status byte) *remote {
 	t.Helper()
 	r := new(remote)
@@ -320,7 +321,7 @@ func TestAHostThatTakesChecksAndAnswersNoneIsFound(t *testing.T) {
 	for _, speaks := range []string{"Http1", "Http2", "gRPC"} {
 		t.Run(speaks, func(t *testing.T) {
 			t.Parallel()
-			hung := accept(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check gives up
+			hung := accept(t, func(c net.Conn) { _, _ = io.Copy(io.Discard, c) }) // until the check times out
 			app := serve(t, answers("alive"))
 			s, front := simple()
 			s.admin = free()
@@ -334,7 +335,7 @@ func TestAHostThatTakesChecksAndAnswersNoneIsFound(t *testing.T) {
 			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "alive" {
 				t.Errorf("meanwhile the application answers %d %q", got.status, got.body)
 			}
-			// A reload without the cluster ends its checks: nothing is connected any more.
+			// A reload without the cluster ends its checks.
 			s.clusters = s.clusters[:1]
 			w.reload(s.config())
 			eventually(t, "no check goes on", func() bool {
@@ -344,7 +345,8 @@ func TestAHostThatTakesChecksAndAnswersNoneIsFound(t *testing.T) {
 	}
 }
 
-// Before any request, a host that takes no connection is known, and known to be back.
+// TestAHostThatIsNotThereIsFoundByConnecting verifies that TCP health checks detect a host that
+// refuses connections, before any request, and its recovery.
 func TestAHostThatIsNotThereIsFoundByConnecting(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("alive"))

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// healthExample: a shop whose /healthz fails gets nothing, one that answers badly is
-// ejected and comes back, and a provider that is not there is found before it is asked.
+// healthExample runs health.json. A host whose /healthz fails gets no requests, a host that fails
+// requests is ejected and returns, and health checks detect providers that are down.
 func healthExample(t *testing.T) {
 	var sick, bad atomic.Bool
 	shop := func(name string) http.HandlerFunc {

@@ -8,8 +8,8 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// TestAThousandCheckedClustersAreSmall: what 1,000 clusters take whose 2,000 hosts are
-// asked every other second, and watched for outliers, beside a process without them.
+// TestAThousandCheckedClustersAreSmall bounds the memory of 1,000 clusters whose 2,000 hosts have
+// health checks every two seconds and outlier detection, compared with a process without them.
 func TestAThousandCheckedClustersAreSmall(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("the race detector takes several times the memory")
@@ -25,7 +25,7 @@ func TestAThousandCheckedClustersAreSmall(t *testing.T) {
 			"outlier_detection": object{"max_ejection_percent": 50},
 		}, one.address, two.address))
 	}
-	s.listeners[0] = listen("front", free()) // the other process has its address
+	s.listeners[0] = listen("front", free()) // the other process uses its address
 	w := run(t, s.config())
 	eventually(t, "every host was asked several times", func() bool {
 		return one.hits.Load() > 4*clusters && two.hits.Load() > 4*clusters

@@ -8,14 +8,16 @@ import (
 	"testing"
 )
 
-// patient is outlier detection after three failures in a row, for longer than a test.
+// patient returns outlier detection that ejects after three consecutive failures, for longer than a
+// test.
 func patient(more object) object {
 	return object{"outlier_detection": object{
 		"consecutive_5xx": 3, "max_ejection_percent": 50, "base_ejection_time": "60s",
 	}.with(more)}
 }
 
-// RPC answers count by what their status means.
+// TestAProviderThatAnswersWithFailuresIsEjected verifies which status of an RPC response counts as
+// a failure.
 func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -57,7 +59,8 @@ func TestAProviderThatAnswersWithFailuresIsEjected(t *testing.T) {
 	}
 }
 
-// gRPC answers 200 and tells in its trailers, or in its head, how the call ended.
+// TestAServerOfGRPCThatFailsIsEjected verifies that outlier detection uses the grpc-status of the
+// trailers or headers, not the HTTP status 200.
 func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -83,7 +86,7 @@ func TestAServerOfGRPCThatFailsIsEjected(t *testing.T) {
 	}
 }
 
-// serveStatus is a server of gRPC whose calls end with the status.
+// serveStatus starts a gRPC server whose calls end with status, in trailers or in the headers.
 func serveStatus(t *testing.T, status string, trailer bool) *remote {
 	t.Helper()
 	r := new(remote)
@@ -106,8 +109,8 @@ func serveStatus(t *testing.T, status string, trailer bool) *remote {
 	return r
 }
 
-// Failures on this side count apart if they are to: a host that is slow and one whose
-// answers are cut short.
+// TestAHostThatFailsOnThisSideIsEjected verifies that with split_external_local_origin_errors
+// timeouts and incomplete responses count as local origin failures.
 func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
 	t.Parallel()
 	for name, app := range map[string]http.HandlerFunc{
@@ -130,7 +133,7 @@ func TestAHostThatFailsOnThisSideIsEjected(t *testing.T) {
 			c := &http.Client{Timeout: patience}
 			for range 8 {
 				if resp, err := c.Get("http://" + front); err == nil {
-					_, _ = io.Copy(io.Discard, resp.Body) // it may be cut short
+					_, _ = io.Copy(io.Discard, resp.Body) // the body may be incomplete
 					_ = resp.Body.Close()
 				}
 			}

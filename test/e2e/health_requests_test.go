@@ -22,8 +22,8 @@ func TestHealthRequestsAreAnsweredInTheApplicationsPlace(t *testing.T) {
 	}
 }
 
-// TestHeartbeatsAreAnsweredWithoutAProvider: as files of RPC sidecars ask for by
-// the filter healthcheck, which need not be there.
+// TestHeartbeatsAreAnsweredWithoutAProvider verifies that Weft answers RPC heartbeats without a
+// provider. Files of RPC sidecars have the healthcheck filter for this, but it is not needed.
 func TestHeartbeatsAreAnsweredWithoutAProvider(t *testing.T) {
 	t.Parallel()
 	for _, p := range frame.All() {
@@ -47,7 +47,7 @@ func TestHeartbeatsAreAnsweredWithoutAProvider(t *testing.T) {
 	}
 }
 
-// heartbeat sends two pings on one connection and holds that each is answered.
+// heartbeat sends two pings on one connection and verifies that each gets a pong.
 func heartbeat(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)

@@ -13,11 +13,11 @@ import (
 	"time"
 )
 
-// stuck is an application that answers nobody, and notes who leaves.
+// stuck is an upstream that never responds and reports canceled requests.
 type stuck struct {
 	address string
 	asked   atomic.Int64
-	left    chan struct{} // one for each request whose caller has left
+	left    chan struct{} // gets a value for each canceled request
 }
 
 func stick(t *testing.T, protocol string) *stuck {
@@ -25,7 +25,7 @@ func stick(t *testing.T, protocol string) *stuck {
 	a := &stuck{left: make(chan struct{}, 1000)}
 	over := make(chan struct{})
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		_, _ = io.Copy(io.Discard, r.Body) // so that the server detects a disconnect
 		a.asked.Add(1)
 		select {
 		case <-r.Context().Done():
@@ -40,11 +40,11 @@ func stick(t *testing.T, protocol string) *stuck {
 	return a
 }
 
-// standing is what /clusters tells of a cluster.
+// standing is what /clusters reports about a cluster.
 type standing struct {
 	Name    string
 	Retries int64
-	// Breakers are the limits that are set.
+	// Breakers are the configured limits.
 	Breakers []struct {
 		Priority, Limit string
 		Used, Most      int64
@@ -73,7 +73,7 @@ func (w *weft) standing(cluster string) standing {
 	return standing{}
 }
 
-// hedging is the action of a route whose requests go to another host after 50 ms.
+// hedging returns a route action that hedges a request after 50 ms.
 func hedging() object {
 	return object{
 		"retry_policy": object{"retry_on": "5xx", "num_retries": 1, "per_try_timeout": "50ms"},
@@ -81,15 +81,15 @@ func hedging() object {
 	}
 }
 
-// manyHedges lets a cluster have more hedged requests at once than the 3 retries that are its
-// limit by default.
+// manyHedges raises max_retries of a cluster, which bounds the hedges in flight, from the default
+// of 3.
 func manyHedges(cluster object) object {
 	cluster["circuit_breakers"] = list{object{"max_retries": 100}}
 	return cluster
 }
 
-// TestASlowHostIsHedged sends requests with content of their own through each pair of
-// protocols to two hosts, of which one never answers.
+// TestASlowHostIsHedged verifies hedging for each pair of protocols. One of the two hosts never
+// responds, and each request has its own body.
 func TestASlowHostIsHedged(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*pair{
@@ -141,9 +141,9 @@ func TestASlowHostIsHedged(t *testing.T) {
 	}
 }
 
-// checkHedges waits until each try that the slow host got is counted as canceled. On a busy
-// machine the other host may be slow, too: then it is tried first, and the response may come
-// before the hedged try has a host, which counts as a hedge but not as a canceled attempt.
+// checkHedges waits until each attempt of the slow host is counted as canceled. On a busy machine
+// the other host may be slow too. Then it may get the first attempt, and its response may arrive
+// before the hedged attempt has a host. That counts as a hedge, but not as a canceled attempt.
 func (w *weft) checkHedges(asked int64) {
 	w.t.Helper()
 	eventually(w.t, "each try of the slow host is counted as canceled", func() bool {
@@ -154,7 +154,7 @@ func (w *weft) checkHedges(asked int64) {
 	})
 }
 
-// asked is the line that the application is to tell.
+// asked returns the X-Asked header that the upstream must send.
 func (p *pair) asked(i, n int) string {
 	method := "PUT"
 	if p.grpc {
@@ -163,8 +163,8 @@ func (p *pair) asked(i, n int) string {
 	return fmt.Sprintf("%s shop.test/shop.Shop/%d.%d", method, i, n)
 }
 
-// TestASlowProviderIsHedged is the same with calls of Dubbo, several at once on one
-// connection: each answer is that of its call.
+// TestASlowProviderIsHedged verifies hedging of Dubbo calls, several in flight on one connection.
+// Each call must get its own response.
 func TestASlowProviderIsHedged(t *testing.T) {
 	t.Parallel()
 	slow, fast := provide(t, "slow", func([]byte, int64) byte { return silence }), provide(t, "fast", nil)
@@ -196,8 +196,8 @@ func TestASlowProviderIsHedged(t *testing.T) {
 	w.checkHedges(slow.calls.Load())
 }
 
-// TestHedgesAreRetriesForBreakers: of requests that are all slow, max_retries have two
-// tries at once.
+// TestHedgesAreRetriesForBreakers verifies that max_retries bounds the requests with a hedged
+// attempt.
 func TestHedgesAreRetriesForBreakers(t *testing.T) {
 	t.Parallel()
 	front := free()
@@ -224,8 +224,8 @@ func TestHedgesAreRetriesForBreakers(t *testing.T) {
 	eventually(t, "no retry is left", func() bool { return w.standing("app").Retries == 0 })
 }
 
-// hedgingExample: a host that never answers costs no caller an answer, in either version
-// of HTTP, and the operator's requests have limits of their own.
+// hedgingExample runs hedging.json. Every request succeeds in both HTTP versions, although one host
+// never responds, and requests of high priority have their own limits.
 func hedgingExample(t *testing.T) {
 	e := openExample(t, "hedging.json")
 	slow := stick(t, "Http1")

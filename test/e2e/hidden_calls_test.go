@@ -4,8 +4,8 @@ import (
 	"testing"
 )
 
-// TestCallsThatHideWhatTheyCallPassNoPolicy: a provider looks for the service by the
-// path, whatever the attachments say.
+// TestCallsThatHideWhatTheyCallPassNoPolicy verifies that attachments cannot hide the called
+// service from a policy. A provider looks up the service by the path.
 func TestCallsThatHideWhatTheyCallPassNoPolicy(t *testing.T) {
 	t.Parallel()
 	deny := filterOf("rbac", object{"xff_num_trusted_hops": 0, "rules": object{"action": "DENY", "policies": object{

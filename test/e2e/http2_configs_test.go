@@ -12,11 +12,11 @@ import (
 	"golang.org/x/net/websocket"
 )
 
-// http2Example asks in either version, at either sidecar, and speaks WebSocket
-// through both.
+// http2Example runs http2.json. It sends requests in both HTTP versions to both sidecars, and opens
+// a WebSocket through both.
 func http2Example(t *testing.T) {
 	echo := websocket.Handler(func(ws *websocket.Conn) {
-		_, _ = io.Copy(ws, ws) // ends with the caller
+		_, _ = io.Copy(ws, ws) // until the client closes
 	})
 	says := func(w http.ResponseWriter, r *http.Request) {
 		if r.Header.Get("Upgrade") != "" {
@@ -56,7 +56,7 @@ func http2Example(t *testing.T) {
 	said, got := bytes.Repeat([]byte("all bytes "), 100_000), []byte(nil)
 	sent := make(chan error, 1)
 	go func() { sent <- websocket.Message.Send(ws, said) }()
-	for len(got) < len(said) { // the echo is in messages of its own
+	for len(got) < len(said) { // the echo has other message boundaries
 		piece := make([]byte, 32<<10)
 		n, err := ws.Read(piece)
 		if err != nil {
@@ -69,7 +69,7 @@ func http2Example(t *testing.T) {
 	}
 }
 
-// serveHTTP2 is an application of HTTP/2 with prior knowledge; it returns its address.
+// serveHTTP2 starts an upstream of HTTP/2 with prior knowledge and returns its address.
 func serveHTTP2(t *testing.T, h http.HandlerFunc) string {
 	t.Helper()
 	s := httptest.NewUnstartedServer(h)
@@ -79,8 +79,8 @@ func serveHTTP2(t *testing.T, h http.HandlerFunc) string {
 	return s.Listener.Addr().String()
 }
 
-// grpcServer is a server of gRPC that answers with a status, but for methods that are
-// silent.
+// grpcServer starts a gRPC server that responds with status, except to the methods Slow and Watch,
+// which never respond. It returns the address.
 func grpcServer(t *testing.T, status string) string {
 	t.Helper()
 	return serveHTTP2(t, func(w http.ResponseWriter, r *http.Request) {
@@ -88,7 +88,7 @@ func grpcServer(t *testing.T, status string) string {
 			<-r.Context().Done()
 			return
 		}
-		_, _ = io.Copy(io.Discard, r.Body) // of no interest
+		_, _ = io.Copy(io.Discard, r.Body) // the body is not needed
 		h := w.Header()
 		h.Set("Content-Type", "application/grpc")
 		h.Set("Grpc-Status", status)
@@ -135,13 +135,13 @@ func grpcExample(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = resp.Body.Close() // it has none
+	_ = resp.Body.Close() // the body is empty
 	if status := resp.Header.Get("Grpc-Status"); status != "4" {
 		t.Errorf("a stream of 100ms is ended with status %q, want 4", status)
 	}
 }
 
-// grpcHealthExample asks for the health of names.
+// grpcHealthExample checks the health of several service names.
 func grpcHealthExample(t *testing.T, c *http.Client, front string) {
 	for name, want := range map[string]string{
 		"":           "\x00\x00\x00\x00\x02\x08\x01",

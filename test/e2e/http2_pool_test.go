@@ -8,13 +8,13 @@ import (
 	"testing"
 )
 
-// narrowly is an application of HTTP/2 that takes three streams on a connection, and
-// answers nothing before it is told to.
+// narrowly is an HTTP/2 upstream that allows three streams on a connection and sends no response
+// until answer is closed.
 type narrowly struct {
 	address string
-	opened  atomic.Int64 // connections
+	opened  atomic.Int64 // number of connections
 	arrived chan struct{}
-	answer  chan struct{} // closed: all are answered
+	answer  chan struct{} // closed to answer every request
 }
 
 func takeNarrowly(t *testing.T) *narrowly {
@@ -40,7 +40,7 @@ func takeNarrowly(t *testing.T) *narrowly {
 	return n
 }
 
-// toHTTP2 is a Weft whose one cluster speaks HTTP/2 to the application.
+// toHTTP2 runs Weft with one cluster, which it sends HTTP/2 to.
 func toHTTP2(t *testing.T, cluster object) (w *weft, url string) {
 	t.Helper()
 	front := free()
@@ -59,7 +59,7 @@ func TestRequestsBeyondAHostsLimitOfStreamsGetAnotherConnection(t *testing.T) {
 	var answers []func() answer
 	for range 12 {
 		answers = append(answers, background(t, url))
-		<-app.arrived // none of them waits for another
+		<-app.arrived // no request waits for another
 	}
 	if got := app.opened.Load(); got != 4 {
 		t.Errorf("12 requests to a host that takes 3 streams on a connection are on %d connections, want 4", got)

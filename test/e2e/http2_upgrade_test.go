@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// h2frame is a frame of HTTP/2 (RFC 9113 4.1).
+// h2frame is an HTTP/2 frame (RFC 9113 4.1).
 type h2frame struct {
 	kind, flags byte
 	stream      uint32
@@ -29,8 +29,9 @@ func readFrame(t *testing.T, r *bufio.Reader) h2frame {
 	return h2frame{head[3], head[4], binary.BigEndian.Uint32(head[5:]), string(payload)}
 }
 
-// TestCallersOfHTTP1MayGoOnInHTTP2 asks for Upgrade: h2c (RFC 7540 3.2): a listener
-// that carries both protocols switches, and the answer comes on stream 1.
+// TestCallersOfHTTP1MayGoOnInHTTP2 verifies Upgrade: h2c (RFC 7540 3.2). A listener of both
+// protocols switches and sends the response on stream 1. A listener of HTTP/1.1 ignores the
+// upgrade.
 func TestCallersOfHTTP1MayGoOnInHTTP2(t *testing.T) {
 	t.Parallel()
 	app := serve(t, func(w http.ResponseWriter, r *http.Request) {

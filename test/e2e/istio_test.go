@@ -7,8 +7,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/workload"
 )
 
-// istioExample has a request pass two sidecars: each counts it by both ends, and neither
-// the caller nor the application sees what they told one another.
+// istioExample sends a request through two sidecars. Each reports metrics with both workloads, and
+// the metadata that they exchange reaches neither the client nor the upstream.
 func istioExample(t *testing.T) {
 	app := serve(t, sayRequest)
 	e := openExample(t, "istio.json")

@@ -13,7 +13,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// identity issues tokens and answers with the keys that verify them.
+// identity issues tokens and serves the keys that verify them.
 type identity struct {
 	*origin
 	key ed25519.PrivateKey
@@ -33,7 +33,7 @@ func issue(t *testing.T) *identity {
 	})}
 }
 
-// token is a field with a token that ends after a time.
+// token returns an Authorization header with a token that expires after ends.
 func (i *identity) token(t *testing.T, ends time.Duration) string {
 	t.Helper()
 	token := jwt.NewWithClaims(jwt.SigningMethodEdDSA, jwt.MapClaims{
@@ -46,7 +46,8 @@ func (i *identity) token(t *testing.T, ends time.Duration) string {
 	return "Authorization: Bearer " + text
 }
 
-// TestCallersWithoutATokenAreRefused in their own protocol's terms.
+// TestCallersWithoutATokenAreRefused verifies that HTTP and Dubbo requests without a valid token
+// are rejected with a status of their protocol.
 func TestCallersWithoutATokenAreRefused(t *testing.T) {
 	t.Parallel()
 	id := issue(t)
@@ -118,8 +119,8 @@ func jwtExample(t *testing.T) {
 	}
 }
 
-// TestRewrittenPathsAreJudgedAsTheyWere: what a route makes of a path leads around no
-// rule.
+// TestRewrittenPathsAreJudgedAsTheyWere verifies that rules match the original path, not the
+// rewritten one.
 func TestRewrittenPathsAreJudgedAsTheyWere(t *testing.T) {
 	t.Parallel()
 	id := issue(t)

@@ -12,12 +12,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// soon is less than any timeout of these tests' configurations, and more than a
-// busy machine takes for what should take no time.
+// soon is less than any timeout in the configurations of these tests, and more than a busy machine
+// needs for an operation that does not wait.
 const soon = 5 * time.Second
 
-// fewAreSlow checks that calls which have nothing to wait for do not wait. A
-// machine that is busy holds up one or the other; a tenth of them would be Weft.
+// fewAreSlow checks that calls do not wait. A busy machine may delay some of them, so one of ten
+// may take up to soon.
 func fewAreSlow(t *testing.T, took []time.Duration) {
 	t.Helper()
 	slices.Sort(took)
@@ -28,10 +28,9 @@ func fewAreSlow(t *testing.T, took []time.Duration) {
 	t.Logf("nine of ten took up to %v, the slowest %v", usual, worst)
 }
 
-// TestLesson06HeaderChangesReachTheWire is line 6 of what was learned elsewhere,
-// of changes that were made to a copy: here the application reads what a route
-// adds to a request, replaces and removes, and the caller what it adds to the
-// answer.
+// TestLesson06HeaderChangesReachTheWire verifies that header changes of a route are in the bytes
+// that the upstream and the client receive, not only in a copy. The route adds, replaces and
+// removes request headers, and adds a response header.
 func TestLesson06HeaderChangesReachTheWire(t *testing.T) {
 	t.Parallel()
 	field := func(key, value string) object {
@@ -68,8 +67,8 @@ func TestLesson06HeaderChangesReachTheWire(t *testing.T) {
 	})
 }
 
-// TestLesson06OneWayRequestsGetNoAnswer is line 6 for requests that want none: not
-// if they are carried, not if no route matches, and not if no host is there.
+// TestLesson06OneWayRequestsGetNoAnswer verifies that a one-way request gets no response: not if it
+// is forwarded, not if no route matches, and not if no host is available.
 func TestLesson06OneWayRequestsGetNoAnswer(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -97,9 +96,8 @@ func TestLesson06OneWayRequestsGetNoAnswer(t *testing.T) {
 	})
 }
 
-// TestLesson06AForeignSerializationIsCarried is line 6 for bodies that Weft cannot
-// read: the route of everything takes them as they are but for the id and the time
-// that is left, which the head has, and the connection lives.
+// TestLesson06AForeignSerializationIsCarried verifies that Weft forwards a body that it cannot
+// parse. Only the ID and the timeout in the frame header change, and the connection stays open.
 func TestLesson06AForeignSerializationIsCarried(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -108,7 +106,7 @@ func TestLesson06AForeignSerializationIsCarried(t *testing.T) {
 		caller := r.dial(t, address)
 		sent := caller.request(1)
 		for i := len(sent) - 64; i < len(sent)-8; i++ {
-			sent[i] = 0xff // no Hessian
+			sent[i] = 0xff // not valid Hessian
 		}
 		sent = r.patched(t, sent, r.serializationAt, r.foreign)
 		caller.send(sent)
@@ -127,8 +125,8 @@ func TestLesson06AForeignSerializationIsCarried(t *testing.T) {
 	})
 }
 
-// TestLesson06BytesWithoutTheMagicEndTheConnection is line 6 for what is no frame:
-// nobody waits for the rest of it, and it is counted.
+// TestLesson06BytesWithoutTheMagicEndTheConnection verifies that bytes which are not a frame close
+// the connection without a wait for more, and are counted.
 func TestLesson06BytesWithoutTheMagicEndTheConnection(t *testing.T) {
 	t.Parallel()
 	garbage := bytes.Repeat([]byte{0x77}, 32)
@@ -154,9 +152,9 @@ func TestLesson06BytesWithoutTheMagicEndTheConnection(t *testing.T) {
 	})
 }
 
-// TestLesson06ADeclaredSizeIsNotWaitedFor is line 6 for frames that declare more
-// than they may have: the fault comes with the head, takes no memory, and ends
-// nothing. The connection goes on behind the frame, once all of it was skipped.
+// TestLesson06ADeclaredSizeIsNotWaitedFor verifies that a frame with a declared size above the
+// limit gets an error when its header has arrived, and that Weft allocates no memory for it. The
+// connection stays usable after the frame has been skipped.
 func TestLesson06ADeclaredSizeIsNotWaitedFor(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -192,9 +190,8 @@ func TestLesson06ADeclaredSizeIsNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestLesson07ADeadHostCostsRPCMilliseconds is line 7 of what was learned
-// elsewhere, of a wait for a connect at every call: beside a living host, a dead
-// one makes no call fail, and none slow.
+// TestLesson07ADeadHostCostsRPCMilliseconds verifies that a dead host next to a live one makes no
+// call fail, and that calls do not wait for connects to it.
 func TestLesson07ADeadHostCostsRPCMilliseconds(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -214,8 +211,8 @@ func TestLesson07ADeadHostCostsRPCMilliseconds(t *testing.T) {
 	})
 }
 
-// TestLesson07WithoutALivingHostCallsFailAtOnce is line 7 where there is nothing to
-// wait for: each call has an error of its protocol's, and none was slow.
+// TestLesson07WithoutALivingHostCallsFailAtOnce verifies that without a live host each call gets an
+// error of its protocol without delay.
 func TestLesson07WithoutALivingHostCallsFailAtOnce(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -235,10 +232,8 @@ func TestLesson07WithoutALivingHostCallsFailAtOnce(t *testing.T) {
 	})
 }
 
-// TestLesson15VersionsAndGroupsOfOneInterfaceDoNotCollide is line 15 of what was
-// learned elsewhere, as far as the codec goes, of an interface whose versions and
-// groups were taken for one: here each has its cluster, on one connection, with
-// calls of all of them under way.
+// TestLesson15VersionsAndGroupsOfOneInterfaceDoNotCollide verifies that each version and group of
+// an interface can have its own cluster, with calls of all of them in flight on one connection.
 func TestLesson15VersionsAndGroupsOfOneInterfaceDoNotCollide(t *testing.T) {
 	t.Parallel()
 	const service = "org.example.Shop"

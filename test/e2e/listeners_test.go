@@ -18,7 +18,7 @@ func TestAddressesOfEveryKind(t *testing.T) {
 	if err != nil {
 		t.Skipf("this machine has no IPv6 on loopback: %v", err)
 	}
-	_ = six.Close() // it was only a question
+	_ = six.Close() // this was only a probe
 	for name, kind := range map[string]struct{ front, app string }{
 		"IPv4":        {free(), "127.0.0.1:0"},
 		"IPv6":        {freeOn("::1"), "[::1]:0"},
@@ -54,7 +54,8 @@ func TestAddressesOfEveryKind(t *testing.T) {
 	}
 }
 
-// TestADeadUnixSocketIsReplaced, and one that is alive is not.
+// TestADeadUnixSocketIsReplaced verifies that Weft replaces the socket of a dead process, but not
+// that of a live one.
 func TestADeadUnixSocketIsReplaced(t *testing.T) {
 	t.Parallel()
 	front := filepath.Join(t.TempDir(), "front.sock")
@@ -72,7 +73,7 @@ func TestADeadUnixSocketIsReplaced(t *testing.T) {
 	if _, body := dial(t, front).send(get).response("GET"); body != "ok" {
 		t.Errorf("after that the first says %q", body)
 	}
-	_ = first.cmd.Process.Kill() // leaves its socket
+	_ = first.cmd.Process.Kill() // leaves its socket behind
 	<-first.ended
 	if !exists(front) {
 		t.Fatal("the socket is not left behind: the test is about nothing")
@@ -83,8 +84,8 @@ func TestADeadUnixSocketIsReplaced(t *testing.T) {
 	}
 }
 
-// TestRunningOutOfDescriptorsIsSurvived: callers take every descriptor, then
-// leave.
+// TestRunningOutOfDescriptorsIsSurvived verifies that Weft keeps running while clients use up its
+// file descriptors, and accepts connections again when they have closed.
 func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("hello"))
@@ -103,12 +104,12 @@ func TestRunningOutOfDescriptorsIsSurvived(t *testing.T) {
 		held = append(held, c)
 	}
 	w.stderr.await(t, 0, "accept failed, trying again")
-	// Who is in already is served all the same, on the connection that is pooled.
+	// An open connection is still served, over the pooled upstream connection.
 	if response, _ := served.send(get).response("GET"); response.StatusCode != 200 {
 		t.Errorf("without a descriptor left, an open connection got %d", response.StatusCode)
 	}
 	for _, c := range held {
-		_ = c.Close() // this is the event
+		_ = c.Close() // frees descriptors
 	}
 	began := time.Now()
 	if got := ask(t, client(t), "GET", "http://"+front, ""); got.status != 200 {
@@ -137,7 +138,7 @@ func TestMaxConnectionsOfAListener(t *testing.T) {
 	if n := w.metric("weft_listener_connections_refused_total"); n != 1 {
 		t.Errorf("weft_listener_connections_refused_total = %v", n)
 	}
-	_ = first.Close() // makes room
+	_ = first.Close() // frees a slot
 	eventually(t, "there is room", func() bool { return w.metric("weft_listener_connections_active") == 1 })
 	if response, _ := dial(t, front).send(get).response("GET"); response.StatusCode != 200 {
 		t.Errorf("after one has left: %d", response.StatusCode)

@@ -1,6 +1,5 @@
-// Package e2e holds the binary to what its documentation promises: it is built
-// once, run as a process on loopback ports, and spoken to over sockets. Nothing
-// here looks inside.
+// Package e2e tests the weft binary against its documentation. The tests build the binary once, run
+// it as a process on loopback ports, and talk to it over sockets. They do not use its internals.
 package e2e
 
 import (
@@ -14,10 +13,10 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// root is the checkout.
+// root is the root of the repository.
 const root = "../.."
 
-// binaries is where the binaries of this run are built.
+// binaries is the directory of the binaries that this run builds.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -33,12 +32,12 @@ func TestMain(m *testing.M) {
 	} else {
 		status = m.Run()
 	}
-	_ = os.RemoveAll(dir) // what stays is in the temporary directory
+	_ = os.RemoveAll(dir) // the system cleans up its temporary directory
 	os.Exit(status)
 }
 
-// plainBinary is the path of weft as users build it; with "go test -race", it is
-// the checked one.
+// plainBinary returns the path of weft as users build it. With "go test -race" it returns
+// checkedBinary.
 var plainBinary = sync.OnceValues(func() (string, error) {
 	if invariants.Enabled {
 		return checkedBinary()
@@ -46,8 +45,8 @@ var plainBinary = sync.OnceValues(func() (string, error) {
 	return build("weft")
 })
 
-// checkedBinary is the path of weft with the race detector, poisoned buffers and
-// counts of what is outstanding: a race or a double release ends it.
+// checkedBinary returns the path of weft with the race detector and with checks that poison buffers
+// and count outstanding ones. A race or a double release ends this binary.
 var checkedBinary = sync.OnceValues(func() (string, error) { return build("weft-race", "-race") })
 
 func build(name string, flags ...string) (string, error) {

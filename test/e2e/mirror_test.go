@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// shadowOf is an application that says on a channel what it got: of the request
-// its line, the field X-A and its content.
+// shadowOf starts an upstream that reports each request on got: the request line, the header X-A
+// and the digest of the body.
 func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
 	t.Helper()
 	got = make(chan string, 100)
@@ -20,7 +20,7 @@ func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
 			t.Errorf("a copy was cut: %v", err)
 		}
 		got <- r.Method + " " + r.RequestURI + " " + r.Header.Get("X-A") + " " + digest(content)
-		w.WriteHeader(http.StatusInternalServerError) // nobody cares
+		w.WriteHeader(http.StatusInternalServerError) // the response to a copy has no effect
 	}))
 	s.Config.Protocols = speaking(protocol)
 	s.Start()
@@ -28,8 +28,8 @@ func shadowOf(t *testing.T, protocol string) (address string, got chan string) {
 	return s.Listener.Addr().String(), got
 }
 
-// TestRequestsAreMirrored between any two versions of HTTP, with content that is
-// declared and that is not; the caller gets the application's answer.
+// TestRequestsAreMirrored verifies that requests are mirrored between any two HTTP versions, unless
+// the body is too large. The client gets the response of the application.
 func TestRequestsAreMirrored(t *testing.T) {
 	t.Parallel()
 	for _, upstream := range []string{"Http1", "Http2"} {
@@ -73,8 +73,8 @@ func TestRequestsAreMirrored(t *testing.T) {
 	}
 }
 
-// TestAShadowThatHangsHoldsUpNobody: not the callers, and the drain no longer than the
-// copies' time.
+// TestAShadowThatHangsHoldsUpNobody verifies that a mirror cluster that never responds does not
+// delay clients, and that max_in_flight and the timeout bound the copies.
 func TestAShadowThatHangsHoldsUpNobody(t *testing.T) {
 	t.Parallel()
 	app, front := serve(t, answers("app")), free()
@@ -98,7 +98,7 @@ func TestAShadowThatHangsHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// TestCallsAreMirrored to each provider, as their callers wrote them.
+// TestCallsAreMirrored verifies that a broadcast sends each call unchanged to every provider.
 func TestCallsAreMirrored(t *testing.T) {
 	t.Parallel()
 	copies := make(chan []byte, 100)

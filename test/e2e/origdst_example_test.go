@@ -15,7 +15,7 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// shownIn returns the lines of the fenced block of a page that is called so.
+// shownIn returns the lines of the first fenced block of a page that has this language.
 func shownIn(t *testing.T, page, language string) []string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, "docs", page))
@@ -29,8 +29,8 @@ func shownIn(t *testing.T, page, language string) []string {
 	return slices.Collect(strings.Lines(string(found[1])))
 }
 
-// transparentExample runs the file, with the rules that docs/transparent.md shows, in
-// the gate of a street.
+// transparentExample runs transparent.json in the gate of a street, with the rules from
+// docs/transparent.md.
 func transparentExample(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -90,6 +90,6 @@ func transparentExample(t *testing.T) {
 	}
 }
 
-// inside is where weft is, outside where it is not.
+// inside returns the namespace of Weft, outside that of the client.
 func (s *street) inside() *netns.Namespace  { return s.gate }
 func (s *street) outside() *netns.Namespace { return s.client }

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// asked is a weft on loopback whose cluster goes to where the field x-dst says, and for
-// want of that to where connections were going.
+// asked runs Weft on loopback with an ORIGINAL_DST cluster. The header x-dst names the host.
+// Without it the host is the original destination of the connection.
 func asked(t *testing.T, more object) (w *weft, web, rpc string) {
 	t.Helper()
 	web, rpc = free(), free()

@@ -14,17 +14,16 @@ import (
 	"time"
 )
 
-// ports are those that rules redirect of what the gate itself sends.
+// ownPorts are the destination ports for which rules redirect connections of the gate.
 const ownPorts = "80,81,8080,20880"
 
-// outgoing are ways to redirect what processes of the gate send, but not what weft
-// sends.
+// outgoing returns rules that redirect connections of processes in the gate, except those of Weft.
 func outgoing() map[string]struct {
-	prefix  []string // of weft's command
+	prefix  []string // of the weft command
 	cluster object
 	apply   func(s *street)
 } {
-	// As another user weft may read its file, which is the test's, but nothing else.
+	// As another user, Weft may read its file, which the test owns, but has no other privilege.
 	user := []string{"setpriv", "--reuid=1337", "--clear-groups", "--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"}
 	iptables := func(s *street, match string) {
 		for _, rule := range []string{
@@ -136,7 +135,7 @@ func TestVirtualListenersComeAndGoWhileTheBoundOneStays(t *testing.T) {
 	}
 	still()
 
-	// Connections are made all the time: each is served by one or the other.
+	// A client connects all the time. One of the two listeners serves each connection.
 	stop := make(chan struct{})
 	var load sync.WaitGroup
 	load.Go(func() {
@@ -173,7 +172,7 @@ func TestVirtualListenersComeAndGoWhileTheBoundOneStays(t *testing.T) {
 	}
 }
 
-// at is the content of the file with that admin port.
+// at returns the configuration with this admin address.
 func (s setup) at(admin string) object {
 	s.admin = admin
 	return s.config()
@@ -250,7 +249,7 @@ func TestWhatAVirtualListenerHasUnderWayEndsBeforeTheProcess(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller := newWire(t, conn)
-	half := strings.Repeat("x", 100_000) // more than is held until all is there
+	half := strings.Repeat("x", 100_000) // more than Weft buffers before it forwards
 	caller.send(fmt.Sprintf("POST / HTTP/1.1\nHost: x\nContent-Length: %d\n\n%s", 2*len(half), half))
 	eventually(t, "the origin has the request", func() bool {
 		_, reached := s.reached.Load("80")

@@ -15,18 +15,17 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// street is three hosts in a row, of which the middle one can redirect what passes:
+// street is three hosts in a row. The middle one can redirect what passes:
 //
 //	client ──── gate (weft) ──── origin
 //
-// The origin serves HTTP on port 80, HTTP/2 without TLS on 81, HTTP on 8080, and on
-// 20880 sends back what it gets. Every answer of HTTP names the host that the origin
-// saw as its client.
+// The origin serves HTTP/1.1 on ports 80 and 8080 and HTTP/2 without TLS on 81. It echoes bytes on
+// 20880. Every HTTP response names the address that the origin saw as its client.
 type street struct {
 	t                    *testing.T
 	client, gate, origin *netns.Namespace
 	near, far            *netns.Link
-	reached              sync.Map // port of the origin: true once somebody has connected
+	reached              sync.Map // port of the origin to true, once a client has connected
 }
 
 func newStreet(t *testing.T) *street {
@@ -55,7 +54,7 @@ func (s *street) listen(port string) net.Listener {
 	return l
 }
 
-// serve answers HTTP at the origin, or only HTTP/2.
+// serve starts a server at the origin: of HTTP/2 if two is set, otherwise of HTTP/1.1.
 func (s *street) serve(port string, two bool) {
 	s.t.Helper()
 	server := &http.Server{
@@ -73,7 +72,7 @@ func (s *street) serve(port string, two bool) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = server.Serve(l) // it says that it was closed
+		_ = server.Serve(l) // returns http.ErrServerClosed
 	}()
 	s.t.Cleanup(func() {
 		_ = server.Close()
@@ -81,7 +80,7 @@ func (s *street) serve(port string, two bool) {
 	})
 }
 
-// echo sends back what comes to a port of the origin.
+// echo starts a server at the origin that echoes what it receives.
 func (s *street) echo(port string) {
 	s.t.Helper()
 	l := s.listen(port)
@@ -105,7 +104,7 @@ func (s *street) echo(port string) {
 	})
 }
 
-// httpFrom is a client of HTTP in a namespace.
+// httpFrom returns a client in a namespace: of HTTP/2 if two is set, otherwise of HTTP/1.1.
 func httpFrom(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
 	t.Helper()
 	transport := &http.Transport{DialContext: ns.DialContext, Protocols: new(http.Protocols)}
@@ -115,16 +114,16 @@ func httpFrom(t *testing.T, ns *netns.Namespace, two bool) *http.Client {
 	return &http.Client{Transport: transport, Timeout: patience}
 }
 
-// gateAdmin is where weft's admin port is, in the gate.
+// gateAdmin is the admin address of Weft in the gate.
 const gateAdmin = "127.0.0.1:9901"
 
-// run starts weft in the gate, by a prefix of commands if there is one.
+// run starts Weft in the gate. Words of prefix come before its command.
 func (s *street) run(c setup, prefix ...string) *weft {
 	s.t.Helper()
 	return s.start(launchOptions{config: c.at(gateAdmin)}, prefix...)
 }
 
-// start is run for those who have more to say.
+// start is run with all launch options.
 func (s *street) start(o launchOptions, prefix ...string) *weft {
 	s.t.Helper()
 	o.shell = fmt.Sprintf(`exec ip netns exec %s %s "$@"`, s.gate.Name(), strings.Join(prefix, " "))
@@ -134,14 +133,14 @@ func (s *street) start(o launchOptions, prefix ...string) *weft {
 	return w
 }
 
-// anywhere is a cluster that sends to where callers were going.
+// anywhere returns a cluster that sends to the original destination.
 func anywhere(more object) object {
 	return object{"name": "anywhere", "type": "ORIGINAL_DST", "lb_type": "LB_ORIGINAL_DST", "connect_timeout": "2s"}.with(more)
 }
 
-// redirecting is a weft to which connections come that were made to others: bytes go
-// on to where they were going; port 80 and 81 of any address are HTTP; port 8080 of
-// the addresses that are given answers by itself.
+// redirecting returns a configuration for redirected connections. Weft forwards bytes to their
+// original destination, serves HTTP on ports 80 and 81 of any address, and responds itself on port
+// 8080 of the addresses own.
 func redirecting(how any, cluster object, own ...netip.Addr) setup {
 	virtual := object{"bind_port": false}
 	s := setup{
@@ -162,7 +161,7 @@ func redirecting(how any, cluster object, own ...netip.Addr) setup {
 	return s
 }
 
-// rules are ways to redirect what passes the gate to port 15001 of it.
+// rules returns ways to redirect what passes the gate to its port 15001.
 func rules() map[string]struct {
 	how   string
 	apply func(s *street)
@@ -233,8 +232,9 @@ func TestWhatTheKernelRedirectsGoesToItsDestination(t *testing.T) {
 	}
 }
 
-// crossed sends from the client to the origin what the gate redirects: seen is the
-// gate as the origin sees it, or the origin would be the client's own peer.
+// crossed sends traffic from the client to the origin and verifies that the gate redirects it. seen
+// is the address of the gate that the origin must see. Otherwise the client would be directly
+// connected.
 func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
 	url := func(port uint16) string { return "http://" + netip.AddrPortFrom(origin, port).String() + "/" }
 	one, two := httpFrom(t, s.client, false), httpFrom(t, s.client, true)
@@ -266,7 +266,7 @@ func (s *street) crossed(t *testing.T, origin, gate, seen netip.Addr) {
 		t.Errorf("a call of Dubbo that was carried as bytes came back as %q, %v", back, err)
 	}
 
-	// Nobody has redirected this: there is nowhere to carry it to.
+	// This connection was not redirected, so it has no destination.
 	direct, err := s.client.Dial("tcp", netip.AddrPortFrom(gate, 15001).String())
 	if err != nil {
 		t.Fatal(err)

@@ -13,8 +13,8 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-// overloadManager is one that looks each 20 ms at a monitor, and whose actions act at a
-// pressure.
+// overloadManager returns an overload manager that reads a monitor every 20 ms and triggers actions
+// at the pressure at.
 func overloadManager(monitor string, settings object, at float64, actions ...string) object {
 	acts := list{}
 	for _, name := range actions {
@@ -27,7 +27,7 @@ func overloadManager(monitor string, settings object, at float64, actions ...str
 	}}
 }
 
-// overloaded is what /overload tells of an action's state.
+// overloaded returns the state of an action from /overload.
 func (w *weft) overloaded(action string) string {
 	w.t.Helper()
 	var status struct {
@@ -45,9 +45,9 @@ func (w *weft) overloaded(action string) string {
 	return ""
 }
 
-// TestMemoryThatIsShortSheds: callers that send large frames slowly take the memory,
-// and requests are refused while they do. Connections stay, and requests are served
-// again once those callers are gone.
+// TestMemoryThatIsShortSheds verifies that Weft rejects requests while clients that send large
+// frames slowly use up the memory. Connections stay open, and requests are served again after those
+// clients have disconnected.
 func TestMemoryThatIsShortSheds(t *testing.T) {
 	t.Parallel()
 	const callers, frame, sent = 24, 7 << 20, 6 << 20
@@ -86,7 +86,7 @@ func TestMemoryThatIsShortSheds(t *testing.T) {
 		t.Errorf("the application got %d requests, want 1", n)
 	}
 	for _, c := range conns {
-		_ = c.Close() // this is the event
+		_ = c.Close() // frees memory
 	}
 	began := time.Now()
 	eventually(t, "memory is not short any more", func() bool { return w.overloaded("stop_accepting_requests") == "inactive" })
@@ -99,8 +99,8 @@ func TestMemoryThatIsShortSheds(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreEachProtocolsOwn: a caller that is refused is told so as its protocol
-// has it.
+// TestRefusalsAreEachProtocolsOwn verifies that an overloaded Weft rejects requests with a status
+// of their protocol.
 func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
 	t.Parallel()
 	always := overloadManager("downstream_connections", object{"max_active_downstream_connections": 1000}, 0.0005,
@@ -115,7 +115,7 @@ func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
 			tables: list{table("front", to("/", "app"))}, clusters: list{cluster("app", nil, app.address)}, more: always,
 		}.config())
 		held := dial(t, front)
-		held.send("GET / HTTP/1.1\n") // is open
+		held.send("GET / HTTP/1.1\n") // keeps a connection open
 		eventually(t, "there is a connection", func() bool { return w.overloaded("stop_accepting_requests") == "saturated" })
 		one := dial(t, front).send(get)
 		if response, _ := one.response("GET"); response.StatusCode != 503 || !response.Close {
@@ -148,7 +148,7 @@ func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
 		}.config())
 		caller := r.dial(t, front)
 		eventually(t, "there is a connection", func() bool { return w.overloaded("stop_accepting_requests") == "saturated" })
-		for id := uint64(1); id < 4; id++ { // the connection goes on
+		for id := uint64(1); id < 4; id++ { // the connection stays open
 			caller.send(caller.request(id))
 			if a := caller.answer(); a.id != id || a.code != r.code(protocol.Overloaded) {
 				t.Errorf("answer %d with code %d; want answer %d with %d", a.id, a.code, id, r.code(protocol.Overloaded))
@@ -160,9 +160,9 @@ func TestRefusalsAreEachProtocolsOwn(t *testing.T) {
 	})
 }
 
-// TestDescriptorsThatAreShort: before they have run out nothing is accepted any more, so
-// that those who are connected are served without an error; who comes later waits, and
-// is served when others have left. Reloads and the end are as ever.
+// TestDescriptorsThatAreShort verifies that Weft stops accepting connections before descriptors run
+// out. Open connections are served without errors. Later ones wait, and are served when others have
+// closed. Reload and shutdown still work.
 func TestDescriptorsThatAreShort(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("served"))
@@ -180,7 +180,7 @@ func TestDescriptorsThatAreShort(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = c.Close() })
 		held = append(held, c)
-		if len(held) > 60 { // no faster than the descriptors are looked at
+		if len(held) > 60 { // not faster than the monitor is read
 			<-time.After(25 * time.Millisecond)
 		}
 	}
@@ -189,7 +189,7 @@ func TestDescriptorsThatAreShort(t *testing.T) {
 	if response, _ := open.send(get).response("GET"); response.StatusCode != 200 {
 		t.Errorf("a connection that is open: %d", response.StatusCode)
 	}
-	// A reload while nothing is accepted.
+	// Reload while Weft accepts no connections.
 	s.tables = list{table("front", says("/new", 200, "new"), to("/", "app"))}
 	s.admin = w.admin
 	w.reload(s.config())
@@ -197,7 +197,7 @@ func TestDescriptorsThatAreShort(t *testing.T) {
 		t.Errorf("after a reload: %q", body)
 	}
 	for _, c := range held {
-		_ = c.Close() // this is the event
+		_ = c.Close() // frees descriptors
 	}
 	if response, _ := waiting.response("GET"); response.StatusCode != 200 {
 		t.Errorf("the one that waited: %d", response.StatusCode)
@@ -211,8 +211,8 @@ func TestDescriptorsThatAreShort(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionsMakeRoom: callers that do nothing lose their connections, and who
-// has something to ask is served.
+// TestIdleConnectionsMakeRoom verifies that Weft closes idle connections when descriptors are
+// short, and serves new ones.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("served"))
@@ -236,7 +236,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreLimitedOverAllListeners: two listeners have room for two.
+// TestConnectionsAreLimitedOverAllListeners verifies that a limit of two connections counts the
+// connections of both listeners.
 func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 	t.Parallel()
 	one, other := free(), free()
@@ -257,7 +258,7 @@ func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 	if n := w.metric("weft_listener_connections_refused_total"); n != 2 {
 		t.Errorf("weft_listener_connections_refused_total = %v, want 2", n)
 	}
-	_ = first.Close() // makes room
+	_ = first.Close() // frees a slot
 	eventually(t, "there is room at the other listener", func() bool {
 		c, err := net.Dial("tcp", other)
 		if err != nil {
@@ -273,8 +274,8 @@ func TestConnectionsAreLimitedOverAllListeners(t *testing.T) {
 	})
 }
 
-// TestOverloadIsNoDrain: a healthcheck filter does not take the end of a connection
-// because of overload for that of its listener.
+// TestOverloadIsNoDrain verifies that a healthcheck filter does not report a drain when overload
+// closes the connection.
 func TestOverloadIsNoDrain(t *testing.T) {
 	t.Parallel()
 	s, front := simple(serve(t, answers("served")).address)
@@ -289,7 +290,8 @@ func TestOverloadIsNoDrain(t *testing.T) {
 	}
 }
 
-// TestConnectionsBeyondTheRateWait: nobody is refused, and it takes its time.
+// TestConnectionsBeyondTheRateWait verifies that connections above the accept rate wait and are not
+// refused.
 func TestConnectionsBeyondTheRateWait(t *testing.T) {
 	t.Parallel()
 	const perSecond, burst, all = 20, 5, 20
@@ -307,7 +309,7 @@ func TestConnectionsBeyondTheRateWait(t *testing.T) {
 			t.Errorf("caller %d: %d", i, response.StatusCode)
 		}
 	}
-	// A connection may be accepted ahead of the time at which its token was there.
+	// Weft may accept a connection before its token is available.
 	if took, least := time.Since(began), time.Duration(all-burst-1)*time.Second/perSecond; took < least || took > least+soon {
 		t.Errorf("%d connections took %v, want %v", all, took, least)
 	}
@@ -316,8 +318,8 @@ func TestConnectionsBeyondTheRateWait(t *testing.T) {
 	}
 }
 
-// overloadExample: what there is and what is done can be read; and of more than 10
-// connections each answer ends one, of more than 20 none is let in.
+// overloadExample runs overload.json. Above 10 connections a response closes its connection. States
+// and pressures are reported.
 func overloadExample(t *testing.T) {
 	e := openExample(t, "overload.json")
 	serveAt(t, e.at("3191"), answers("served"))
@@ -333,7 +335,7 @@ func overloadExample(t *testing.T) {
 		}
 	}
 	for range 8 {
-		dial(t, e.at("3185")).send("GET / HTTP/1.1\n") // goes on
+		dial(t, e.at("3185")).send("GET / HTTP/1.1\n") // stays open
 	}
 	eventually(t, "there are many connections", func() bool { return w.overloaded("disable_http_keepalive") == "saturated" })
 	ended := 0

@@ -8,7 +8,7 @@ import (
 	"io"
 )
 
-// Rows of the filters that say who may do what.
+// Features of the filters that control access.
 
 const wrongOrigin = "Origin: https://other.test"
 
@@ -75,8 +75,8 @@ func (p *pair) ipAccess() feature {
 	}
 }
 
-// policy is what one policy of rbac says: whatever is asked, by whom the conditions
-// of a permission fit.
+// policy returns an rbac configuration with one policy: action for requests of any principal that
+// match permission.
 func policy(action string, permission object) object {
 	return object{"rules": object{"action": action, "policies": object{"one": object{
 		"permissions": list{permission}, "principals": list{object{"any": true}}}}}}
@@ -99,7 +99,7 @@ func (p *pair) rbac() feature {
 	}
 }
 
-// headerToMetadata is seen by what rbac makes of the metadata.
+// headerToMetadata verifies the metadata with an rbac policy.
 func (p *pair) headerToMetadata() feature {
 	green := object{"metadata": object{"filter": "shop", "path": list{object{"key": "tenant"}}, "value": object{"string_match": object{"exact": "green"}}}}
 	return feature{
@@ -118,7 +118,7 @@ func (p *pair) headerToMetadata() feature {
 	}
 }
 
-// localRateLimit: buckets that do not fill again while the test runs.
+// localRateLimit verifies token buckets that are not refilled during the test.
 func (p *pair) localRateLimit() feature {
 	tokens := func(n int) object {
 		return object{"token_bucket": object{"max_tokens": n, "fill_interval": "1h"}}
@@ -142,8 +142,7 @@ func (p *pair) localRateLimit() feature {
 	}
 }
 
-// signed is a JWT (RFC 7519) with the claims, which are JSON, and the signature of a
-// secret by HS256.
+// signed returns a JWT (RFC 7519) with claims, which are JSON, signed with secret by HS256.
 func signed(claims, secret string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	text := encode([]byte(`{"alg":"HS256"}`)) + "." + encode([]byte(claims))

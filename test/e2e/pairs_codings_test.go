@@ -8,18 +8,18 @@ import (
 	"testing"
 )
 
-// Rows of the filters that compress and decompress.
+// Features of the filters that compress and decompress.
 
-// inGzip is content in gzip.
+// inGzip returns content compressed with gzip.
 func inGzip(content string) string {
 	var b bytes.Buffer
 	w := gzip.NewWriter(&b)
-	_, _ = io.WriteString(w, content) // to memory
+	_, _ = io.WriteString(w, content) // writes to memory do not fail
 	_ = w.Close()
 	return b.String()
 }
 
-// unpacks holds answers to be content in gzip.
+// unpacks returns a function that verifies that the responses are content compressed with gzip.
 func unpacks(content string) func(t *testing.T, all []answer) {
 	return func(t *testing.T, all []answer) {
 		for _, a := range all {

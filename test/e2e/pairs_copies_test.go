@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// notes is an application that notes what it is asked: path and content.
+// notes returns a handler that sends the path and the body of each request to copies.
 func notes(copies chan<- string) http.HandlerFunc {
 	return func(_ http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // whoever waits for the note says so
+			return // the receiver of copies reports the failure
 		}
 		if isCall(r) {
 			content = content[len(message("")):]
@@ -21,9 +21,8 @@ func notes(copies chan<- string) http.HandlerFunc {
 	}
 }
 
-// mirror: copies are of the caller's protocol unless the filter says another. They are
-// looked for after each request that should be copied, so that those which should not
-// are seen as well.
+// mirror verifies that copies use the protocol of the client unless the filter sets another one.
+// Each trial with a copy waits for it, so that an unexpected copy of an earlier trial is detected.
 func (p *pair) mirror() feature {
 	copied := func(want string, times int) func(t *testing.T, _ []answer) {
 		return func(t *testing.T, _ []answer) {

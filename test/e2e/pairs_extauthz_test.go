@@ -1,7 +1,7 @@
 package e2e
 
-// extAuthz has a row for each way to ask. What a service is told of gRPC has five bytes
-// before the message.
+// extAuthz returns the feature of one kind of authorization service. In gRPC, the body that the
+// service gets has five bytes before the message.
 func (p *pair) extAuthz(name string, filter func(cluster string, more object) object, address string) feature {
 	told := object{"with_request_body": object{"max_request_bytes": 16, "allow_partial_message": true}}
 	return feature{

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// filters has a row for each stream filter of HTTP.
+// filters returns a feature for each HTTP stream filter.
 func (p *pair) filters() []feature {
 	return []feature{
 		p.faultAbort(), p.faultDelay(), p.headerMutation(), p.payloadLimit(), p.healthcheck(), p.healthOfApplications(), p.healthOfClusters(), p.dubboStream(),
@@ -96,7 +96,7 @@ func (p *pair) headerMutation() feature {
 	}
 }
 
-// payloadLimit: what gRPC sends is five bytes more than its message.
+// payloadLimit verifies limits on bodies. A gRPC body is five bytes longer than its message.
 func (p *pair) payloadLimit() feature {
 	const eleven = "a message.."
 	return feature{
@@ -143,8 +143,8 @@ func (p *pair) dubboStream() feature {
 	}
 }
 
-// TestEveryStreamFilterHasARow reads in the registry which there are, and in the
-// title of its README what a filter is called.
+// TestEveryStreamFilterHasARow verifies that (*pair).filters has every stream filter of the
+// registry. The title of a filter's README.md is the name of the filter.
 func TestEveryStreamFilterHasARow(t *testing.T) {
 	t.Parallel()
 	rows := make(map[string]bool)

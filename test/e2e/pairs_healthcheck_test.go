@@ -1,7 +1,7 @@
 package e2e
 
-// healthOfApplications: the application answers, and is spared the next questions. It
-// answers "/health/503" so at first, and well from then on.
+// healthOfApplications verifies that Weft caches the health response of an upstream. The upstream
+// responds to its first request of /health/503 with 503, and to later ones with 200.
 func (p *pair) healthOfApplications() feature {
 	return feature{
 		name:     "healthcheck-passthrough",
@@ -18,7 +18,8 @@ func (p *pair) healthOfApplications() feature {
 	}
 }
 
-// healthOfClusters: as they are, and one that is not there is not well.
+// healthOfClusters verifies responses from the health of clusters. A cluster that does not exist is
+// unhealthy.
 func (p *pair) healthOfClusters() feature {
 	asks := object{"endpoint": "/healthz", "grpc": true}
 	return feature{

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// Rows of what routes and filters say about the choice of a host.
+// Features of the selection of a host.
 
-// stays holds answers to be of one application. Of 12 that go to two of them by
-// chance, one run of 2,000 is.
+// stays verifies that one upstream sent all responses. With random selection from two upstreams, 12
+// responses pass by chance in one of 2,000 runs.
 func stays(t *testing.T, all []answer) {
 	t.Helper()
 	first := all[0].header.Get("X-App")
@@ -80,7 +80,7 @@ func (p *pair) faultTolerance() feature {
 		all:      true,
 		clusters: list{cluster("one-fails", nil, p.app, p.other, p.busy)},
 		before: func(t *testing.T, ask func(string) answer) {
-			const once = 3 // of each host
+			const once = 3 // requests to each host
 			eventually(t, "the host that fails is out", func() bool {
 				for range 2 * once {
 					if ask("/").header.Get("X-App") == "" {

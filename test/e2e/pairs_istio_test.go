@@ -2,7 +2,7 @@ package e2e
 
 import "github.com/weft-proxy/weft/pkg/protocol/workload"
 
-// peerMetadata is a sidecar of who answers.
+// peerMetadata verifies the exchange of metadata with a client that sends its own.
 func (p *pair) peerMetadata() feature {
 	caller := workload.Workload{Name: "web", Namespace: "default"}
 	here := workload.Workload{Name: "shop"}
@@ -20,7 +20,7 @@ func (p *pair) peerMetadata() feature {
 	}
 }
 
-// istioStats only looks.
+// istioStats verifies that requests pass unchanged.
 func (p *pair) istioStats() feature {
 	return feature{
 		name:    "istio_stats",

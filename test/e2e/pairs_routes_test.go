@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// actions has a row for each thing that routes do.
+// actions returns a feature for each action of routes.
 func (p *pair) actions() []feature {
 	return []feature{
 		p.forward(), p.redirect(), p.directResponse(), p.rewrites(), p.headerChanges(), p.weightedClusters(),
@@ -136,7 +136,7 @@ func (p *pair) weightedClusters() feature {
 						n++
 					}
 				}
-				if n < 20 || n > 80 { // six deviations on either side
+				if n < 20 || n > 80 { // six standard deviations from the mean
 					t.Errorf("%d of %d requests went to the other cluster, want half of them", n, len(all))
 				}
 			}},
@@ -197,8 +197,8 @@ func (p *pair) timeouts() feature {
 	}
 }
 
-// retries: of two hosts one answers, so that of a few requests some are tried
-// again, with their content.
+// retries verifies retries. One of two hosts fails, so that some of a few requests are retried,
+// with their body.
 func (p *pair) retries() feature {
 	policy := func(more object) object {
 		return object{"retry_policy": object{"retry_on": true, "num_retries": 2}.with(more)}
@@ -230,7 +230,7 @@ func (p *pair) retries() feature {
 	}
 }
 
-// failures: what becomes of requests that nobody takes.
+// failures verifies the responses to requests without a route or a usable host.
 func (p *pair) failures() feature {
 	return feature{
 		name:     "failures",

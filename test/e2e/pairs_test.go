@@ -12,54 +12,53 @@ import (
 	"time"
 )
 
-// A feature is a stream filter, or an action of routes: how it is configured, and
-// what callers see of it. It has a listener of its own and a route table of that
-// name, and is held to its trials in every pair of protocols.
+// A feature is a stream filter or an action of routes: its configuration and the trials that verify
+// it. It has its own listener and a route table with the same name. Its trials run in every pair of
+// protocols.
 type feature struct {
-	name     string                                           // without a space
+	name     string                                           // without spaces
 	filters  list                                             // of the listener
-	routes   []object                                         // a route of everything to "app" comes after them, unless they are all
-	all      bool                                             // they are
-	clusters list                                             // beside "app", "other" and "dead"
-	before   func(t *testing.T, ask func(path string) answer) // waits for what the trials need; nil: nothing
+	routes   []object                                         // followed by a route of every path to "app", unless all is set
+	all      bool                                             // routes match every path
+	clusters list                                             // in addition to "app", "other" and "dead"
+	before   func(t *testing.T, ask func(path string) answer) // waits until the trials can run; may be nil
 	trials   []trial
 }
 
-// A trial is a request and what must come of it.
+// A trial is a request and its expected result.
 type trial struct {
 	name         string
-	method, path string   // "": GET; of gRPC it is always POST
+	method, path string   // "": GET; gRPC always uses POST
 	fields       []string // "Name: value"
 	content      string
-	streamed     bool // its length is not told
-	times        int  // it is asked so often; 0: once
+	streamed     bool // without a Content-Length
+	times        int  // number of requests; 0: one
 
-	status int               // of the answer, in HTTP; 0: the trial means nothing there
-	code   string            // the status of gRPC; "": the trial means nothing there
-	reason string            // under which a request is counted that failed; "": none
-	body   string            // "": whatever it is; of gRPC it is not looked at
-	want   map[string]string // fields of the answer; "": there is none
-	slow   time.Duration     // what it takes at least
+	status int               // of the response, in HTTP; 0: HTTP skips the trial
+	code   string            // grpc-status; "": gRPC skips the trial
+	reason string            // of the failure that is counted; "": none
+	body   string            // "": any; gRPC does not check it
+	want   map[string]string // response headers; "": absent
+	slow   time.Duration     // minimum duration
 	judge  func(t *testing.T, all []answer)
 }
 
-// A pair is what is spoken on either side of Weft, and the applications that speak
-// it on the far one.
+// A pair is the protocols on both sides of Weft, and the upstreams that the trials use.
 type pair struct {
 	down, up string // "Http1" or "Http2"
-	grpc     bool   // requests are calls of gRPC
+	grpc     bool   // requests are gRPC calls
 
-	app, other string // say what they were asked
-	busy       string // has no time: 503, or the status 14 of gRPC
-	silent     string // never answers
-	gone       string // reads a request, and ends it without an answer
-	moody      string // answers each path first as its end says
-	dead       string // nobody listens there
+	app, other string // describe the request in their response
+	busy       string // responds with 503 or grpc-status 14
+	silent     string // never responds
+	gone       string // reads a request and closes without a response
+	moody      string // responds to the first request of a path with the status at its end
+	dead       string // nothing listens there
 
-	authz [2]string // decide who may pass: by HTTP, by gRPC
+	authz [2]string // authorization services, of HTTP and of gRPC
 
-	shadow [2]string   // note what they are asked, in the protocols of either side
-	copies chan string // the notes
+	shadow [2]string   // report their requests in copies; they use the protocols down and up
+	copies chan string // requests that shadow received
 }
 
 func (p *pair) name() string {
@@ -69,8 +68,8 @@ func (p *pair) name() string {
 	return p.down + " to " + p.up
 }
 
-// TestFiltersAndRoutesActTheSameInEachPairOfProtocols is one table for all of them:
-// who adds a filter adds a row.
+// TestFiltersAndRoutesActTheSameInEachPairOfProtocols runs every feature in every pair of
+// protocols. A new filter needs a feature.
 func TestFiltersAndRoutesActTheSameInEachPairOfProtocols(t *testing.T) {
 	t.Parallel()
 	for _, p := range []*pair{
@@ -106,7 +105,7 @@ func TestFiltersAndRoutesActTheSameInEachPairOfProtocols(t *testing.T) {
 	}
 }
 
-// hold holds a feature to its trials, and Weft to what it counts of them.
+// hold runs the trials of a feature and verifies the failures that Weft counts.
 func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *feature) {
 	if f.before != nil {
 		f.before(t, func(path string) answer { a, _ := p.fetch(t, c, url, &trial{path: path}); return a })
@@ -143,7 +142,7 @@ func (p *pair) hold(t *testing.T, w *weft, c *http.Client, url string, f *featur
 	}
 }
 
-// ask makes the request once and checks the answer.
+// ask sends the request once and checks the response.
 func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
 	t.Helper()
 	a, resp := p.fetch(t, c, url, q)
@@ -164,7 +163,7 @@ func (p *pair) ask(t *testing.T, c *http.Client, url string, q *trial) answer {
 	return a
 }
 
-// fetch makes the request once. The answer is whole: its trailers have come.
+// fetch sends the request once and reads the response with its trailers.
 func (p *pair) fetch(t *testing.T, c *http.Client, url string, q *trial) (answer, *http.Response) {
 	t.Helper()
 	began := time.Now()
@@ -180,7 +179,7 @@ func (p *pair) fetch(t *testing.T, c *http.Client, url string, q *trial) (answer
 	return answer{resp.StatusCode, resp.Header, string(body), time.Since(began)}, resp
 }
 
-// request makes the request of the trial, to the host shop.test.
+// request returns the request of the trial, to the host shop.test.
 func (p *pair) request(t *testing.T, url string, q *trial) *http.Request {
 	t.Helper()
 	method, text := q.method, q.content
@@ -210,13 +209,13 @@ func (p *pair) request(t *testing.T, url string, q *trial) *http.Request {
 	return req
 }
 
-// message is text as a message of gRPC.
+// message returns text as a gRPC message.
 func message(text string) string {
 	return string(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text)))) + text
 }
 
-// checkCall checks the answer to a call, whose status is in the trailers, or in a
-// head without content.
+// checkCall checks the response to a gRPC call. Its status is in the trailers, or in the headers if
+// there is no body.
 func checkCall(t *testing.T, resp *http.Response, body string, q *trial) {
 	t.Helper()
 	code := resp.Header.Get("Grpc-Status") + resp.Trailer.Get("Grpc-Status")
@@ -232,14 +231,13 @@ func checkCall(t *testing.T, resp *http.Response, body string, q *trial) {
 	}
 }
 
-// checkCarried checks what is so of every exchange that an application had:
-// its version of HTTP, that its trailers came, and that fields of a connection
-// stayed on it.
+// checkCarried checks every response of an upstream: the HTTP version of the request, the trailers,
+// and that hop-by-hop headers were not forwarded.
 func (p *pair) checkCarried(t *testing.T, resp *http.Response) {
 	t.Helper()
 	version := resp.Header.Get("X-Version")
 	if version == "" {
-		return // it did not
+		return // not a response of an upstream
 	}
 	if want := strings.TrimPrefix(p.up, "Http"); version != want {
 		t.Errorf("the application was asked in HTTP/%s, want HTTP/%s", version, want)
@@ -254,7 +252,7 @@ func (p *pair) checkCarried(t *testing.T, resp *http.Response) {
 	}
 }
 
-// serve starts the applications.
+// serve starts the upstreams.
 func (p *pair) serve(t *testing.T) {
 	t.Helper()
 	startIn := func(protocol string, h http.HandlerFunc) string {
@@ -275,29 +273,29 @@ func (p *pair) serve(t *testing.T) {
 		http.Error(w, "busy", http.StatusServiceUnavailable)
 	})
 	p.silent = start(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // then the end of the connection is seen
+		_, _ = io.Copy(io.Discard, r.Body) // so that the server detects a disconnect
 		<-r.Context().Done()
 	})
 	p.gone = start(func(_ http.ResponseWriter, r *http.Request) {
-		_, _ = io.Copy(io.Discard, r.Body) // all that comes
+		_, _ = io.Copy(io.Discard, r.Body) // read until EOF or an error
 		panic(http.ErrAbortHandler)
 	})
 	p.moody = start(atFirst())
 	p.dead = free()
 	p.authz = [2]string{startIn("Http1", authorizes), serveAuthorizer(t, nil)}
-	p.copies = make(chan string, 100) // more than a row asks for
+	p.copies = make(chan string, 100) // more than a feature sends
 	for i, protocol := range []string{p.down, p.up} {
 		p.shadow[i] = startIn(protocol, notes(p.copies))
 	}
 }
 
-// tells is an application that tells its name, and what it was asked: the line,
-// each field as Got-Name, and the content.
+// tells returns a handler that responds with name, the request line, each request header as
+// Got-Name, and the body.
 func tells(name string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		content, err := io.ReadAll(r.Body)
 		if err != nil {
-			return // nobody waits for an answer
+			return // the request was aborted
 		}
 		h := w.Header()
 		h.Set("X-App", name)
@@ -320,7 +318,7 @@ func tells(name string) http.HandlerFunc {
 
 func isCall(r *http.Request) bool { return r.Header.Get("Content-Type") == "application/grpc" }
 
-// speaking returns the protocols of net/http that "Http1" or "Http2" means.
+// speaking returns the protocols of net/http for "Http1" or "Http2".
 func speaking(name string) *http.Protocols {
 	p := new(http.Protocols)
 	p.SetHTTP1(name == "Http1")

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// origin is an application behind weft.
+// origin is an upstream behind Weft.
 type origin struct {
 	address string
 	server  *http.Server
@@ -26,7 +26,7 @@ type origin struct {
 	open map[net.Conn]http.ConnState // guarded by mu
 }
 
-// serve starts an application on a free port.
+// serve starts an upstream on a free port.
 func serve(t *testing.T, h http.HandlerFunc) *origin {
 	t.Helper()
 	return serveAt(t, "127.0.0.1:0", h)
@@ -74,33 +74,31 @@ func (o *origin) connState(c net.Conn, s http.ConnState) {
 	}
 }
 
-// connections is how many are open.
+// connections returns the number of open connections.
 func (o *origin) connections() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.open)
 }
 
-// kill ends the application as SIGKILL would: every connection is reset or
-// closed at once.
+// kill stops the upstream as SIGKILL would: it resets or closes every connection immediately.
 func (o *origin) kill() {
 	o.mu.Lock()
 	for c := range o.open {
 		if tcp, ok := c.(*net.TCPConn); ok {
-			_ = tcp.SetLinger(0) // a reset, not an end
+			_ = tcp.SetLinger(0) // close with RST instead of FIN
 		}
 	}
 	o.mu.Unlock()
 	_ = o.server.Close() // it may be closed already
 }
 
-// answers is an application that says a word.
+// answers returns a handler that responds with word.
 func answers(word string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, word) }
 }
 
-// sayRequest is an application that answers with the request that it got, its
-// fields sorted by name.
+// sayRequest responds with the request that it received, its headers sorted by name.
 func sayRequest(w http.ResponseWriter, r *http.Request) {
 	_, _ = fmt.Fprintf(w, "%s %s %s\n", r.Method, r.RequestURI, r.Host)
 	_ = r.Header.Write(w)
@@ -108,7 +106,7 @@ func sayRequest(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.Copy(w, r.Body)
 }
 
-// accept is an application that speaks for itself: each connection is talk's.
+// accept starts a server that calls talk for each connection, and returns its address.
 func accept(t *testing.T, talk func(c net.Conn)) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -138,7 +136,7 @@ func accept(t *testing.T, talk func(c net.Conn)) string {
 	return l.Addr().String()
 }
 
-// readRequest reads a request with its content off a raw connection.
+// readRequest reads a request and its body from a raw connection.
 func readRequest(r *bufio.Reader) (*http.Request, []byte, error) {
 	request, err := http.ReadRequest(r)
 	if err != nil {
@@ -148,7 +146,7 @@ func readRequest(r *bufio.Reader) (*http.Request, []byte, error) {
 	return request, body, err
 }
 
-// client is a caller with connections of its own.
+// client returns a client with its own connections.
 func client(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}
@@ -160,7 +158,7 @@ func client(t *testing.T) *http.Client {
 	}
 }
 
-// answer is a response that was read whole.
+// answer is a complete response.
 type answer struct {
 	status int
 	header http.Header
@@ -168,7 +166,8 @@ type answer struct {
 	took   time.Duration
 }
 
-// ask sends a request: fields are "Name: value". "Host" is understood.
+// ask sends a request and fails the test on an error. fields are "Name: value"; "Host" sets the
+// authority.
 func ask(t *testing.T, c *http.Client, method, url, body string, fields ...string) answer {
 	t.Helper()
 	a, err := try(t.Context(), c, method, url, body, fields...)
@@ -178,7 +177,7 @@ func ask(t *testing.T, c *http.Client, method, url, body string, fields ...strin
 	return a
 }
 
-// try is ask for those who expect failures.
+// try is ask for requests that may fail: it returns the error.
 func try(ctx context.Context, c *http.Client, method, url, body string, fields ...string) (answer, error) {
 	var content io.Reader
 	if body != "" {
@@ -206,7 +205,7 @@ func try(ctx context.Context, c *http.Client, method, url, body string, fields .
 	return answer{response.StatusCode, response.Header, string(got), time.Since(began)}, err
 }
 
-// wire is a caller's connection, byte by byte.
+// wire is a raw connection of a client.
 type wire struct {
 	net.Conn
 	t *testing.T
@@ -235,7 +234,7 @@ func newWire(t *testing.T, c net.Conn) *wire {
 	return &wire{Conn: c, t: t, r: bufio.NewReader(c)}
 }
 
-// send writes text, in which lines end with \n only.
+// send writes text with each \n replaced by \r\n.
 func (w *wire) send(text string) *wire {
 	w.t.Helper()
 	if _, err := io.WriteString(w, strings.ReplaceAll(text, "\n", "\r\n")); err != nil {
@@ -244,7 +243,7 @@ func (w *wire) send(text string) *wire {
 	return w
 }
 
-// response reads an answer to a request of the method.
+// response reads the response to a request with this method.
 func (w *wire) response(method string) (*http.Response, string) {
 	w.t.Helper()
 	response, err := http.ReadResponse(w.r, &http.Request{Method: method})
@@ -258,7 +257,7 @@ func (w *wire) response(method string) (*http.Response, string) {
 	return response, string(body)
 }
 
-// rest reads until the end of the connection, however it ends.
+// rest reads until the connection ends, by a close or a reset.
 func (w *wire) rest() string {
 	w.t.Helper()
 	all, err := io.ReadAll(w.r)

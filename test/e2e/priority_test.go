@@ -4,10 +4,9 @@ import (
 	"testing"
 )
 
-// TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn: requests that an application
-// holds use up what the default priority may have, of requests and of connections;
-// those of a route with the priority HIGH are served all the same, on connections of
-// their own, and held to limits of their own.
+// TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn verifies that each priority has its own
+// circuit breakers. While an upstream holds as many requests as the default priority allows,
+// requests of a route with the priority HIGH are served up to their own limit.
 func TestADefaultPriorityThatIsUsedUpLeavesTheHighOneItsOwn(t *testing.T) {
 	t.Parallel()
 	for name, limits := range map[string]any{

@@ -22,23 +22,23 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is how long anything may take that should take no time. The machine
-// that runs the tests may be busy.
+// patience is the timeout of operations that should be immediate. The machine that runs the tests
+// may be busy.
 const patience = 15 * time.Second
 
 // weft is a process under test.
 type weft struct {
 	t      *testing.T
 	cmd    *exec.Cmd
-	path   string // of its configuration; "" for the built-in one
-	admin  string // address of its admin port, if the test's configuration has one
+	path   string // of its configuration; "" if args name it
+	admin  string // address of the admin port, if config has one
 	stdout output
 	stderr output
-	ended  chan struct{} // closed when the process has
-	client *http.Client  // of the admin port; nil: adminClient
+	ended  chan struct{} // closed when the process has exited
+	client *http.Client  // for the admin port; nil: adminClient
 }
 
-// run starts weft with a configuration and waits until it serves.
+// run starts weft with a configuration and waits until it is ready.
 func run(t *testing.T, c object) *weft {
 	t.Helper()
 	w := launch(t, launchOptions{config: c})
@@ -46,18 +46,18 @@ func run(t *testing.T, c object) *weft {
 	return w
 }
 
-// launchOptions say how weft is started.
+// launchOptions configure launch.
 type launchOptions struct {
-	config object   // written to a file of the test's; nil: args say what to run
-	args   []string // after "start -c FILE", or all of them without a configuration
+	config object   // written to a temporary file; nil: args has the configuration
+	args   []string // after "start -c FILE", or all of them without config
 	env    []string
 	dir    string // working directory
-	binary string // if it is not the plain one
-	// shell is a script that ends by starting "$@", such as `ulimit -n 64; exec "$@"`.
+	binary string // "": plainBinary
+	// shell is a script that executes "$@" at its end, such as `ulimit -n 64; exec "$@"`.
 	shell string
 }
 
-// launch starts weft. A test that does not wait for its end has it killed.
+// launch starts weft. The cleanup of the test kills it if it still runs.
 func launch(t *testing.T, o launchOptions) *weft {
 	t.Helper()
 	w := &weft{t: t, stdout: newOutput(), stderr: newOutput(), ended: make(chan struct{})}
@@ -87,7 +87,7 @@ func launch(t *testing.T, o launchOptions) *weft {
 		t.Fatal(err)
 	}
 	go func() {
-		_ = w.cmd.Wait() // ProcessState tells
+		_ = w.cmd.Wait() // ProcessState has the result
 		w.stdout.Close()
 		w.stderr.Close()
 		close(w.ended)
@@ -96,7 +96,7 @@ func launch(t *testing.T, o launchOptions) *weft {
 	return w
 }
 
-// end makes sure that nothing is left, and that nothing went wrong unseen.
+// end kills the process, waits for it, and checks its log.
 func (w *weft) end() {
 	_ = w.cmd.Process.Kill() // it may have ended
 	<-w.ended
@@ -108,7 +108,7 @@ func (w *weft) awaitReady() {
 	w.stdout.await(w.t, 0, "is ready")
 }
 
-// write replaces the configuration file, as an editor does: whole or not at all.
+// write replaces the configuration file atomically, as an editor does.
 func (w *weft) write(c object) {
 	w.t.Helper()
 	w.writeText(c.text(w.t))
@@ -132,7 +132,7 @@ func (w *weft) signal(s os.Signal) {
 	}
 }
 
-// reload makes c the running configuration.
+// reload makes c the active configuration.
 func (w *weft) reload(c object) {
 	w.t.Helper()
 	from := w.stderr.Len()
@@ -144,7 +144,7 @@ func (w *weft) reload(c object) {
 	}
 }
 
-// awaitExit returns the exit status.
+// awaitExit waits until the process exits and returns its status.
 func (w *weft) awaitExit(within time.Duration) int {
 	w.t.Helper()
 	select {
@@ -155,7 +155,7 @@ func (w *weft) awaitExit(within time.Duration) int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// get is a GET of the admin port.
+// get sends a GET to the admin port and returns the body.
 func (w *weft) get(path string) string {
 	w.t.Helper()
 	client := w.client
@@ -174,12 +174,12 @@ func (w *weft) get(path string) string {
 	return string(body)
 }
 
-// adminClient leaves no connection behind that a count could find.
+// adminClient leaves no connection open that a test could count.
 var adminClient = &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: patience}
 
-// metric is the sum of a metric's series whose text has all of labels, once two readings
-// agree: what somebody has seen is counted a moment later. One that does not rest is as the
-// last reading has it.
+// metric returns the sum of the series of a metric whose text contains all labels. A counter may
+// change shortly after a test has observed its event, so metric reads until two readings agree.
+// After ten more readings it returns the last one.
 func (w *weft) metric(name string, labels ...string) float64 {
 	w.t.Helper()
 	const readings, moment = 10, 10 * time.Millisecond
@@ -217,7 +217,7 @@ series:
 	return sum
 }
 
-// goroutines is how many there are.
+// goroutines returns the number of goroutines.
 func (w *weft) goroutines() int {
 	w.t.Helper()
 	found := regexp.MustCompile(`total (\d+)`).FindStringSubmatch(w.get("/debug/pprof/goroutine?debug=1"))
@@ -228,7 +228,7 @@ func (w *weft) goroutines() int {
 	return n
 }
 
-// heap is how many bytes live objects take, after a collection.
+// heap returns the bytes of live objects, after a garbage collection.
 func (w *weft) heap() int {
 	w.t.Helper()
 	w.get("/debug/pprof/heap?gc=1")
@@ -240,7 +240,7 @@ func (w *weft) heap() int {
 	return n
 }
 
-// descriptors lists the open ones.
+// descriptors returns the targets of the open file descriptors.
 func (w *weft) descriptors() []string {
 	w.t.Helper()
 	dir := fmt.Sprintf("/proc/%d/fd", w.cmd.Process.Pid)
@@ -257,8 +257,8 @@ func (w *weft) descriptors() []string {
 	return all
 }
 
-// memory is what a process has, in bytes. How many pages of the program and of its
-// libraries are resident is the kernel's matter: bounds are on what is its own.
+// memory is the memory of a process in bytes; own is its anonymous memory. Tests bound own, because
+// the kernel decides how many pages of the program and its libraries are resident.
 type memory struct{ resident, peak, own int }
 
 func (w *weft) memory() memory {
@@ -286,9 +286,8 @@ func memoryOf(pid int) (m memory, err error) {
 	return m, nil
 }
 
-// watchMemory looks at the process's memory from now on. What it returns ends that, and
-// fails the test if the memory of its own was more than room beyond what it is now. The race
-// detector takes as much as it likes.
+// watchMemory samples the memory of the process. The returned function stops that, and fails the
+// test if own grew by more than room. With the race detector it never fails the test.
 func (w *weft) watchMemory() (grewLittle func(room int)) {
 	w.t.Helper()
 	before, pid := w.memory().own, w.cmd.Process.Pid
@@ -303,7 +302,7 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 		look := time.NewTicker(5 * time.Millisecond)
 		defer look.Stop()
 		for {
-			if m, err := memoryOf(pid); err == nil { // else it has ended
+			if m, err := memoryOf(pid); err == nil { // an error means that the process has exited
 				most = max(most, m.own)
 			}
 			select {
@@ -323,12 +322,12 @@ func (w *weft) watchMemory() (grewLittle func(room int)) {
 	}
 }
 
-// output is what a process writes.
+// output is the output of a process.
 type output struct{ *subject.Journal }
 
 func newOutput() output { return output{subject.NewJournal()} }
 
-// await waits for a line that has want, after the first from bytes.
+// await waits for a line that contains want, after the first from bytes, and returns it.
 func (o output) await(t *testing.T, from int, want string) string {
 	t.Helper()
 	line, err := o.Await(from, want, patience)
@@ -338,7 +337,7 @@ func (o output) await(t *testing.T, from int, want string) string {
 	return line
 }
 
-// command runs weft to its end.
+// command runs weft until it exits.
 func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	t.Helper()
 	binary, err := plainBinary()
@@ -359,7 +358,7 @@ func command(t *testing.T, args ...string) (stdout, stderr string, status int) {
 	return out.String(), errs.String(), cmd.ProcessState.ExitCode()
 }
 
-// eventually waits until holds does.
+// eventually waits until holds returns true. After patience it fails the test.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)

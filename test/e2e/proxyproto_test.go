@@ -16,12 +16,12 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/proxyproto"
 )
 
-// announced is what a listener says that takes the PROXY protocol.
+// announced returns the keys of a listener that accepts the PROXY protocol.
 func announced(config object) object {
 	return object{"listener_filters": list{object{"type": "proxy_protocol", "config": config}}}
 }
 
-// from is a client whose connections come from an address of loopback.
+// from returns a client whose connections come from a loopback address.
 func from(t *testing.T, ip string) *http.Client {
 	t.Helper()
 	d := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
@@ -30,8 +30,8 @@ func from(t *testing.T, ip string) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 4 * patience}
 }
 
-// program starts a program of others in a folder with its configuration, and waits
-// until it listens at an address.
+// program starts a third-party program in a directory with its configuration, and waits until it
+// listens on address. It skips the test if the program is not installed.
 func program(t *testing.T, address, file, text string, command ...string) {
 	t.Helper()
 	path, err := exec.LookPath(command[0])
@@ -50,7 +50,7 @@ func program(t *testing.T, address, file, text string, command ...string) {
 	}
 	t.Cleanup(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // it was told to end
+		_ = cmd.Wait() // the program was terminated
 		if t.Failed() {
 			t.Logf("log of %s:\n%s", command[0], log.String())
 		}
@@ -64,14 +64,14 @@ func program(t *testing.T, address, file, text string, command ...string) {
 	})
 }
 
-// haproxy starts haproxy with more of its configuration after the defaults.
+// haproxy starts HAProxy with text after its defaults.
 func haproxy(t *testing.T, address, text string) {
 	t.Helper()
 	program(t, address, "haproxy.cfg", "global\n\tnbthread 1\n\tmaxconn 64\n\tno strict-limits\ndefaults\n"+
 		"\ttimeout connect 5s\n\ttimeout client 60s\n\ttimeout server 60s\n"+text, "haproxy", "-db", "-f", "haproxy.cfg")
 }
 
-// nginx starts nginx with more of a server's configuration.
+// nginx starts nginx with text in its server block.
 func nginx(t *testing.T, address, text string) {
 	t.Helper()
 	program(t, address, "nginx.conf", "worker_processes 1; daemon off; pid nginx.pid; error_log stderr error;\n"+
@@ -79,8 +79,8 @@ func nginx(t *testing.T, address, text string) {
 		"uwsgi_temp_path u; scgi_temp_path s; server { "+text+" } }\n", "nginx", "-p", ".", "-e", "stderr", "-c", "nginx.conf")
 }
 
-// TestRealProxiesSayWhoCalls: the application is told of the caller, and the log of
-// both ends.
+// TestRealProxiesSayWhoCalls verifies that the upstream gets the proxied address, and that the
+// access log has the proxied and the direct remote address.
 func TestRealProxiesSayWhoCalls(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"send-proxy", "send-proxy-v2", "send-proxy-v2 proxy-v2-options crc32c,unique-id"} {
@@ -104,7 +104,7 @@ func TestRealProxiesSayWhoCalls(t *testing.T) {
 	}
 }
 
-// TestCurlSaysWhoCalls: before TLS, too.
+// TestCurlSaysWhoCalls verifies PROXY protocol headers from curl, with and without TLS.
 func TestCurlSaysWhoCalls(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("curl"); err != nil {
@@ -151,7 +151,8 @@ func TestCurlSaysWhoCalls(t *testing.T) {
 	}
 }
 
-// TestRealProxiesAreToldWhoCalls: a tcp_proxy in front of them says so.
+// TestRealProxiesAreToldWhoCalls verifies that a tcp_proxy sends the address of the client to
+// HAProxy and nginx.
 func TestRealProxiesAreToldWhoCalls(t *testing.T) {
 	t.Parallel()
 	for _, version := range []string{"v1", "v2"} {
@@ -181,7 +182,8 @@ func TestRealProxiesAreToldWhoCalls(t *testing.T) {
 	}
 }
 
-// TestBoundConnectionsSayWhoCalls: of requests, one for each caller; over TLS, too.
+// TestBoundConnectionsSayWhoCalls verifies that in bind mode each upstream connection sends the
+// address of its client, in both HTTP versions and over TLS.
 func TestBoundConnectionsSayWhoCalls(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)

@@ -63,7 +63,7 @@ func TestQuickStart(t *testing.T) {
 	}
 }
 
-// quickStartGreets looks for what a newcomer needs in the first lines.
+// quickStartGreets checks that the first lines have what a new user needs.
 func quickStartGreets(t *testing.T, greeting string) {
 	t.Helper()
 	first, rest, _ := strings.Cut(greeting, "\n")
@@ -117,7 +117,7 @@ func awaitFree(t *testing.T, addresses ...string) {
 		for {
 			l, err := net.Listen("tcp", a)
 			if err == nil {
-				_ = l.Close() // it was only a question
+				_ = l.Close() // this was only a probe
 				break
 			}
 			select {
@@ -129,10 +129,10 @@ func awaitFree(t *testing.T, addresses ...string) {
 	}
 }
 
-// dubboStart begins what README.md says of Dubbo.
+// dubboStart is the start of the Dubbo part of README.md.
 const dubboStart = "**Dubbo, without a registry client.**"
 
-// TestDubboQuickStart does what README.md says of Dubbo.
+// TestDubboQuickStart runs the Dubbo commands of README.md.
 func TestDubboQuickStart(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(root, "README.md"))
 	if err != nil {

@@ -14,9 +14,9 @@ import (
 	"time"
 )
 
-// generation is a configuration that differs from the one before in everything
-// that a reload can change: routes, clusters, hosts, the listener's and the
-// engine's options, filters, access logs and the listeners themselves.
+// generation makes configurations, each of which differs from the previous one in everything that a
+// reload can change: routes, clusters, hosts, options of the listener and the engine, filters,
+// access logs, and the listeners themselves.
 type generation struct {
 	dir          string
 	front, extra string // addresses
@@ -25,11 +25,11 @@ type generation struct {
 }
 
 func (g *generation) config(n int) object {
-	hosts := func(of int) []string { // two of three, in turns
+	hosts := func(of int) []string { // two of three, in turn
 		return []string{g.apps[of%3].address, g.apps[(of+1)%3].address}
 	}
 	name := fmt.Sprintf("app-%d", n%4)
-	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // every second one is a change
+	limits := object{"max_header_size": 16<<10 + n/2*1024, "via": fmt.Sprintf("weft-%d", n/2)} // changes with every second generation
 	s := setup{
 		admin: g.admin,
 		listeners: list{listenWith("front", g.front, limits, object{
@@ -42,7 +42,7 @@ func (g *generation) config(n int) object {
 				filterOf("header_mutation", object{"response_headers_to_add": list{
 					object{"header": object{"key": "x-generation", "value": fmt.Sprint(n)}}}}),
 				filterOf("payload_limit", object{"max_entity_size": 1<<20 + n}),
-			}[n%2:], // the first filter comes and goes
+			}[n%2:], // every second generation lacks the first filter
 		})},
 		tables: list{table("front",
 			says(fmt.Sprintf("/generation-%d", n), 200, fmt.Sprint(n)),
@@ -52,15 +52,15 @@ func (g *generation) config(n int) object {
 			cluster("unused-"+name, nil, hosts(n+1)...),
 		},
 	}
-	if n%2 == 1 { // a listener comes and goes
+	if n%2 == 1 { // every second generation has another listener
 		s.listeners = append(s.listeners, listen("extra", g.extra))
 		s.tables = append(s.tables, table("extra", says("/", 200, fmt.Sprint("extra ", n))))
 	}
 	return s.config()
 }
 
-// inEffect checks that the configuration of generation n, and nothing of the one
-// before, is what serves now.
+// inEffect checks that the configuration of generation n is active, and that nothing of the
+// previous one is.
 func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
 	t.Helper()
 	url := "http://" + g.front
@@ -92,9 +92,8 @@ func (g *generation) inEffect(t *testing.T, c *http.Client, n int) {
 	}
 }
 
-// TestReloadLosesNothing sends every kind of traffic through 50 reloads. A
-// caller on a kept connection counts the connection's end as a failure, too,
-// unless the answer before had said it.
+// TestReloadLosesNothing verifies that every kind of traffic survives 50 reloads. If a kept
+// connection closes and the last response did not announce it, that is a failure too.
 func TestReloadLosesNothing(t *testing.T) {
 	t.Parallel()
 	g := &generation{dir: t.TempDir(), front: free(), extra: free(), admin: free()}
@@ -121,7 +120,7 @@ func TestReloadLosesNothing(t *testing.T) {
 		}
 	}
 	kept := make([]*wire, 3)
-	count(func(n int) error { // one connection, as long as it lasts
+	count(func(n int) error { // one connection, until a response closes it
 		at := &kept[n>>20]
 		if *at == nil {
 			connections.Add(1)
@@ -132,7 +131,7 @@ func TestReloadLosesNothing(t *testing.T) {
 			return fmt.Errorf("kept connection, request %d: %v, %+v %q", n, err, response, body)
 		}
 		if response.Close {
-			_ = (*at).Close() // it said so
+			_ = (*at).Close() // the response announced it
 			*at = nil
 		}
 		return nil
@@ -147,7 +146,7 @@ func TestReloadLosesNothing(t *testing.T) {
 		return nil
 	})
 	poster := client(t)
-	count(func(n int) error { // content both ways, of sizes that stream
+	count(func(n int) error { // request bodies of sizes that are streamed
 		content := strings.Repeat("x", n*7919%300_000+1)
 		got, err := try(ctx, poster, "POST", "http://"+g.front+"/post", content, fmt.Sprintf("X-Id: post-%d", n))
 		if err != nil || got.status != 200 || got.body != digest([]byte(content)) {
@@ -155,7 +154,7 @@ func TestReloadLosesNothing(t *testing.T) {
 		}
 		return nil
 	})
-	callers.Go(func() { // one answer that lasts through all of it
+	callers.Go(func() { // one response that lasts through all reloads
 		got, err := try(ctx, poster, "GET", "http://"+g.front+"/long", "", "X-Id: long-0")
 		if ctx.Err() == nil {
 			t.Errorf("the long answer ended: %v after %d bytes", err, len(got.body))
@@ -182,7 +181,7 @@ func TestReloadLosesNothing(t *testing.T) {
 	g.checkLogs(t)
 }
 
-// checkLogs holds each of the three files to whole lines, one for each request.
+// checkLogs checks that the three access logs have complete lines, one for each request.
 func (g *generation) checkLogs(t *testing.T) {
 	t.Helper()
 	seen := map[string]int{}
@@ -211,7 +210,8 @@ func (g *generation) checkLogs(t *testing.T) {
 	}
 }
 
-// exchange is one request and its answer, for those who count failures.
+// exchange sends a request and reads the response. It returns an error where response fails the
+// test.
 func (w *wire) exchange(request, method string) (*http.Response, string, error) {
 	if _, err := io.WriteString(w, strings.ReplaceAll(request, "\n", "\r\n")); err != nil {
 		return nil, "", err
@@ -224,8 +224,7 @@ func (w *wire) exchange(request, method string) (*http.Response, string, error) 
 	return response, string(body), err
 }
 
-// sayDigest is an application that answers with the digest of the content, and
-// at /long without an end.
+// sayDigest responds with the digest of the body, and at /long with an endless body.
 func sayDigest(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("X-App", r.Context().Value(http.LocalAddrContextKey).(fmt.Stringer).String())
 	if r.URL.Path == "/long" {
@@ -253,8 +252,8 @@ func digest(content []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// TestReloadChangesListenerOptions: options of a listener that goes on take
-// hold, for new connections at least.
+// TestReloadChangesListenerOptions verifies that changed options of a listener apply to new
+// connections.
 func TestReloadChangesListenerOptions(t *testing.T) {
 	t.Parallel()
 	front, admin := free(), free()
@@ -309,14 +308,14 @@ func TestReloadChangesListenerOptions(t *testing.T) {
 	})
 }
 
-// TestReloadChangesWhatAListenerCarries: from requests to bytes and back, with
-// connections open.
+// TestReloadChangesWhatAListenerCarries verifies that a listener changes from HTTP to bytes and
+// back while connections are open.
 func TestReloadChangesWhatAListenerCarries(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("application"))
 	s, front := simple(app.address)
 	s.admin = free()
-	s.server = object{"graceful_timeout": "100ms"} // bytes do not tell when they are done
+	s.server = object{"graceful_timeout": "100ms"} // Weft cannot know when a byte stream is done
 	s.tables = list{table("front", says("/", 200, "weft"))}
 	requests := s.config()
 	s.listeners = list{carry("front", front, object{"cluster": "app"})}
@@ -343,8 +342,7 @@ func TestReloadChangesWhatAListenerCarries(t *testing.T) {
 	}
 }
 
-// TestReloadTakesHostsAway: nothing of a host is left, neither connections nor
-// metrics.
+// TestReloadTakesHostsAway verifies that the connections and metrics of a removed host disappear.
 func TestReloadTakesHostsAway(t *testing.T) {
 	t.Parallel()
 	a, b := serve(t, answers("a")), serve(t, answers("b"))

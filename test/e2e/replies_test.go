@@ -11,11 +11,12 @@ import (
 	"testing"
 )
 
-// secrets are in every request: none of them may be in an answer of weft's own.
+// secrets are headers of every request. No local reply may contain any of them.
 const secrets = "Host: secret-host.example\nAuthorization: Bearer secret-token\nCookie: session=secret-cookie\nX-Api-Key: secret-key\n" +
 	"Proxy-Authorization: Basic secret-proxy\nContent-Language: secret-language\n"
 
-// TestRepliesOfOurOwnCarryNothingOfTheRequest provokes each of them.
+// TestRepliesOfOurOwnCarryNothingOfTheRequest verifies that no kind of local reply contains data of
+// the request.
 func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 	t.Parallel()
 	closes := accept(t, func(c net.Conn) { _, _, _ = readRequest(bufio.NewReader(c)) })
@@ -89,7 +90,7 @@ func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 				t.Errorf("status %d, want %d", response.StatusCode, c.status)
 			}
 			var head strings.Builder
-			_ = response.Header.Write(&head) // to memory
+			_ = response.Header.Write(&head) // writes to memory do not fail
 			if all := response.Status + "\n" + head.String() + body; strings.Contains(all, "secret") {
 				t.Errorf("the answer carries something of the request:\n%s", all)
 			}
@@ -98,7 +99,7 @@ func TestRepliesOfOurOwnCarryNothingOfTheRequest(t *testing.T) {
 	}
 }
 
-// checkOwnFields: an answer of weft's own has these fields and no other.
+// checkOwnFields checks that a local reply has the expected headers and no others.
 func checkOwnFields(t *testing.T, response *http.Response, body string) {
 	t.Helper()
 	for name := range response.Header {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// retryConditions: what each word of retry_on has tried again. The application of the
-// pair that is moody answers each path first as its end says.
+// retryConditions verifies each condition of retry_on. The upstream moody responds to the first
+// request of a path as the end of the path says.
 func (p *pair) retryConditions() feature {
 	on := func(words string, more object) object {
 		first, _, _ := strings.Cut(words, ",")
@@ -52,10 +52,10 @@ func (p *pair) retryConditions() feature {
 	}
 }
 
-// atFirst is an application that answers each path first as its end says: by a status, a
-// status of gRPC, a field, or not at all.
+// atFirst returns a handler that responds to the first request of a path as its last segment says:
+// with a status, a gRPC status, a header, or not at all. Later requests succeed.
 func atFirst() http.HandlerFunc {
-	var asked sync.Map // paths
+	var asked sync.Map // by path
 	app := tells("app")
 	return func(w http.ResponseWriter, r *http.Request) {
 		if _, before := asked.LoadOrStore(r.URL.Path, true); before {
@@ -88,9 +88,9 @@ func TestARetryBudgetBoundsRetriesInFlight(t *testing.T) {
 	}
 }
 
-// TestARetryThatWaitsHoldsNobodyUp: its bound is an hour, so that one run of 100,000 or
-// so sees the retry. Other requests of its connection are answered meanwhile, and it
-// ends with its caller.
+// TestARetryThatWaitsHoldsNobodyUp verifies that a request which waits for its retry does not block
+// other requests of its connection, and ends when its client disconnects. The backoff is random and
+// up to an hour, so about one run of 100,000 sees the retry.
 func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
 	t.Parallel()
 	late := object{"timeout": "0s", "retry_policy": object{
@@ -156,8 +156,8 @@ func TestARetryThatWaitsHoldsNobodyUp(t *testing.T) {
 	})
 }
 
-// retriesExample: a host that is busy costs nobody an answer, a provider neither, and
-// what is not listed is not tried again.
+// retriesExample runs retries.json. Retries hide a busy host and a busy provider. A status or a
+// method that is not listed is not retried.
 func retriesExample(t *testing.T) {
 	busy := func(_ []byte, n int64) byte {
 		if n%2 == 1 {

@@ -14,7 +14,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// rpcApp is an application that answers each request with the string that it got.
+// rpcApp starts an RPC server that responds to each request with the string that it received.
 func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
 	t.Helper()
 	return accept(t, func(c net.Conn) {
@@ -22,7 +22,7 @@ func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
 		for {
 			f, err := each.next()
 			if err != nil {
-				return // the caller has closed the connection, or the test finds out
+				return // the client closed the connection, or the test detects the error
 			}
 			var out []byte
 			switch f.Kind {
@@ -39,7 +39,7 @@ func rpcApp(t *testing.T, p *frame.Protocol) (address string) {
 	})
 }
 
-// frames reads frames off a connection.
+// frames reads frames from a connection.
 type frames struct {
 	c    net.Conn
 	p    *frame.Protocol
@@ -65,8 +65,8 @@ func (r *frames) next() (frame.Frame, error) {
 	}
 }
 
-// call sends requests on one connection, several before the first is answered,
-// and holds that each gets its own answer.
+// call sends several requests on one connection before it reads a response, and verifies that each
+// gets its own response.
 func call(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -108,7 +108,7 @@ func framed(t *testing.T, name string) *frame.Protocol {
 	return p
 }
 
-// dubboPair runs both files, as caller, sidecar, sidecar and application.
+// dubboPair runs both files as a chain: client, sidecar, sidecar, server.
 func dubboPair(t *testing.T) {
 	p := framed(t, "dubbo")
 	server := openExample(t, "dubbo_server.json")
@@ -120,7 +120,7 @@ func dubboPair(t *testing.T) {
 	w.stdout.await(t, 0, " dubbo/2 ") // access log
 }
 
-// dubboServerExample shows that the port tells protocols apart.
+// dubboServerExample verifies that the port detects the protocol.
 func dubboServerExample(t *testing.T) {
 	p := framed(t, "dubbo")
 	e := openExample(t, "dubbo_server.json")
@@ -142,7 +142,7 @@ func olderRPCExample(t *testing.T) {
 	call(t, e.at("2845"), p)
 }
 
-// boltPair runs both files for both versions of the protocol.
+// boltPair runs both files with both versions of the protocol.
 func boltPair(t *testing.T) {
 	for name, version := range map[string]string{"bolt": " bolt/1 ", "boltv2": " bolt/2 "} {
 		t.Run(name, func(t *testing.T) {
@@ -165,7 +165,7 @@ func boltPair(t *testing.T) {
 	}
 }
 
-// callVersion2 calls the service that call calls in its version 2.0.
+// callVersion2 calls version 2.0 of the service that call calls.
 func callVersion2(t *testing.T, address string, p *frame.Protocol) {
 	t.Helper()
 	request := p.AppendRequest(nil, 7, frame.Text{Token: 7})
@@ -173,7 +173,7 @@ func callVersion2(t *testing.T, address string, p *frame.Protocol) {
 	if bytes.Equal(version2, request) {
 		t.Fatalf("%s: %q names no version", p.Name(), request)
 	}
-	if p.Name() == "boltv2" { // whose frames end with a checksum
+	if p.Name() == "boltv2" { // its frames end with a checksum
 		end := len(version2) - crc32.Size
 		version2 = binary.BigEndian.AppendUint32(version2[:end], crc32.ChecksumIEEE(version2[:end]))
 	}
@@ -192,7 +192,7 @@ func callVersion2(t *testing.T, address string, p *frame.Protocol) {
 	}
 }
 
-// boltServerExample shows that what is of no protocol reaches the application.
+// boltServerExample verifies that bytes of an unknown protocol reach the upstream.
 func boltServerExample(t *testing.T) {
 	e := openExample(t, "bolt_server.json")
 	e.run("bolt_server.json", "APP_ADDRESS="+accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) }))

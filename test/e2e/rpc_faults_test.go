@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWhatWeftAnswersIsCounted: metrics count a call that Weft answers under the
-// status that its caller was sent, and in the protocol that it spoke.
+// TestWhatWeftAnswersIsCounted verifies that metrics count a local reply with the status and the
+// protocol that its client received.
 func TestWhatWeftAnswersIsCounted(t *testing.T) {
 	t.Parallel()
 	address, w := filteredRPC(t, list{}, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
@@ -32,8 +32,8 @@ func TestWhatWeftAnswersIsCounted(t *testing.T) {
 	}
 }
 
-// TestAnAnswerOfHTTPOnly: a route that RPC shares with HTTP may answer with what
-// RPC has no form for. The caller is told so.
+// TestAnAnswerOfHTTPOnly verifies the error that an RPC client gets from a shared route whose
+// response exists in HTTP only.
 func TestAnAnswerOfHTTPOnly(t *testing.T) {
 	t.Parallel()
 	address := free()

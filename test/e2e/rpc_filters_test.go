@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// filteredRPC is a Dubbo proxy with stream filters whose route table has a virtual
-// host for a service, as control planes write it, and none for another.
+// filteredRPC runs a Dubbo proxy with stream filters. Its route table has one virtual host whose
+// domain is a service, as control planes write it.
 func filteredRPC(t *testing.T, filters list, providers map[string]*provider, routes ...object) (address string, w *weft) {
 	t.Helper()
 	address = free()
@@ -24,8 +24,9 @@ func filteredRPC(t *testing.T, filters list, providers map[string]*provider, rou
 	return address, w
 }
 
-// TestDubboStreamMakesHTTPRoutesMatch: the domain is the service, the path is "/",
-// the pod's labels are fields; and nothing of this reaches the provider.
+// TestDubboStreamMakesHTTPRoutesMatch verifies that dubbo_stream makes HTTP routes match calls. The
+// domain is the service, the path is "/", and the labels of the pod are headers. The provider gets
+// the original call.
 func TestDubboStreamMakesHTTPRoutesMatch(t *testing.T) {
 	t.Parallel()
 	exact := object{"match": object{"path": "/"}, "route": object{"cluster_name": "shop"}}
@@ -96,8 +97,8 @@ func TestDubboStreamCountsBySubset(t *testing.T) {
 	}
 }
 
-// TestFaultDelaysItsCallAlone: calls that came on the same connection, and were
-// read together with it, are answered meanwhile.
+// TestFaultDelaysItsCallAlone verifies that the delay of a call does not delay other calls that
+// arrived in the same read of its connection.
 func TestFaultDelaysItsCallAlone(t *testing.T) {
 	t.Parallel()
 	const delay = 2 * time.Second
@@ -122,8 +123,8 @@ func TestFaultDelaysItsCallAlone(t *testing.T) {
 	}
 }
 
-// TestFaultAbortsInTheProtocolsTerms: the caller gets an error of Dubbo's, with
-// what happened in its text.
+// TestFaultAbortsInTheProtocolsTerms verifies that an aborted call gets a Dubbo error with the
+// reason in its text.
 func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
 	t.Parallel()
 	shop := provide(t, "shop", nil)
@@ -135,8 +136,8 @@ func TestFaultAbortsInTheProtocolsTerms(t *testing.T) {
 	}
 }
 
-// dubboRoutesExample shows that each method has its own way: one that looks is
-// tried again, a tester gets what is new, and the rest is split.
+// dubboRoutesExample runs dubbo_http_routes.json. Weft retries the method that only reads, sends
+// testers to the canary, and splits other calls by weight.
 func dubboRoutesExample(t *testing.T) {
 	e := openExample(t, "dubbo_http_routes.json")
 	unsteady := func(frame []byte, n int64) byte {
@@ -156,7 +157,7 @@ func dubboRoutesExample(t *testing.T) {
 		status          byte
 		from            string
 	}{
-		{"org.example.Shop", "getPrice", nil, dubboOK, "stable"}, // at the third try
+		{"org.example.Shop", "getPrice", nil, dubboOK, "stable"}, // at the third attempt
 		{"org.example.Shop", "buy", []string{"user: tester"}, dubboOK, "canary"},
 		{"org.example.Shop", "getPrice", []string{"user: tester"}, dubboOK, "stable"},
 		{"shop.example.internal", "buy", nil, dubboOK, "stable"},
@@ -169,7 +170,7 @@ func dubboRoutesExample(t *testing.T) {
 	if got := caller.call(invocation{service: "org.example.Bank", method: "pay"}); got.status != dubboNotFound {
 		t.Errorf("a service without a virtual host: %d %q", got.status, got.text)
 	}
-	for range 400 { // of which canary gets about 40: 4 and 100 are six deviations away
+	for range 400 { // the canary gets 40 on average; 4 and 100 are at least 6 sigma away
 		caller.send(invocation{service: "org.example.Shop", method: "buy"})
 	}
 	seen := map[string]int{}

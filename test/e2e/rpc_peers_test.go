@@ -14,21 +14,22 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// rpc is a protocol as peers of these tests speak it: they make frames as Java
-// peers do, and read those that they get with the codec.
+// rpc is an RPC protocol for tests. They encode requests as Java does, and decode frames with the
+// codec.
 type rpc struct {
 	*frame.Protocol
 	codec xprotocol.Codec
-	// lengthAt is where a request's head has the length of what comes last, kindAt
-	// where it says whether it wants an answer, and oneWay what it says if not.
+	// lengthAt is the offset of the length of the last part in a request header. kindAt is the
+	// offset of the byte that says whether the request expects a response; if it does not, the byte
+	// is oneWay.
 	lengthAt, kindAt int
 	oneWay           byte
-	// serializationAt is where a request's head names its serialization, and
-	// foreign what stands there for one that Weft does not read.
+	// serializationAt is the offset of the serialization in a request header. foreign is its value
+	// for a serialization that Weft does not parse.
 	serializationAt int
 	foreign         byte
-	timeoutAt       int                              // where a request's head has its timeout; 0: it has none
-	code            func(reason protocol.Reason) int // the status that tells of a reason
+	timeoutAt       int                              // offset of the timeout in a request header; 0: none
+	code            func(reason protocol.Reason) int // status for a reason
 }
 
 // eachRPC runs a test for each protocol.
@@ -50,11 +51,10 @@ func eachRPC(t *testing.T, test func(t *testing.T, r *rpc)) {
 	}
 }
 
-// request is a call that wants an answer.
+// request returns a call that expects a response.
 func (r *rpc) request(id uint64) []byte { return r.AppendRequest(nil, id, frame.Text{Token: id}) }
 
-// adding returns a request with one more field: an attachment, or an entry of the
-// header.
+// adding returns a request with one more header: an attachment, or an entry of the Bolt header.
 func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 	t.Helper()
 	var q protocol.Request
@@ -75,7 +75,7 @@ func (r *rpc) adding(t *testing.T, request []byte, name, value string) []byte {
 	return out
 }
 
-// patched returns a request with another byte in its head.
+// patched returns a copy of request with another byte in its header.
 func (r *rpc) patched(t *testing.T, request []byte, at int, b byte) []byte {
 	t.Helper()
 	out := bytes.Clone(request)
@@ -84,17 +84,17 @@ func (r *rpc) patched(t *testing.T, request []byte, at int, b byte) []byte {
 		t.Fatal(err)
 	}
 	out[at] = b
-	r.codec.SetID(out, head.ID) // the checksum is another
+	r.codec.SetID(out, head.ID) // updates the checksum
 	return out
 }
 
-// whole is a frame that was read.
+// whole is a complete frame.
 type whole struct {
 	xprotocol.Frame
 	bytes []byte
 }
 
-// next reads a frame that is no heartbeat.
+// next reads the next frame that is not a heartbeat. It acknowledges heartbeats.
 func (r *rpc) next(c net.Conn, rest *[]byte) (whole, error) {
 	for {
 		f, err := r.codec.ParseFrame(*rest)
@@ -121,8 +121,8 @@ func (r *rpc) next(c net.Conn, rest *[]byte) (whole, error) {
 	}
 }
 
-// app is an application that answers every request that wants it with success, and
-// tells what it got.
+// app starts a server that responds with success to every request that expects a response, and
+// sends what it received to got.
 func (r *rpc) app(t *testing.T) (address string, got <-chan whole) {
 	t.Helper()
 	told := make(chan whole, 1024)
@@ -131,7 +131,7 @@ func (r *rpc) app(t *testing.T) (address string, got <-chan whole) {
 		for rest := []byte(nil); ; {
 			f, err := r.next(c, &rest)
 			if err != nil {
-				return // the caller has gone
+				return // the client disconnected
 			}
 			told <- f
 			if f.Kind != xprotocol.Request {
@@ -144,7 +144,7 @@ func (r *rpc) app(t *testing.T) (address string, got <-chan whole) {
 	}), told
 }
 
-// proxy runs weft for the protocol with a route table.
+// proxy runs Weft for the protocol with a route table.
 func (r *rpc) proxy(t *testing.T, extend object, clusters list, routes ...object) (address string, w *weft) {
 	t.Helper()
 	address = free()
@@ -159,7 +159,7 @@ func (r *rpc) proxy(t *testing.T, extend object, clusters list, routes ...object
 	return address, w
 }
 
-// rpcCaller is a caller with one connection.
+// rpcCaller is a client with one connection.
 type rpcCaller struct {
 	*rpc
 	t    *testing.T
@@ -185,7 +185,7 @@ func (c *rpcCaller) send(frames ...[]byte) {
 	}
 }
 
-// replied is an answer as the codec reads it.
+// replied is a response, decoded by the codec.
 type replied struct {
 	id     uint64
 	code   int
@@ -193,7 +193,7 @@ type replied struct {
 	header *protocol.Header
 }
 
-// answer reads the next answer.
+// answer reads the next response.
 func (c *rpcCaller) answer() replied {
 	c.t.Helper()
 	f, err := c.next(c.conn, &c.rest)
@@ -208,7 +208,7 @@ func (c *rpcCaller) answer() replied {
 	return replied{f.ID, a.Code, a.Status == 200, &a.Header}
 }
 
-// holds makes a call and holds that it succeeds.
+// holds makes a call and verifies that it succeeds.
 func (c *rpcCaller) holds(id uint64) {
 	c.t.Helper()
 	c.send(c.request(id))
@@ -217,11 +217,11 @@ func (c *rpcCaller) holds(id uint64) {
 	}
 }
 
-// end tells weft that nothing more comes, and returns all that it still says.
+// end half-closes the connection and returns everything that Weft still sends.
 func (c *rpcCaller) end() []byte {
 	c.t.Helper()
 	if tcp, ok := c.conn.(*net.TCPConn); ok {
-		_ = tcp.CloseWrite() // the read tells
+		_ = tcp.CloseWrite() // the read reports the error
 	}
 	more, err := io.ReadAll(c.conn)
 	if err != nil {

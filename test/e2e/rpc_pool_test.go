@@ -10,8 +10,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// TestABoundConnectionLivesAsLongAsItsCaller: longer than the caller is busy, and
-// no longer than it is there.
+// TestABoundConnectionLivesAsLongAsItsCaller verifies that in bind mode an upstream connection
+// stays open while its client is idle, and closes when its client disconnects.
 func TestABoundConnectionLivesAsLongAsItsCaller(t *testing.T) {
 	p := framed(t, "bolt")
 	opened, ended := make(chan struct{}, 8), make(chan struct{}, 8)
@@ -55,7 +55,7 @@ func TestABoundConnectionLivesAsLongAsItsCaller(t *testing.T) {
 	for _, c := range callers {
 		one(c, 1)
 	}
-	// Longer than it takes an idle connection to be parked.
+	// Wait longer than it takes to park an idle connection.
 	_ = callers[0].SetReadDeadline(time.Now().Add(700 * time.Millisecond))
 	if _, err := callers[0].Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatal(err)

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestARouteRewritesACall: what it changes is what the provider gets, in the place
-// of what the caller said, and nothing beside it.
+// TestARouteRewritesACall verifies that the provider gets what a route rewrites instead of the
+// original values, and no other change.
 func TestARouteRewritesACall(t *testing.T) {
 	t.Parallel()
 	add := func(key, value string) object { return object{"header": object{"key": key, "value": value}} }
@@ -58,8 +58,8 @@ func TestARouteRewritesACall(t *testing.T) {
 	}
 }
 
-// TestCheckRefusesAnswersOfHTTPForCalls: nobody but RPC reaches the route, so the
-// file is wrong, and says where.
+// TestCheckRefusesAnswersOfHTTPForCalls verifies that check rejects a redirect or a direct response
+// on a route that only RPC can reach, and names the key.
 func TestCheckRefusesAnswersOfHTTPForCalls(t *testing.T) {
 	t.Parallel()
 	for key, answer := range map[string]object{

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// TestRPCRoutesMatchEveryField: service, method, version, group and any
-// attachment, as a whole, by an expression, by its beginning, or present at all.
+// TestRPCRoutesMatchEveryField verifies matches of the service, method, version, group and
+// attachments: exact, by a regular expression, by a prefix, or by presence.
 func TestRPCRoutesMatchEveryField(t *testing.T) {
 	t.Parallel()
 	routes := map[string]object{
@@ -66,7 +66,7 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 		{"attachment-present", "org.example.Any", "buy", "1.0.0", []string{"debug: "}},
 		{"both", "org.example.Any", "buy", "1.0.0", []string{"user: tester"}},
 		{"rest", "org.example.Any", "sell", "1.0.0", []string{"user: tester"}},
-		{"rest", "org.example.Any", "buy", "1.0.0", []string{"method: ship", "service: org.example.Shop"}}, // names of its own
+		{"rest", "org.example.Any", "buy", "1.0.0", []string{"method: ship", "service: org.example.Shop"}}, // attachments do not replace the called service and method
 	} {
 		i := invocation{c.service, c.method, c.version, c.attachments}
 		if got := caller.call(i); got.status != dubboOK || got.text != c.want {
@@ -75,7 +75,8 @@ func TestRPCRoutesMatchEveryField(t *testing.T) {
 	}
 }
 
-// TestRPCWithoutARouteIsServiceNotFound, and the connection goes on.
+// TestRPCWithoutARouteIsServiceNotFound verifies the status of a call without a route, and that its
+// connection stays open.
 func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
 	t.Parallel()
 	address, _ := rpcProxy(t, map[string]*provider{"shop": provide(t, "shop", nil)}, when("shop", "method: buy"))
@@ -89,9 +90,8 @@ func TestRPCWithoutARouteIsServiceNotFound(t *testing.T) {
 	}
 }
 
-// TestRPCTimeoutsAreThoseOfTheMethod: of calls that are sent together on one
-// connection each fails when its own time is over, and the others go on. What
-// the caller says itself counts if it is less.
+// TestRPCTimeoutsAreThoseOfTheMethod verifies that calls which were sent together on one connection
+// time out independently. A shorter timeout in the call takes precedence.
 func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
 	t.Parallel()
 	stuck := func(frame []byte, _ int64) byte {
@@ -125,8 +125,8 @@ func TestRPCTimeoutsAreThoseOfTheMethod(t *testing.T) {
 	}
 }
 
-// TestRPCRetriesAreThoseOfTheMethod: what one method's policy tries again, another
-// method's caller is told of.
+// TestRPCRetriesAreThoseOfTheMethod verifies that a retry policy applies to the calls of its method
+// only.
 func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 	t.Parallel()
 	failing := func(how byte, times int64) func([]byte, int64) byte {
@@ -143,7 +143,7 @@ func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		answer func([]byte, int64) byte
-		route  object // its action
+		route  object // action of the route
 		status byte
 		calls  int64
 	}{
@@ -182,8 +182,8 @@ func TestRPCRetriesAreThoseOfTheMethod(t *testing.T) {
 	}
 }
 
-// TestRPCCallsAreSplitByWeight sends 400 calls on one connection to 90:10, of
-// which canary gets about 40: 4 and 100 are six deviations away.
+// TestRPCCallsAreSplitByWeight sends 400 calls on one connection to a split of 90:10. The canary
+// gets 40 on average. 4 and 100 are at least six standard deviations away.
 func TestRPCCallsAreSplitByWeight(t *testing.T) {
 	t.Parallel()
 	share := func(name string, weight int) object {

@@ -4,9 +4,8 @@ import (
 	"testing"
 )
 
-// TestABoltListenerServesBothVersions: each connection is served in the version of its
-// first frame, and its requests go to hosts in that version, also where the listener or the
-// cluster says that hosts speak bolt.
+// TestABoltListenerServesBothVersions verifies that each connection uses the version of its first
+// frame, and that its requests go to hosts in that version, even if upstream_protocol is bolt.
 func TestABoltListenerServesBothVersions(t *testing.T) {
 	for name, upstream := range map[string]string{
 		"the caller's protocol":     `"downstream_protocol": "bolt"`,

@@ -17,12 +17,12 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// meeting are the two sidecars of configs/dubbo_provider.json and dubbo_consumer.json,
-// which meet in a folder.
+// meeting is the two sidecars of configs/dubbo_provider.json and dubbo_consumer.json, which share a
+// registry in a directory.
 type meeting struct {
 	t                      *testing.T
 	registry               string // address
-	kept                   string // state file of the caller's
+	kept                   string // state file of the consumer's sidecar
 	providing, calling     *example
 	providerEnv, callerEnv []string
 	provider, caller       *weft
@@ -50,16 +50,16 @@ func (m *meeting) startProvider() {
 
 func (m *meeting) startCaller() { m.caller = m.calling.run("dubbo_consumer.json", m.callerEnv...) }
 
-// theService is what is called through a meeting.
+// theService is the interface that the tests publish and call.
 const theService = "com.example.Hello"
 
-// say asks an API for something about theService, and fails unless it is done.
+// say sends a request about theService to an API, and fails the test unless it succeeds.
 func (m *meeting) say(e *example, port, path string) {
 	m.t.Helper()
 	m.tell(e, port, path, `{"service": {"interface": "`+theService+`", "methods": ["say"], "version": "1.0.0", "port": "20880"}}`)
 }
 
-// tell makes a call of an API, and fails unless it is done.
+// tell sends a request to an API, and fails the test unless it succeeds.
 func (m *meeting) tell(e *example, port, path, body string) {
 	m.t.Helper()
 	got := ask(m.t, client(m.t), "POST", "http://"+e.at(port)+path, body, "Content-Type: application/json")
@@ -83,15 +83,14 @@ func (m *meeting) call() said {
 	return consume(m.t, m.calling.at("20881")).call(invocation{service: theService, method: "say", version: "1.0.0"})
 }
 
-// What calls are answered with: by the provider, or by the caller's sidecar.
+// Texts of responses: of the provider, or of local replies of the consumer's sidecar.
 const (
 	served     = "hello"
 	noProvider = "no healthy host"
 	noService  = "no route"
 )
 
-// await calls until the answer has a text, which it gets soon. Until then it has the one
-// of before, and nothing else at any time.
+// await calls until the response contains text. Every response until then must contain before.
 func (m *meeting) await(text, before string) {
 	m.t.Helper()
 	eventually(m.t, "calls are answered with "+text, func() bool {
@@ -106,7 +105,7 @@ func (m *meeting) await(text, before string) {
 	})
 }
 
-// services runs weft services.
+// services returns the output of weft services in one line.
 func (m *meeting) services(e *example, port string) string {
 	m.t.Helper()
 	stdout, stderr, status := command(m.t, "services", "--api", e.at(port))
@@ -116,8 +115,8 @@ func (m *meeting) services(e *example, port string) string {
 	return strings.Join(strings.Fields(stdout), " ")
 }
 
-// meetingExample is both files: calls travel through both sidecars as soon as the one
-// application has said what it provides and the other what it calls.
+// meetingExample runs both files. Calls pass through both sidecars once one application has
+// published the service and the other has subscribed to it.
 func meetingExample(t *testing.T) {
 	app := provide(t, served, nil)
 	m := meet(t, app.address)
@@ -159,8 +158,8 @@ func meetingExample(t *testing.T) {
 	}
 }
 
-// TestAnInterfaceIsCalledInTheVersionsThatThereAre is of clients that subscribe to
-// interfaces and know no versions.
+// TestAnInterfaceIsCalledInTheVersionsThatThereAre verifies that a subscription without a version
+// finds a provider with one.
 func TestAnInterfaceIsCalledInTheVersionsThatThereAre(t *testing.T) {
 	t.Parallel()
 	app := provide(t, served, nil)
@@ -180,8 +179,8 @@ func TestAnInterfaceIsCalledInTheVersionsThatThereAre(t *testing.T) {
 
 func portOnly(address string) string { return address[strings.LastIndexByte(address, ':')+1:] }
 
-// TestServicesOutliveTheirSidecars: what was said before a restart of either counts after
-// it, and callers lose nothing while a provider's sidecar leaves as it should.
+// TestServicesOutliveTheirSidecars verifies that publications and subscriptions survive restarts of
+// their sidecars, and that calls succeed until a stopping provider's sidecar has been withdrawn.
 func TestServicesOutliveTheirSidecars(t *testing.T) {
 	t.Parallel()
 	app := provide(t, served, nil)
@@ -190,7 +189,7 @@ func TestServicesOutliveTheirSidecars(t *testing.T) {
 	m.subscribe()
 	m.await(served, noProvider)
 
-	// The caller's sidecar is killed, and knows when it is back.
+	// The consumer's sidecar is killed. It restores its subscriptions when it starts again.
 	eventually(t, "what is subscribed is kept", func() bool {
 		kept, err := os.ReadFile(m.kept)
 		return err == nil && bytes.Contains(kept, []byte(theService))
@@ -200,7 +199,7 @@ func TestServicesOutliveTheirSidecars(t *testing.T) {
 	m.startCaller()
 	m.await(served, noProvider)
 
-	// The provider's leaves: callers have noticed before it stops accepting.
+	// The provider's sidecar drains. Consumers learn it before it stops accepting.
 	m.provider.signal(syscall.SIGTERM)
 	m.await(noProvider, served)
 	if status := m.provider.awaitExit(patience); status != 0 {
@@ -209,7 +208,7 @@ func TestServicesOutliveTheirSidecars(t *testing.T) {
 	m.startProvider()
 	m.await(served, noProvider)
 
-	// Both reload their files: nothing is lost.
+	// Both reload their files and lose nothing.
 	for _, w := range []*weft{m.caller, m.provider} {
 		from := w.stderr.Len()
 		w.signal(syscall.SIGHUP)
@@ -220,8 +219,8 @@ func TestServicesOutliveTheirSidecars(t *testing.T) {
 	}
 }
 
-// providerExample is a provider's sidecar alone: what was wrong with a call is said, and
-// what came of a good one can be seen everywhere.
+// providerExample runs a provider's sidecar alone. It verifies the errors of the API, and that the
+// API, /config_dump and metrics show a publication.
 func providerExample(t *testing.T) {
 	e := openExample(t, "dubbo_provider.json")
 	e.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "100ms"`)
@@ -257,8 +256,8 @@ func providerExample(t *testing.T) {
 	}
 }
 
-// TestServicesAndTheFileDoNotClash: a name that the file has cannot be a service's, neither
-// when that is subscribed nor when the file is read again.
+// TestServicesAndTheFileDoNotClash verifies that a service cannot have the name of a cluster of the
+// file, neither on a subscription nor on a reload.
 func TestServicesAndTheFileDoNotClash(t *testing.T) {
 	t.Parallel()
 	e := openExample(t, "dubbo_consumer.json")
@@ -298,8 +297,8 @@ func TestServicesAndTheFileDoNotClash(t *testing.T) {
 	}
 }
 
-// TestServicesLieBelowTheControlPlane: what is subscribed is there beside what a control
-// plane says, whichever comes first, and stays when the control plane says something else.
+// TestServicesLieBelowTheControlPlane verifies that subscribed services work next to resources of a
+// control plane, and stay when these change.
 func TestServicesLieBelowTheControlPlane(t *testing.T) {
 	t.Parallel()
 	app := provide(t, served, nil)

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// turns are callers that ask by turns, each again as soon as it is answered, or after a
-// pause if it was refused.
+// turns counts the responses to clients that send one request after the other. After a rejection
+// they pause.
 type turns struct{ served, refused atomic.Int64 }
 
-// ask has so many callers ask until stop is closed.
+// ask starts n clients, which send requests until stop is closed.
 func (c *turns) ask(t *testing.T, callers *sync.WaitGroup, n int, url string, stop <-chan struct{}, fields ...string) {
 	for range n {
 		callers.Go(func() {
@@ -40,8 +40,9 @@ func (c *turns) ask(t *testing.T, callers *sync.WaitGroup, n int, url string, st
 	}
 }
 
-// TestUnderOverloadTheImportantIsServed: an application that does four things at once is
-// asked by forty. The limit is ten at least, of which the many may have half.
+// TestUnderOverloadTheImportantIsServed verifies priorities under overload. Forty clients send
+// requests to an upstream that serves four at a time. The limit is at least ten, and low priority
+// may use half of it.
 func TestUnderOverloadTheImportantIsServed(t *testing.T) {
 	t.Parallel()
 	workers := make(chan struct{}, 4)
@@ -79,8 +80,8 @@ func TestUnderOverloadTheImportantIsServed(t *testing.T) {
 	}
 }
 
-// adaptiveExample shows that batches leave room, that health is asked nevertheless, and
-// that methods do not wait for one another.
+// adaptiveExample runs adaptive.json. Batches leave capacity for other levels, the health path has
+// no limit, and methods have separate limits.
 func adaptiveExample(t *testing.T) {
 	e := openExample(t, "adaptive.json")
 	app := hold(t)
@@ -149,7 +150,8 @@ func adaptiveExample(t *testing.T) {
 	}
 }
 
-// TestEachConnectionHasALimitOfItsOwn, over HTTP/1.1 and Dubbo.
+// TestEachConnectionHasALimitOfItsOwn verifies rate limits of downstream connections, in HTTP/1.1
+// and Dubbo.
 func TestEachConnectionHasALimitOfItsOwn(t *testing.T) {
 	t.Parallel()
 	twice := list{filterOf("local_ratelimit", object{

@@ -22,11 +22,11 @@ const (
 	sigusr1 = syscall.SIGUSR1
 )
 
-// holding is an application that answers when it is told to.
+// holding is an upstream that responds when leave is closed.
 type holding struct {
 	*origin
-	entered chan struct{} // a request has come
-	leave   chan struct{} // closed: requests are answered
+	entered chan struct{} // gets a value for each request that arrives
+	leave   chan struct{} // closed to answer requests
 }
 
 func hold(t *testing.T) *holding {
@@ -55,7 +55,7 @@ func (h *holding) await(t *testing.T) {
 func refused(address string) bool {
 	c, err := net.Dial("tcp", address)
 	if err == nil {
-		_ = c.Close() // it was only a question
+		_ = c.Close() // this was only a probe
 	}
 	return errors.Is(err, syscall.ECONNREFUSED)
 }
@@ -70,7 +70,7 @@ func TestSIGTERMLetsWhatIsUnderWayEnd(t *testing.T) {
 	busy := dial(t, front).send(get)
 	app.await(t)
 	unused := dial(t, front)
-	used := dial(t, front).send("GET / HTTP/1.1\n\n") // refused, and closed
+	used := dial(t, front).send("GET / HTTP/1.1\n\n") // rejected, and closed
 	used.rest()
 	idle := dial(t, front).send("GET / HTTP/1.0\nHost: a\nConnection: keep-alive\n\n")
 	app.await(t)
@@ -166,7 +166,7 @@ func TestDrainByTheAdminPort(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = response.Body.Close() // read or not
+	_ = response.Body.Close() // the body is not needed
 	if status := w.awaitExit(patience); status != 0 || response.StatusCode/100 != 2 {
 		t.Errorf("POST /drain: %d, exit status %d", response.StatusCode, status)
 	}
@@ -266,7 +266,7 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 			w.signal(sighup)
 			w.stderr.await(t, 0, "configuration refused, the running one stays")
 			for _, reason := range c.reasons {
-				quoted, _ := json.Marshal(reason) // as it stands in a quoted value of the log
+				quoted, _ := json.Marshal(reason) // as in a quoted value of the log
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))
 			}
 			if _, got := kept.send("GET / HTTP/1.1\nHost: a\n\n").response("GET"); got != "old" {
@@ -285,7 +285,7 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 			if all := strings.Join(dump.Rejected.Reasons, "\n"); !strings.Contains(all, c.reasons[0]) {
 				t.Errorf("/config_dump tells %q of the refusal", all)
 			}
-			// The next good file is applied as if nothing had been.
+			// The next valid file is applied.
 			s.tables = list{table("front", says("/", 200, "new"))}
 			w.reload(s.config())
 			if got := ask(t, client(t), "GET", "http://"+front, ""); got.body != "new" {
@@ -295,8 +295,8 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 	}
 }
 
-// TestSIGUSR1ReopensTheLogs rotates as logrotate does, under traffic: each
-// request has one line in one of the files.
+// TestSIGUSR1ReopensTheLogs rotates logs under traffic as logrotate does. Each request has one line
+// in one of the files.
 func TestSIGUSR1ReopensTheLogs(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -367,7 +367,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// linesOf reads the file and what it was renamed to.
+// linesOf returns the lines of the file and of the files it was renamed to.
 func linesOf(t *testing.T, path string) [][]string {
 	t.Helper()
 	names, err := filepath.Glob(path + "*")

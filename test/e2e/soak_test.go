@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// soakTime is how long the soak lasts: WEFT_SOAK, or a few seconds.
+// soakTime returns how long the soak lasts: WEFT_SOAK, or five seconds.
 func soakTime(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("WEFT_SOAK")
@@ -30,10 +30,9 @@ func soakTime(t *testing.T) time.Duration {
 	return d
 }
 
-// TestSoak sends everything that can go wrong on a connection, at random, through
-// a binary with the race detector, poisoned buffers and checked releases, with
-// reloads in between. Afterwards nothing may be left: no goroutine, no
-// descriptor, no heap; and well-behaved callers must not have noticed.
+// TestSoak sends random faulty traffic, with reloads in between, through a binary with the race
+// detector, poisoned buffers and checked releases. Afterwards the process must have no more
+// goroutines, sockets or heap than before. Well-behaved clients must not see a failure.
 func TestSoak(t *testing.T) {
 	t.Parallel()
 	binary, err := checkedBinary()
@@ -116,8 +115,7 @@ func TestSoak(t *testing.T) {
 	}
 }
 
-// sockets are the process's open sockets; the request that counts goroutines is
-// not among them.
+// sockets returns the open sockets of the process. adminClient leaves none open.
 func sockets(w *weft) (all []string) {
 	for _, d := range w.descriptors() {
 		if strings.HasPrefix(d, "socket:") {
@@ -127,18 +125,18 @@ func sockets(w *weft) (all []string) {
 	return all
 }
 
-// moodyApplication answers most requests, each in one of the ways in which
-// applications fail.
+// moodyApplication answers most requests. The others fail in one of the ways in which upstreams
+// fail.
 func moodyApplication(c net.Conn) {
 	r := bufio.NewReader(c)
 	for {
-		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // a closed connection shows below
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second)) // if the connection is closed, the read fails
 		request, err := http.ReadRequest(r)
 		if err != nil {
 			return
 		}
 		mood := rand.IntN(16)
-		if mood > 1 { // else it answers before it has read
+		if mood > 1 { // otherwise it responds before it reads the body
 			if _, err := io.Copy(io.Discard, request.Body); err != nil {
 				return
 			}
@@ -154,31 +152,31 @@ func moodyApplication(c net.Conn) {
 	}
 }
 
-// answerByMood answers and reports whether the connection goes on.
+// answerByMood responds and reports whether the connection stays open.
 func answerByMood(c net.Conn, mood int, head bool) bool {
 	content := strings.Repeat("0123456789abcdef", 1<<rand.IntN(14))
 	if head {
 		content = ""
 	}
-	say := func(s string) { _, _ = io.WriteString(c, s) } // a peer that is gone is part of the game
+	say := func(s string) { _, _ = io.WriteString(c, s) } // Weft may have closed the connection
 	plain := "HTTP/1.1 200 OK\r\nContent-Length: " + strconv.Itoa(len(content)) + "\r\n\r\n"
 	switch mood {
-	case 0: // early, and the end
+	case 0: // an early response, then a close
 		say("HTTP/1.1 413 Too Large\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
 		return false
 	case 2: // a reset
 		_ = c.(*net.TCPConn).SetLinger(0)
 		return false
-	case 3: // cut short
+	case 3: // an incomplete body
 		say(plain + content[:len(content)/2])
 		return false
 	case 4: // garbage
 		say("220 mail.example ESMTP\r\n")
 		return false
-	case 5: // chunks, then the end in the middle
+	case 5: // chunks, closed in the middle
 		say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n10\r\n0123456789abcdef\r\n5\r\nab")
 		return false
-	case 6: // until the end
+	case 6: // a body until the close
 		say("HTTP/1.1 200 OK\r\n\r\n" + content)
 		return false
 	case 7: // slow
@@ -187,9 +185,9 @@ func answerByMood(c net.Conn, mood int, head bool) bool {
 		}
 		<-time.After(time.Duration(rand.IntN(400)) * time.Millisecond)
 		say(content)
-	case 8: // more than was asked for
+	case 8: // more bytes than the response has
 		say(plain + content + "HTTP/1.1 200 OK\r\n")
-	case 9: // interim first
+	case 9: // an interim response first
 		say("HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + plain + content)
 	case 10, 11:
 		if head {
@@ -203,11 +201,11 @@ func answerByMood(c net.Conn, mood int, head bool) bool {
 	return true
 }
 
-// rudeCaller opens a connection and behaves badly on it in one of many ways.
+// rudeCaller opens a connection and misuses it in one of many ways.
 func rudeCaller(address string) {
 	nc, err := net.DialTimeout("tcp", address, patience)
 	if err != nil {
-		return // between two listeners' lives; the good callers judge
+		return // the well-behaved clients detect this
 	}
 	c := nc.(*net.TCPConn)
 	defer c.Close()
@@ -219,15 +217,15 @@ func rudeCaller(address string) {
 	get := "GET /" + strconv.Itoa(rand.IntN(9)) + " HTTP/1.1\r\nHost: soak\r\n\r\n"
 	post := "POST / HTTP/1.1\r\nHost: soak\r\nContent-Length: 300000\r\n\r\n"
 	switch rand.IntN(12) {
-	case 0: // says nothing
+	case 0: // sends nothing
 	case 1: // half a head
 		say(get[:rand.IntN(len(get))])
 	case 2: // not HTTP
 		say("\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n")
 		read()
-	case 3: // asks and goes
+	case 3: // sends a request and closes
 		say(get)
-	case 4: // asks and resets
+	case 4: // sends a request and resets
 		say(get)
 		_ = c.SetLinger(0)
 	case 5: // pipelines
@@ -238,10 +236,10 @@ func rudeCaller(address string) {
 		if rand.IntN(2) == 0 {
 			_ = c.SetLinger(0)
 		}
-	case 7: // a whole body
+	case 7: // a complete body
 		say(post + strings.Repeat("x", 300000))
 		read()
-	case 8: // chunks, perhaps to the end
+	case 8: // chunks, sometimes complete
 		say("POST / HTTP/1.1\r\nHost: soak\r\nTransfer-Encoding: chunked\r\n\r\n" + strings.Repeat("100\r\n"+strings.Repeat("y", 256)+"\r\n", 1+rand.IntN(300)))
 		if rand.IntN(2) == 0 {
 			say("0\r\n\r\n")

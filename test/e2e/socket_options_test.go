@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestSourceAddressOfACluster: hosts see requests, bytes and checks come from where the
-// cluster says.
+// TestSourceAddressOfACluster verifies the source address of requests, byte streams and health
+// checks.
 func TestSourceAddressOfACluster(t *testing.T) {
 	t.Parallel()
 	checked := make(chan string, 100)
@@ -49,8 +49,8 @@ func TestSourceAddressOfACluster(t *testing.T) {
 	}
 }
 
-// TestKeepAliveTimers: ss shows the timers of the kernel, of callers' connections and of
-// those to hosts.
+// TestKeepAliveTimers verifies the kernel's keepalive timers of downstream and upstream
+// connections, as ss shows them.
 func TestKeepAliveTimers(t *testing.T) {
 	t.Parallel()
 	if _, err := exec.LookPath("ss"); err != nil {

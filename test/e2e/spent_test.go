@@ -13,13 +13,13 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol/xprotocol"
 )
 
-// counting is an application of HTTP/2 that counts requests by connection.
+// counting is an HTTP/2 upstream that counts the requests of each connection.
 type counting struct {
 	address string
 
 	mu      sync.Mutex
-	carried map[string]int // by the connection's other end
-	order   []string       // of the connections' first requests
+	carried map[string]int // by remote address of the connection
+	order   []string       // connections in the order of their first requests
 }
 
 func count(t *testing.T) *counting {
@@ -42,7 +42,7 @@ func (n *counting) carries(connection string) {
 	n.carried[connection]++
 }
 
-// holds checks how many requests each connection has carried, in the order of their first.
+// holds checks how many requests each connection has carried, in the order of their first requests.
 func (n *counting) holds(t *testing.T, want ...int) {
 	t.Helper()
 	n.mu.Lock()
@@ -69,7 +69,7 @@ func (n *counting) holdsMost(t *testing.T, most int) {
 	}
 }
 
-// total returns how many requests have come.
+// total returns the number of requests on all connections.
 func (n *counting) total() (all int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -96,7 +96,8 @@ func TestSharedConnectionsOfHTTP2CarryAsManyRequestsAsTheyMay(t *testing.T) {
 	eventually(t, "spent connections are closed", func() bool { return w.metric("weft_cluster_connections_active") == 1 })
 }
 
-// Eight callers at once, of HTTP/1.1 and HTTP/2, lose nothing.
+// TestManyRequestsOnConnectionsThatAreSpent verifies that concurrent requests of HTTP/1.1 and
+// HTTP/2 clients all succeed while upstream connections reach max_request_per_conn.
 func TestManyRequestsOnConnectionsThatAreSpent(t *testing.T) {
 	t.Parallel()
 	for name, more := range map[string]object{
@@ -140,7 +141,8 @@ func TestManyRequestsOnConnectionsThatAreSpent(t *testing.T) {
 	}
 }
 
-// Hosts that come and go, and limits that change, cost no request either.
+// TestReloadsWhileConnectionsAreSpent verifies that no request is lost while reloads change the
+// hosts and max_request_per_conn.
 func TestReloadsWhileConnectionsAreSpent(t *testing.T) {
 	t.Parallel()
 	one, two := count(t), count(t)
@@ -181,8 +183,8 @@ func TestReloadsWhileConnectionsAreSpent(t *testing.T) {
 	}
 }
 
-// TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay: also where the last is one that
-// nobody answers.
+// TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay verifies the requests of each connection,
+// also if the last one is one-way.
 func TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay(t *testing.T) {
 	t.Parallel()
 	eachRPC(t, func(t *testing.T, r *rpc) {
@@ -192,7 +194,7 @@ func TestSharedConnectionsOfRPCCarryAsManyRequestsAsTheyMay(t *testing.T) {
 			for rest := []byte(nil); ; {
 				f, err := r.next(c, &rest)
 				if err != nil {
-					return // the caller has gone
+					return // the client disconnected
 				}
 				app.carries(c.RemoteAddr().String())
 				if f.Kind != xprotocol.Request {

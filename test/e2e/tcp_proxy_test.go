@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// bytesProxy is a tcp_proxy in front of clusters called by their hosts' words.
+// bytesProxy runs a tcp_proxy in front of clusters, each with one host and named by its key.
 func bytesProxy(t *testing.T, config object, hosts map[string]string) (w *weft, front string) {
 	t.Helper()
 	front = free()
@@ -22,7 +22,7 @@ func bytesProxy(t *testing.T, config object, hosts map[string]string) (w *weft, 
 	return run(t, s.config()), front
 }
 
-// greeter says its name to whoever comes.
+// greeter starts a server that sends name on each connection.
 func greeter(t *testing.T, name string) string {
 	t.Helper()
 	return accept(t, func(c net.Conn) { _, _ = io.WriteString(c, name) })
@@ -74,8 +74,8 @@ func TestTCPWithoutARouteIsClosed(t *testing.T) {
 	}
 }
 
-// TestTCPEndsOneDirectionAtATime: the end of one direction is passed on, and the
-// other goes on, whoever ends first.
+// TestTCPEndsOneDirectionAtATime verifies that Weft forwards a half-close and keeps the other
+// direction open, in both orders.
 func TestTCPEndsOneDirectionAtATime(t *testing.T) {
 	t.Parallel()
 	t.Run("the caller first", func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestTCPEndsOneDirectionAtATime(t *testing.T) {
 		heard := make(chan string, 1)
 		app := accept(t, func(c net.Conn) {
 			_, _ = io.WriteString(c, "that is all")
-			_ = c.(*net.TCPConn).CloseWrite() // the test waits for it
+			_ = c.(*net.TCPConn).CloseWrite() // the client detects a failure
 			all, _ := io.ReadAll(c)
 			heard <- string(all)
 		})
@@ -115,7 +115,7 @@ func TestTCPEndsOneDirectionAtATime(t *testing.T) {
 	})
 }
 
-// TestTCPPassesAResetOn: who loses its peer does not wait for it.
+// TestTCPPassesAResetOn verifies that a reset by the client ends the connection to the host.
 func TestTCPPassesAResetOn(t *testing.T) {
 	t.Parallel()
 	ended := make(chan error, 1)
@@ -149,7 +149,7 @@ func TestTCPIdleTimeout(t *testing.T) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
 	var idle time.Time
-	for time.Since(busy) < 3*time.Second { // twice the timeout, never idle for as long as that
+	for time.Since(busy) < 3*time.Second { // twice the timeout, but never idle for as long
 		<-tick.C
 		idle = time.Now()
 		caller.send("x")
@@ -168,7 +168,7 @@ func TestTCPIdleTimeout(t *testing.T) {
 	})
 }
 
-// TestTCPTriesOtherHosts up to max_connect_attempts.
+// TestTCPTriesOtherHosts verifies that Weft connects to other hosts, up to max_connect_attempts.
 func TestTCPTriesOtherHosts(t *testing.T) {
 	t.Parallel()
 	for attempts, want := range map[int]bool{1: false, 2: true} {
@@ -178,7 +178,7 @@ func TestTCPTriesOtherHosts(t *testing.T) {
 			listeners: list{carry("bytes", front, object{"cluster": "a", "max_connect_attempts": attempts})},
 			clusters:  list{cluster("a", nil, dead, alive)},
 		}.config())
-		first, second := dial(t, front).rest(), dial(t, front).rest() // the dead host is the first choice of one
+		first, second := dial(t, front).rest(), dial(t, front).rest() // the dead host is the first choice of one of them
 		if got := first == "alive" && second == "alive"; got != want {
 			t.Errorf("with %d attempts: %q and %q", attempts, first, second)
 		}
@@ -188,8 +188,8 @@ func TestTCPTriesOtherHosts(t *testing.T) {
 	}
 }
 
-// TestTCPCarriesMuchBothWays: 256 MB each way at once, whole, without a buffer
-// that grows.
+// TestTCPCarriesMuchBothWays verifies that 256 MiB in both directions at the same time arrive
+// complete, in bounded memory.
 func TestTCPCarriesMuchBothWays(t *testing.T) {
 	t.Parallel()
 	size := int64(256 << 20)
@@ -229,14 +229,14 @@ func TestTCPCarriesMuchBothWays(t *testing.T) {
 	grewLittle(roomForContent)
 }
 
-// stream is size bytes that do not repeat soon, the same for the same seed.
+// stream returns size pseudorandom bytes, which are the same for the same seed.
 func stream(seed uint64, size int64) io.Reader {
 	block := make([]byte, 1<<20)
 	rand.NewChaCha8([32]byte{byte(seed)}).Read(block)
 	return io.LimitReader(&repeat{block: block}, size)
 }
 
-// repeat is its block again and again, changed a little each time.
+// repeat is a reader of its block, again and again. Each repetition changes a byte.
 type repeat struct {
 	block []byte
 	at    int
@@ -254,13 +254,13 @@ func (r *repeat) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// streamSum is the digest of a whole stream.
+// streamSum returns the digest of a stream.
 func streamSum(seed uint64, size int64) [32]byte {
 	sum, _, _ := sumOf(stream(seed, size))
 	return sum
 }
 
-// sumOf reads to the end.
+// sumOf reads to the end and returns the digest and the number of bytes.
 func sumOf(r io.Reader) (sum [32]byte, n int64, err error) {
 	h := sha256.New()
 	n, err = io.CopyBuffer(struct{ io.Writer }{h}, struct{ io.Reader }{r}, make([]byte, 256<<10))
@@ -268,8 +268,7 @@ func sumOf(r io.Reader) (sum [32]byte, n int64, err error) {
 	return sum, n, err
 }
 
-// TestTCPDrains: connections that carry bytes may end by themselves within the
-// drain time.
+// TestTCPDrains verifies that byte streams continue during the drain time until the client closes.
 func TestTCPDrains(t *testing.T) {
 	t.Parallel()
 	app := accept(t, func(c net.Conn) { _, _ = io.Copy(c, c) })
@@ -290,13 +289,13 @@ func TestTCPDrains(t *testing.T) {
 	if _, err := io.ReadFull(caller.r, got); err != nil || string(got) != "after!" {
 		t.Errorf("while draining: %q, %v", got, err)
 	}
-	_ = caller.Close() // the last
+	_ = caller.Close() // the last connection
 	if status := w.awaitExit(patience); status != 0 {
 		t.Errorf("exit status %d", status)
 	}
 }
 
-// TestTCPConnectionsAreCounted against max_connections of the cluster.
+// TestTCPConnectionsAreCounted verifies max_connections of a cluster.
 func TestTCPConnectionsAreCounted(t *testing.T) {
 	t.Parallel()
 	var open atomic.Int64
@@ -315,7 +314,7 @@ func TestTCPConnectionsAreCounted(t *testing.T) {
 	if got := dial(t, front).rest(); got != "" {
 		t.Errorf("the third got %q", got)
 	}
-	_ = first.Close() // makes room
+	_ = first.Close() // frees a slot
 	eventually(t, "one is connected", func() bool { return open.Load() == 1 })
 	eventually(t, "there is room for another", func() bool {
 		c, err := net.Dial("tcp", front)
@@ -325,7 +324,7 @@ func TestTCPConnectionsAreCounted(t *testing.T) {
 		defer c.Close()
 		_ = c.SetDeadline(time.Now().Add(patience))
 		if _, err := c.Write([]byte("x")); err != nil {
-			return false // it was closed already
+			return false // already closed
 		}
 		_, err = io.ReadFull(c, make([]byte, 1))
 		return err == nil

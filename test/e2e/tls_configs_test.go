@@ -8,7 +8,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// exampleVault holds what the examples of TLS need: the directory is their ${CERTS}.
+// exampleVault returns a vault with the certificates of the TLS examples. Its directory is their
+// ${CERTS}.
 func exampleVault(t *testing.T) *vault {
 	t.Helper()
 	v := newVault(t)

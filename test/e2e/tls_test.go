@@ -18,7 +18,7 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// vault is a directory with what a test's ends show each other.
+// vault is a directory with certificates and keys of one authority.
 type vault struct {
 	t   *testing.T
 	dir string
@@ -32,7 +32,7 @@ func newVault(t *testing.T) *vault {
 	return v
 }
 
-// issue makes NAME.pem and NAME.key.
+// issue writes NAME.pem and NAME.key.
 func (v *vault) issue(name string, s testpki.Spec) testpki.Leaf {
 	v.t.Helper()
 	leaf := v.ca.Issue(s)
@@ -42,21 +42,21 @@ func (v *vault) issue(name string, s testpki.Spec) testpki.Leaf {
 
 func (v *vault) path(name string) string { return filepath.Join(v.dir, name) }
 
-// context is a tls_context with a certificate of the vault.
+// context returns a tls_context with a certificate of the vault.
 func (v *vault) context(name string, more object) object {
 	return object{
 		"status": true, "ca_cert": v.path("ca.pem"), "cert_chain": v.path(name + ".pem"), "private_key": v.path(name + ".key"),
 	}.with(more)
 }
 
-// secured is a listener for every protocol behind a tls_context.
+// secured returns a listener for every protocol with a tls_context.
 func secured(name, address string, context object, more ...object) object {
 	l := chained(name, address, object{"type": "proxy", "config": object{"downstream_protocol": "Auto", "router_config_name": name}}, more...)
 	l["filter_chains"].(list)[0].(object)["tls_context"] = context
 	return l
 }
 
-// client trusts the vault's authority, and speaks HTTP/2 if it can.
+// client returns a client that trusts the vault's authority and prefers HTTP/2.
 func (v *vault) client(own ...tls.Certificate) *http.Client {
 	transport := &http.Transport{
 		TLSClientConfig: &tls.Config{RootCAs: v.ca.Pool(), Certificates: own}, ForceAttemptHTTP2: true,
@@ -65,9 +65,8 @@ func (v *vault) client(own ...tls.Certificate) *http.Client {
 	return &http.Client{Transport: transport, Timeout: 4 * patience}
 }
 
-// TestMutualTLSCarriesEveryProtocol: one Weft speaks plaintext to callers and TLS to
-// another listener of its own, which asks for a certificate and hands on to the
-// application: both directions, by each protocol.
+// TestMutualTLSCarriesEveryProtocol sends each protocol in plaintext to one listener. Weft forwards
+// it over mutual TLS to its second listener, and from there to the upstream.
 func TestMutualTLSCarriesEveryProtocol(t *testing.T) {
 	v := newVault(t)
 	v.issue("server", testpki.Spec{CommonName: "server", DNS: []string{"app.shop"}})
@@ -188,8 +187,8 @@ func TestCallersAndHostsWithoutTheRightCertificateAreRefused(t *testing.T) {
 	}
 }
 
-// showing is a client that shows a certificate whether the server knows its authority
-// or not.
+// showing returns a client that presents a certificate even if the server does not accept its
+// authority.
 func showing(v *vault, cert tls.Certificate) *http.Client {
 	c := v.client()
 	c.Transport.(*http.Transport).TLSClientConfig.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
@@ -225,8 +224,8 @@ func TestOnePortTakesTLSAndPlaintext(t *testing.T) {
 	}
 }
 
-// TestCertificatesRotateUnderLoad: requests and connections of before go on while the
-// files are replaced as Kubernetes does, and new connections get the new certificate.
+// TestCertificatesRotateUnderLoad verifies that no request fails while the files are replaced as
+// Kubernetes does, and that new connections get the new certificate.
 func TestCertificatesRotateUnderLoad(t *testing.T) {
 	v := newVault(t)
 	swap := func(version, cn string) {
@@ -288,18 +287,18 @@ func TestCertificatesRotateUnderLoad(t *testing.T) {
 	}
 }
 
-// insecure makes a client take any server.
+// insecure makes a client skip the verification of servers.
 func insecure(c *http.Client) {
 	c.Transport.(*http.Transport).TLSClientConfig.InsecureSkipVerify = true
 }
 
-// shown is the name in the certificate that a listener shows.
+// shown returns the common name of the certificate that a listener presents.
 func shown(t *testing.T, v *vault, address string) string {
 	t.Helper()
 	return shownTo(t, v, address, "127.0.0.1")
 }
 
-// shownTo is shown for those who ask for a name; "" for none.
+// shownTo is shown for clients that send name as SNI, or no SNI if name is "".
 func shownTo(t *testing.T, v *vault, address, name string) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, &tls.Config{RootCAs: v.ca.Pool(), ServerName: name, InsecureSkipVerify: name == ""})
@@ -310,8 +309,8 @@ func shownTo(t *testing.T, v *vault, address, name string) string {
 	return conn.ConnectionState().PeerCertificates[0].Subject.CommonName
 }
 
-// TestLargeContentOverTLS: more than the sockets hold, both ways at once, by callers of
-// either version of HTTP, through TLS towards the caller and between two listeners.
+// TestLargeContentOverTLS sends bodies larger than the socket buffers in both directions, in both
+// HTTP versions, over TLS from the client and between two listeners.
 func TestLargeContentOverTLS(t *testing.T) {
 	v := newVault(t)
 	v.issue("server", testpki.Spec{})
@@ -337,8 +336,8 @@ func TestLargeContentOverTLS(t *testing.T) {
 	}
 }
 
-// TestSlowHandshakesAreBounded: who opens connections and says nothing, or half a
-// hello, costs little and not for ever, and others are served meanwhile.
+// TestSlowHandshakesAreBounded verifies that timeouts close connections that send nothing or half a
+// ClientHello, and that other clients are served meanwhile.
 func TestSlowHandshakesAreBounded(t *testing.T) {
 	v := newVault(t)
 	v.issue("server", testpki.Spec{})
@@ -371,7 +370,7 @@ func TestSlowHandshakesAreBounded(t *testing.T) {
 	}
 }
 
-// TestForeignClientsOfTLS asks what clients of OpenSSL think.
+// TestForeignClientsOfTLS verifies that curl, openssl and sslscan accept the TLS of Weft.
 func TestForeignClientsOfTLS(t *testing.T) {
 	v := newVault(t)
 	v.issue("server", testpki.Spec{DNS: []string{"localhost"}, RSA: true})
@@ -431,7 +430,7 @@ func TestForeignClientsOfTLS(t *testing.T) {
 	}
 }
 
-// TestNginxSpeaksTLSOnBothSides: nginx in front of Weft (proxy_ssl) and behind it.
+// TestNginxSpeaksTLSOnBothSides verifies TLS with nginx in front of Weft (proxy_ssl) and behind it.
 func TestNginxSpeaksTLSOnBothSides(t *testing.T) {
 	nginx, err := exec.LookPath("nginx")
 	if err != nil {

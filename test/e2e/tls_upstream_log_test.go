@@ -9,7 +9,8 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// TestTheLogTellsOfHostsOverTLS, of each protocol, and of plaintext nothing.
+// TestTheLogTellsOfHostsOverTLS verifies the TLS fields of hosts in the access log, for each
+// protocol. For a plaintext host they are empty.
 func TestTheLogTellsOfHostsOverTLS(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)

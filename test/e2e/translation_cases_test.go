@@ -2,13 +2,13 @@ package e2e
 
 import "strings"
 
-// get1 and get2 are a request that nothing is special about.
+// get1 and get2 are a plain request in HTTP/1.1 and HTTP/2.
 const (
 	get1 = "GET /t HTTP/1.1\nHost: shop.test\n"
 	get2 = ":method: GET"
 )
 
-// requestTranslations are requests that pass.
+// requestTranslations returns requests that Weft forwards.
 func requestTranslations() []translation {
 	const plain = "GET /t shop.test"
 	return []translation{
@@ -34,7 +34,7 @@ func requestTranslations() []translation {
 	}
 }
 
-// refusedRequests are requests of which nothing may arrive.
+// refusedRequests returns requests that Weft must reject.
 func refusedRequests() []translation {
 	all := []translation{
 		{name: "two lengths", http1: "POST /t HTTP/1.1\nHost: shop.test\nContent-Length: 5\nContent-Length: 5\n\nhello", http2: ":method: POST\ncontent-length: 5\ncontent-length: 5\n\nhello"},
@@ -75,16 +75,16 @@ func refusedRequests() []translation {
 	for i := range all {
 		all[i].gets1, all[i].gets2 = "400", "(PROTOCOL_ERROR)"
 		if strings.HasSuffix(all[i].http1, cut) {
-			all[i].gets1 = "(end)" // who leaves gets no answer
+			all[i].gets1 = "(end)" // a client that closes gets no response
 		}
 	}
 	return all
 }
 
-// answerTranslations are answers, to requests that pass.
+// answerTranslations returns responses, to requests that Weft forwards.
 func answerTranslations() []translation {
 	const asked = "GET /t shop.test"
-	large := strings.Repeat("content ", 2000) // which leaves before its end is known
+	large := strings.Repeat("content ", 2000) // more than Weft buffers before the end is known
 	all := []translation{
 		{name: "fields of the answer are kept", answer1: "HTTP/1.1 201 Created\nSet-Cookie: a=1\nX-One: 1\nSet-Cookie: b=2\nContent-Length: 0\n\n",
 			answer2: ":status: 201\nset-cookie: a=1\nx-one: 1\nset-cookie: b=2\ncontent-length: 0", gets: "201\ncontent-length: 0\nset-cookie: a=1\nset-cookie: b=2\nx-one: 1"},

@@ -16,10 +16,9 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// A message as the tests of translation write it, whatever version it is in: what it
-// is for ("GET /t shop.test") or its status, its fields in lowercase, and behind
-// empty lines its content and its trailers. Messages of one exchange that follow
-// each other, interim answers first, have a line of dashes between them.
+// between separates the messages of one exchange in the notation of the translation tests. In both
+// HTTP versions a message is its request line ("GET /t shop.test") or status, its headers in lower
+// case, and, after empty lines, its body and its trailers. Interim responses come first.
 //
 //	POST /t shop.test
 //	content-length: 5
@@ -28,23 +27,23 @@ import (
 //
 //	x-sum: 5
 //
-// What is sent in HTTP/2 is written alike, with pseudo-header fields; what is sent
-// in HTTP/1.1 is text. Symbols stand for what must not be in a message. What ends
-// early has "(cut)", "(end)" or the code of a reset behind it.
+// Tests send HTTP/2 in the same notation, with pseudo-headers, and HTTP/1.1 as text. Symbols stand
+// for bytes that must not be in a message. "(cut)", "(end)" or the code of a reset follows a
+// message that ends early.
 const between = "\n---\n"
 
-// cut behind a text in HTTP/1.1 ends what its sender sends.
+// cut at the end of an HTTP/1.1 text makes its sender close.
 const cut = "✂"
 
-// symbols makes bytes of what stands for them.
+// symbols replaces symbols with the bytes that they stand for.
 func symbols(s string) string {
 	return strings.NewReplacer("␊", "\n", "␍", "\r", "␀", "\x00").Replace(s)
 }
 
-// ofHTTP1 is a text as it is sent in HTTP/1.1: its lines end with CRLF.
+// ofHTTP1 returns a text as HTTP/1.1 sends it, with CRLF at the end of lines.
 func ofHTTP1(s string) string { return symbols(strings.ReplaceAll(s, "\n", "\r\n")) }
 
-// notation writes a message.
+// notation returns a message in the notation.
 func notation(first string, fields []string, content string, trailers []string) string {
 	slices.Sort(fields)
 	s := strings.Join(append([]string{first}, fields...), "\n")
@@ -58,16 +57,15 @@ func notation(first string, fields []string, content string, trailers []string) 
 	return s
 }
 
-// isOwn reports whether Weft adds a field to what it forwards.
+// isOwn reports whether Weft adds a header with this name.
 func isOwn(name string) bool {
 	return name == "via" || name == "date" || name == "server" || strings.HasPrefix(name, "x-forwarded-")
 }
 
-// reader1 reads messages of HTTP/1.1 without judging them.
+// reader1 reads HTTP/1.1 messages without validation.
 type reader1 struct{ *bufio.Reader }
 
-// section reads lines up to an empty one: a first line if there is to be one, and
-// fields.
+// section reads lines up to an empty one: a start line if first is set, and headers.
 func (r reader1) section(first bool) (line string, fields []string, err error) {
 	for {
 		text, err := r.ReadString('\n')
@@ -87,7 +85,7 @@ func (r reader1) section(first bool) (line string, fields []string, err error) {
 	}
 }
 
-// take removes a field and returns its value.
+// take removes a header and returns its value.
 func take(fields *[]string, name string) string {
 	i := slices.IndexFunc(*fields, func(f string) bool { return strings.HasPrefix(f, name+": ") })
 	if i < 0 {
@@ -98,7 +96,7 @@ func take(fields *[]string, name string) string {
 	return value
 }
 
-// foreign removes what Weft adds, and in HTTP/1.1 what concerns the connection.
+// foreign removes the headers that Weft adds.
 func foreign(fields []string) []string {
 	return slices.DeleteFunc(fields, func(f string) bool {
 		name, _, _ := strings.Cut(f[1:], ": ")
@@ -106,7 +104,8 @@ func foreign(fields []string) []string {
 	})
 }
 
-// content reads what the fields announce. without: there is none, whatever they say.
+// content removes the headers of the connection from fields and reads the body that fields
+// announce. If without is set, the message has no body.
 func (r reader1) content(fields *[]string, without bool) (content string, trailers []string, err error) {
 	take(fields, "connection")
 	chunked := take(fields, "transfer-encoding") == "chunked"
@@ -146,7 +145,7 @@ func (r reader1) content(fields *[]string, without bool) (content string, traile
 	return "", nil, nil
 }
 
-// request reads a whole request.
+// request reads a complete request.
 func (r reader1) request() (string, error) {
 	line, fields, err := r.section(true)
 	if err != nil {
@@ -157,7 +156,7 @@ func (r reader1) request() (string, error) {
 	return notation(strings.TrimSuffix(line, "HTTP/1.1")+host, foreign(fields), content, trailers), err
 }
 
-// answer reads the answers to a request, up to the final one.
+// answer reads the responses to a request, up to the final one.
 func (r reader1) answer(head bool) string {
 	all := ""
 	for {
@@ -179,7 +178,7 @@ func (r reader1) answer(head bool) string {
 	}
 }
 
-// peer2 is one end of a connection of HTTP/2, which checks nothing that it sends.
+// peer2 is one end of an HTTP/2 connection. It does not validate what it sends.
 type peer2 struct {
 	conn  net.Conn
 	fr    *http2.Framer
@@ -192,11 +191,11 @@ func newPeer2(conn net.Conn) *peer2 {
 	p.enc = hpack.NewEncoder(&p.block)
 	p.fr.AllowIllegalWrites = true
 	p.fr.ReadMetaHeaders = hpack.NewDecoder(4<<10, nil)
-	_ = conn.SetDeadline(time.Now().Add(4 * patience)) // who reads finds out
+	_ = conn.SetDeadline(time.Now().Add(4 * patience)) // the next read reports an error
 	return p
 }
 
-// headers sends a section; fields have their values behind a colon and a space.
+// headers sends a header section. Each of fields is "name: value".
 func (p *peer2) headers(stream uint32, fields []string, end bool) error {
 	p.block.Reset()
 	for _, f := range fields {
@@ -231,8 +230,8 @@ func (p *peer2) send(stream uint32, messages string) error {
 	return nil
 }
 
-// message reads what comes on the next stream, or on the one that is named, to its
-// end. first says what the pseudo-header fields mean.
+// message reads a message to its end, from stream or, if that is 0, from the next stream. first
+// returns the first line for the pseudo-headers.
 func (p *peer2) message(stream uint32, first func(pseudo map[string]string) string) (text string, of uint32, err error) {
 	var line, content string
 	var fields []string
@@ -279,7 +278,7 @@ func (p *peer2) message(stream uint32, first func(pseudo map[string]string) stri
 	}
 }
 
-// sections takes a section apart.
+// sections splits a header section into pseudo-headers and other headers.
 func sections(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []string) {
 	pseudo = make(map[string]string)
 	for _, field := range f.Fields {
@@ -292,14 +291,14 @@ func sections(f *http2.MetaHeadersFrame) (pseudo map[string]string, regular []st
 	return pseudo, regular
 }
 
-// request reads a whole request.
+// request reads a complete request.
 func (p *peer2) request() (text string, stream uint32, err error) {
 	return p.message(0, func(pseudo map[string]string) string {
 		return pseudo[":method"] + " " + pseudo[":path"] + " " + pseudo[":authority"]
 	})
 }
 
-// ask1 has an exchange in HTTP/1.1.
+// ask1 sends a request over HTTP/1.1 and returns the responses.
 func ask1(t *testing.T, address, request string) string {
 	t.Helper()
 	c := dial(t, address)
@@ -315,8 +314,8 @@ func ask1(t *testing.T, address, request string) string {
 	return reader1{c.r}.answer(strings.HasPrefix(request, "HEAD "))
 }
 
-// ask2 has an exchange in HTTP/2: the request is one of GET /t unless it says
-// otherwise; "-" before a pseudo-header field leaves it out.
+// ask2 sends a request over HTTP/2 and returns the responses. The default is GET /t; "-" before a
+// pseudo-header removes it.
 func ask2(t *testing.T, address, request string) string {
 	t.Helper()
 	p := newPeer2(dial(t, address).Conn)
@@ -337,7 +336,7 @@ func ask2(t *testing.T, address, request string) string {
 	return got
 }
 
-// withPseudo completes the head of a request.
+// withPseudo adds the default pseudo-headers to a request.
 func withPseudo(head string) string {
 	all := []string{":method: GET", ":scheme: http", ":authority: shop.test", ":path: /t"}
 	for line := range strings.Lines(head) {

@@ -13,23 +13,22 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// translation is an exchange, and what each side gets of it, in the notation.
+// translation is an exchange and what each side receives of it, in the notation.
 type translation struct {
 	name string
-	// What callers send; "": callers of this version cannot say it.
+	// What clients send; "": not possible in this version.
 	http1, http2 string
-	// What the application gets; "": nothing whole. arrives1 and arrives2 are for
-	// applications of one version, if it is not the same in both.
+	// What the upstream receives; "": no complete request. arrives1 and arrives2 are for upstreams
+	// of one version, if they differ.
 	arrives, arrives1, arrives2 string
-	// What applications send; both "": 200 and "ok"; one "": only applications of the
-	// other version can say it.
+	// What upstreams send; both "": 200 and "ok"; one "": not possible in this version.
 	answer1, answer2 string
-	// What the caller gets; gets1 and gets2 are for callers of one version. "": the
-	// answer "ok".
+	// What the client receives; "": the response "ok". gets1 and gets2 are for clients of one
+	// version.
 	gets, gets1, gets2 string
 }
 
-// or returns the first that says something.
+// or returns the first text that is not empty.
 func or(texts ...string) string {
 	for _, s := range texts {
 		if s != "" {
@@ -39,11 +38,11 @@ func or(texts ...string) string {
 	return ""
 }
 
-// applications are an application in each version of HTTP, which say what they got,
-// and answer as they are told.
+// applications is an upstream in each HTTP version. It reports the requests that it received and
+// responds as the current translation says.
 type applications struct {
 	address map[string]string // by version, as in configuration
-	got     chan string       // whole requests
+	got     chan string       // complete requests
 	now     atomic.Pointer[translation]
 }
 
@@ -78,7 +77,7 @@ func (a *applications) http2(c net.Conn) {
 		request, stream, err := p.request()
 		switch {
 		case errors.Is(err, io.ErrUnexpectedEOF):
-			continue // it was reset
+			continue // the stream was reset
 		case err != nil:
 			return
 		}
@@ -89,9 +88,8 @@ func (a *applications) http2(c net.Conn) {
 	}
 }
 
-// TestMessagesAreTranslatedAsTheRFCsSay sends each message through each pair of
-// HTTP/1.1 and HTTP/2, and looks at the wire on both sides (RFC 9110 7.6, RFC 9112,
-// RFC 9113 8).
+// TestMessagesAreTranslatedAsTheRFCsSay sends each message through each pair of HTTP/1.1 and
+// HTTP/2, and verifies what arrives on both sides (RFC 9110 7.6, RFC 9112, RFC 9113 8).
 func TestMessagesAreTranslatedAsTheRFCsSay(t *testing.T) {
 	t.Parallel()
 	tests := append(append(requestTranslations(), refusedRequests()...), answerTranslations()...)
@@ -116,7 +114,7 @@ func TestMessagesAreTranslatedAsTheRFCsSay(t *testing.T) {
 	}
 }
 
-// concerns reports whether both ends can say their part.
+// concerns reports whether both sides can express their part in these versions.
 func (x *translation) concerns(down, up string) bool {
 	asked := x.http1
 	if down == "Http2" {
@@ -150,8 +148,7 @@ func (x *translation) run(t *testing.T, apps *applications, front, down, up stri
 	}
 }
 
-// arrived is what the application got; "": nothing. certain: it got something, which
-// may be on its way.
+// arrived returns what the upstream received, or "". If certain is set, it waits for the request.
 func (a *applications) arrived(certain bool) string {
 	if !certain {
 		select {
@@ -169,7 +166,7 @@ func (a *applications) arrived(certain bool) string {
 	}
 }
 
-// status is all that counts of an answer of Weft's own.
+// status returns the status of a response. Tests compare nothing else of a local reply.
 func status(answer string) string {
 	if len(answer) < 3 {
 		return answer

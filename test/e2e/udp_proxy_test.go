@@ -14,14 +14,14 @@ import (
 	"github.com/miekg/dns"
 )
 
-// datagrams is a listener of them.
+// datagrams returns a UDP listener.
 func datagrams(name, address string, config object) object {
 	l := chained(name, address, object{"type": "udp_proxy", "config": config})
 	l["network"] = "udp"
 	return l
 }
 
-// freeUDP is an address that no socket of UDP has.
+// freeUDP returns an address with a free UDP port.
 func freeUDP(t *testing.T) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -32,7 +32,7 @@ func freeUDP(t *testing.T) string {
 	return conn.LocalAddr().String()
 }
 
-// echoer answers each datagram with its name, a colon and what came.
+// echoer responds to each datagram with its name, a colon and the datagram.
 type echoer struct {
 	address string
 	conn    *net.UDPConn
@@ -49,7 +49,7 @@ func echoAt(t *testing.T, address, name string) *echoer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = conn.SetReadBuffer(4 << 20) // less is allowed
+	_ = conn.SetReadBuffer(4 << 20) // a smaller buffer is accepted
 	e := &echoer{address: conn.LocalAddr().String(), conn: conn}
 	done := make(chan struct{})
 	go func() {
@@ -64,7 +64,7 @@ func echoAt(t *testing.T, address, name string) *echoer {
 				continue
 			}
 			e.heard.Add(1)
-			_, _ = conn.WriteToUDPAddrPort(append([]byte(name+":"), b[:n]...), from) // its session may be gone
+			_, _ = conn.WriteToUDPAddrPort(append([]byte(name+":"), b[:n]...), from) // the session may have ended
 		}
 	}()
 	t.Cleanup(func() {
@@ -74,24 +74,24 @@ func echoAt(t *testing.T, address, name string) *echoer {
 	return e
 }
 
-// source is somebody who sends datagrams to an address.
+// source returns a socket that sends datagrams to address.
 func source(t *testing.T, address string) *net.UDPConn {
 	t.Helper()
 	conn, err := net.Dial("udp", address)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = conn.Close() }) // the test is over
+	t.Cleanup(func() { _ = conn.Close() }) // the test has ended
 	return conn.(*net.UDPConn)
 }
 
-// converse sends text and returns the answer, "" if there was none for so long.
+// converse sends text and returns the response, or "" if there is none within wait.
 func converse(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) string {
 	t.Helper()
 	if _, err := conn.Write([]byte(text)); err != nil {
 		return ""
 	}
-	_ = conn.SetReadDeadline(time.Now().Add(wait)) // it is open
+	_ = conn.SetReadDeadline(time.Now().Add(wait)) // the socket is open
 	b := make([]byte, 1<<16)
 	n, err := conn.Read(b)
 	if err != nil {
@@ -100,8 +100,8 @@ func converse(t *testing.T, conn *net.UDPConn, text string, wait time.Duration) 
 	return string(b[:n])
 }
 
-// TestTenThousandSessionsAndNoMore: all are answered, one more is not, and what they
-// took is given back when they end.
+// TestTenThousandSessionsAndNoMore verifies that sessions up to max_sessions get responses, that
+// one more does not, and that ended sessions free their resources.
 func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	t.Parallel()
 	sessions := 10_000
@@ -122,8 +122,7 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	w := run(t, c.config())
 	before := w.memory()
 	goroutines := w.goroutines()
-	// Sources are few sockets on many addresses of the loopback: the test needs no
-	// descriptor for each.
+	// Each session has its own source: 50 ports on each of many loopback addresses.
 	to, _ := net.ResolveUDPAddr("udp", front)
 	const ports = 50
 	var answered atomic.Int64
@@ -143,7 +142,7 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 		batch := sockets[len(sockets)-ports:]
 		for _, conn := range batch {
 			ends.Go(func() {
-				for range 3 { // datagrams may be lost: the kernel's buffers are full of them
+				for range 3 { // datagrams are lost when kernel buffers are full
 					if converse(t, conn, "x", patience/2) == "a:x" {
 						answered.Add(1)
 						return
@@ -183,8 +182,8 @@ func TestTenThousandSessionsAndNoMore(t *testing.T) {
 	})
 }
 
-// TestSessionsMoveFromHostsThatAreDown: a host that dies is left at once, one that fails
-// its checks with the next datagram, one that was removed, too.
+// TestSessionsMoveFromHostsThatAreDown verifies that a session moves to another host when its host
+// dies or is removed.
 func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
 	t.Parallel()
 	front := freeUDP(t)
@@ -209,7 +208,7 @@ func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
 	if got := converse(t, s, "2", patience); got != name+":2" {
 		t.Errorf("the session did not stay: %q after %q", got, first)
 	}
-	_ = hosts[name].conn.Close() // it dies
+	_ = hosts[name].conn.Close() // the host dies
 	converse(t, s, "lost", 100*time.Millisecond)
 	second := converse(t, s, "3", patience)
 	if second == "" || second[:1] == name || second[1:] != ":3" {
@@ -236,7 +235,7 @@ func TestSessionsMoveFromHostsThatAreDown(t *testing.T) {
 	}
 }
 
-// TestDatagramsUnderReload: nothing is lost while the configuration changes.
+// TestDatagramsUnderReload verifies that no datagram is lost while the configuration changes.
 func TestDatagramsUnderReload(t *testing.T) {
 	t.Parallel()
 	one, two := echoAt(t, "127.0.0.1:0", "a"), echoAt(t, "127.0.0.1:0", "b")
@@ -246,7 +245,7 @@ func TestDatagramsUnderReload(t *testing.T) {
 			listeners: list{datagrams("front", front, object{"cluster": fmt.Sprint("app", i%2), "idle_timeout": fmt.Sprint(10+i, "s")})},
 			clusters:  list{cluster("app0", nil, one.address), cluster("app1", nil, two.address)},
 		}
-		if i%3 == 0 { // comes and goes
+		if i%3 == 0 { // present in every third configuration
 			s.listeners = append(s.listeners, datagrams("spare", spare, object{"cluster": "app0"}))
 		}
 		return s
@@ -289,8 +288,8 @@ func TestDatagramsUnderReload(t *testing.T) {
 	}
 }
 
-// TestDatagramsDrain: who waits for an answer gets it, nobody new is taken, and the
-// process ends soon.
+// TestDatagramsDrain verifies that a session still gets its response during a drain, and that the
+// process exits soon afterwards.
 func TestDatagramsDrain(t *testing.T) {
 	t.Parallel()
 	asked, leave := make(chan struct{}, 1), make(chan struct{})
@@ -307,7 +306,7 @@ func TestDatagramsDrain(t *testing.T) {
 		}
 		asked <- struct{}{}
 		<-leave
-		_, _ = conn.WriteTo([]byte("late"), from) // the test looks whether it comes
+		_, _ = conn.WriteTo([]byte("late"), from) // the test checks whether it arrives
 	}()
 	front := freeUDP(t)
 	w := run(t, setup{
@@ -325,7 +324,7 @@ func TestDatagramsDrain(t *testing.T) {
 	eventually(t, "it drains", func() bool { return w.metric("weft_draining") == 1 })
 	close(leave)
 	b := make([]byte, 100)
-	_ = s.SetReadDeadline(time.Now().Add(patience)) // it is open
+	_ = s.SetReadDeadline(time.Now().Add(patience)) // the socket is open
 	if n, err := s.Read(b); err != nil || string(b[:n]) != "late" {
 		t.Errorf("while draining: %q, %v", b[:n], err)
 	}
@@ -337,7 +336,8 @@ func TestDatagramsDrain(t *testing.T) {
 	}
 }
 
-// udpProxyExample: queries of DNS over UDP and TCP, by the same server for one source.
+// udpProxyExample runs udp_proxy.json with DNS queries over UDP and TCP. One server responds to all
+// UDP queries of one source address.
 func udpProxyExample(t *testing.T) {
 	e := openExample(t, "udp_proxy.json")
 	for _, host := range []string{"3351", "3352"} {
@@ -348,7 +348,7 @@ func udpProxyExample(t *testing.T) {
 				panic(err)
 			}
 			m.Answer = append(m.Answer, record)
-			_ = w.WriteMsg(m) // a question that is not answered is asked again
+			_ = w.WriteMsg(m) // without a response the query fails
 		}
 		for _, network := range []string{"udp", "tcp"} {
 			started := make(chan struct{})
@@ -382,7 +382,7 @@ func udpProxyExample(t *testing.T) {
 	if len(seen) != 1 {
 		t.Errorf("one source was answered by %v", seen)
 	}
-	eventually(t, "five answers are counted", func() bool { // which they are once they have gone
+	eventually(t, "five answers are counted", func() bool { // Weft counts them after it has sent them
 		return w.metric("weft_udp_datagrams_total", `direction="out"`) == 5
 	})
 }

@@ -2,8 +2,8 @@ package e2e
 
 import "testing"
 
-// TestFiltersRunForCallsThatNoRouteTakes: a call of a service that has no virtual host is
-// refused, failed and counted as one of a service that has.
+// TestFiltersRunForCallsThatNoRouteTakes verifies that filters apply to calls of a service that has
+// no virtual host.
 func TestFiltersRunForCallsThatNoRouteTakes(t *testing.T) {
 	t.Parallel()
 	const dubboDenied = 70

@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// TestADeadHostCostsMilliseconds: one of two hosts refuses connections. No
-// request fails, and none waits.
+// TestADeadHostCostsMilliseconds verifies that if one of two hosts refuses connections, no request
+// fails and none waits.
 func TestADeadHostCostsMilliseconds(t *testing.T) {
 	t.Parallel()
 	app := serve(t, answers("alive"))
@@ -37,15 +37,15 @@ func TestADeadHostCostsMilliseconds(t *testing.T) {
 	}
 }
 
-// deaf is an address where connecting neither succeeds nor fails: its accept
-// queue is full.
+// deaf returns an address where a connect neither succeeds nor fails, because the accept queue is
+// full.
 func deaf(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = syscall.Close(fd) }) // nothing is accepted
+	t.Cleanup(func() { _ = syscall.Close(fd) }) // nothing was accepted
 	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 		t.Fatal(err)
 	}
@@ -102,8 +102,8 @@ func TestConnectTimeout(t *testing.T) {
 	})
 }
 
-// TestRetryOnlyWhatIsSafe: an application that has seen a request which is not
-// idempotent does not see it again, nor does another.
+// TestRetryOnlyWhatIsSafe verifies that Weft does not retry a request that is not idempotent once a
+// host has received it.
 func TestRetryOnlyWhatIsSafe(t *testing.T) {
 	t.Parallel()
 	retries := object{"retry_policy": object{"retry_on": true, "num_retries": 3}}
@@ -129,7 +129,7 @@ func TestRetryOnlyWhatIsSafe(t *testing.T) {
 				}
 				bodies <- string(body)
 				if seen.Add(1) == 1 {
-					return // read whole, and not answered
+					return // read completely, without a response
 				}
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
 			}
@@ -152,8 +152,8 @@ func TestRetryOnlyWhatIsSafe(t *testing.T) {
 	}
 }
 
-// TestWhatWasNeverSentGoesToAnotherHost: also a POST, also a large one, also
-// without a retry policy.
+// TestWhatWasNeverSentGoesToAnotherHost verifies that Weft sends a request that no host has
+// received to another host, even a large POST without a retry policy.
 func TestWhatWasNeverSentGoesToAnotherHost(t *testing.T) {
 	t.Parallel()
 	app := serve(t, sayDigest)
@@ -170,11 +170,11 @@ func TestWhatWasNeverSentGoesToAnotherHost(t *testing.T) {
 	}
 }
 
-// TestAHostThatDiesUnderLoad costs the requests that it was answering, and no
-// other.
+// TestAHostThatDiesUnderLoad verifies that when a host dies, only the requests that it was serving
+// fail.
 func TestAHostThatDiesUnderLoad(t *testing.T) {
 	t.Parallel()
-	var inFlight atomic.Int64 // of the one that dies
+	var inFlight atomic.Int64 // at the host that dies
 	slowly := func(w http.ResponseWriter, r *http.Request) {
 		inFlight.Add(1)
 		defer inFlight.Add(-1)
@@ -195,7 +195,7 @@ func TestAHostThatDiesUnderLoad(t *testing.T) {
 		c := client(t)
 		callers.Go(func() {
 			for ctx.Err() == nil {
-				got, err := try(ctx, c, "POST", "http://"+front, "x") // not to be sent twice
+				got, err := try(ctx, c, "POST", "http://"+front, "x") // not idempotent
 				switch {
 				case ctx.Err() != nil:
 				case err == nil && got.status == 200:
@@ -221,7 +221,7 @@ func TestAHostThatDiesUnderLoad(t *testing.T) {
 	t.Logf("%d good, %d failed, %v attempts at the dead host", good.Load(), bad.Load(), w.metric("weft_cluster_connect_failures_total"))
 }
 
-// TestAHostThatComesBackIsUsedAgain and needs no restart.
+// TestAHostThatComesBackIsUsedAgain verifies that Weft uses a host again after its recovery.
 func TestAHostThatComesBackIsUsedAgain(t *testing.T) {
 	t.Parallel()
 	address := free()
@@ -272,9 +272,9 @@ func TestIdleTimeoutOfPooledConnections(t *testing.T) {
 	}
 }
 
-// TestStaleConnectionsAreReplaced: the application closes its connections, without a word,
-// after each answer or a moment later. A request that it cannot have received is sent again;
-// one that it has read is not, and fails if it is lost: it reaches the application once.
+// TestStaleConnectionsAreReplaced verifies requests on connections that the upstream closes after a
+// response, immediately or later. Weft resends a request that the upstream cannot have received. It
+// does not resend one that the upstream has read: each reaches the upstream at most once.
 func TestStaleConnectionsAreReplaced(t *testing.T) {
 	t.Parallel()
 	const requests = 300
@@ -291,7 +291,7 @@ func TestStaleConnectionsAreReplaced(t *testing.T) {
 				_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
 				if after > 0 {
 					_ = conn.SetReadDeadline(time.Now().Add(after))
-					if _, err := r.Peek(1); err == nil { // ends early if a request comes just now, which is lost
+					if _, err := r.Peek(1); err == nil { // returns early if a request arrives now, which is lost
 						read.Add(1)
 					}
 				}
@@ -325,7 +325,7 @@ func TestCallerGoneEndsTheRequestUpstream(t *testing.T) {
 	run(t, s.config())
 	caller := dial(t, front).send("GET / HTTP/1.1\nHost: a\n\n")
 	app.await(t)
-	_ = caller.Close() // this is the event
+	_ = caller.Close() // the client disconnects
 	eventually(t, "the upstream connection ends", func() bool { return app.connections() == 0 })
 }
 

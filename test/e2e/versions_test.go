@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestVersionsOfOneProcessAreCalled is of a process that provides two versions at one address,
-// beside one that provides one of them, which are called by their interface.
+// TestVersionsOfOneProcessAreCalled verifies calls of a process that provides two versions at one
+// address, next to a process that provides one of them. The consumer subscribes to the interface.
 func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 	t.Parallel()
 	const both, second = "first and second", "second alone"
@@ -15,7 +15,7 @@ func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 	registry := "REGISTRY_ADDRESS=file:" + filepath.Join(t.TempDir(), "registry")
 	m := &meeting{t: t, providing: openExample(t, "dubbo_provider.json"), calling: openExample(t, "dubbo_consumer.json")}
 	m.providing.replace(`"withdraw_wait": "2s"`, `"withdraw_wait": "200ms"`)
-	m.providing.text = withoutLine(m.providing.text, `"server_port":`) // callers go past this sidecar
+	m.providing.text = withoutLine(m.providing.text, `"server_port":`) // consumers bypass this sidecar
 	m.provider = m.providing.run("dubbo_provider.json", registry, "STATE_DIR="+t.TempDir())
 	m.caller = m.calling.run("dubbo_consumer.json", registry, "STATE_DIR="+t.TempDir())
 	about := func(p *provider, version string) string {
@@ -39,7 +39,7 @@ func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 		t.Errorf("a call of a version that nobody has is answered %q", got)
 	}
 
-	// What can be seen of the cluster that is for the second version.
+	// The second version has its own cluster, which pages, metrics and commands show.
 	const apart = theService + "?version=2.0.0"
 	m.caller.admin = m.calling.at("34941")
 	if page := m.caller.get("/clusters"); !strings.Contains(page, apart) {
@@ -64,7 +64,7 @@ func TestVersionsOfOneProcessAreCalled(t *testing.T) {
 		return
 	}
 
-	// The second version has another provider, and then no other.
+	// The second version moves to another provider.
 	m.tell(m.providing, "22222", "/unpub", about(one, "2.0.0"))
 	eventually(t, "the second version is gone", func() bool { return !strings.Contains(call("2.0.0"), both) })
 	m.tell(m.providing, "22222", "/pub", about(other, "2.0.0"))

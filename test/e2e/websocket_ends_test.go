@@ -16,16 +16,16 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// socket is one end of a tunnel of either version, after its handshake.
+// socket is one end of a tunnel in either HTTP version, after the handshake.
 type socket interface {
 	io.ReadWriter
-	// end ends what this end sends.
+	// end closes the sending direction.
 	end() error
-	// leave ends everything at once.
+	// leave closes both directions immediately.
 	leave() error
 }
 
-// socket1 is one in HTTP/1.1: the rest of a connection.
+// socket1 is a tunnel in HTTP/1.1: the rest of a connection.
 type socket1 struct {
 	*bufio.Reader
 	net.Conn
@@ -39,7 +39,7 @@ func (s socket1) leave() error {
 	return errors.Join(s.Conn.(*net.TCPConn).SetLinger(0), s.Conn.Close()) // a reset
 }
 
-// socket2 is one in HTTP/2: a stream.
+// socket2 is a tunnel in HTTP/2: a stream.
 type socket2 struct {
 	*peer2
 	stream uint32
@@ -77,7 +77,7 @@ func (s *socket2) end() error { return s.fr.WriteData(s.stream, true, nil) }
 
 func (s *socket2) leave() error { return s.fr.WriteRSTStream(s.stream, http2.ErrCodeCancel) }
 
-// open shakes hands with Weft in a version.
+// open opens a tunnel to Weft in an HTTP version.
 func open(t *testing.T, address, protocol string) socket {
 	t.Helper()
 	c := dial(t, address)
@@ -103,7 +103,7 @@ func open(t *testing.T, address, protocol string) socket {
 	return &socket2{peer2: p, stream: 1}
 }
 
-// head reads up to the next head and returns its status.
+// head reads up to the next headers and returns their status.
 func (p *peer2) head() (status string, err error) {
 	for {
 		f, err := p.fr.ReadFrame()
@@ -124,8 +124,8 @@ func (p *peer2) head() (status string, err error) {
 	}
 }
 
-// chat is an application that takes whoever asks, in a version of HTTP. Its ends of
-// tunnels come on the channel, and are open until the test ends.
+// chat starts an upstream that accepts every WebSocket handshake in an HTTP version. It sends its
+// ends of the tunnels to ends and keeps them open until the test ends.
 func chat(t *testing.T, protocol string) (address string, ends <-chan socket) {
 	taken, over := make(chan socket, 1), t.Context().Done()
 	return accept(t, func(c net.Conn) {
@@ -142,7 +142,7 @@ func chat(t *testing.T, protocol string) (address string, ends <-chan socket) {
 	}), taken
 }
 
-// taken1 shakes hands as an application of HTTP/1.1; nil: nobody asked.
+// taken1 accepts a handshake over HTTP/1.1. It returns nil if there is none.
 func taken1(c net.Conn) socket {
 	r := bufio.NewReader(c)
 	_, fields, err := reader1{r}.section(true)
@@ -156,11 +156,11 @@ func taken1(c net.Conn) socket {
 	if err != nil {
 		return nil
 	}
-	_ = c.SetDeadline(time.Now().Add(4 * patience)) // who reads finds out
+	_ = c.SetDeadline(time.Now().Add(4 * patience)) // the next read reports an error
 	return socket1{r, c}
 }
 
-// taken2 shakes hands as an application of HTTP/2.
+// taken2 accepts a handshake over HTTP/2. It returns nil if there is none.
 func taken2(c net.Conn) socket {
 	p := newPeer2(c)
 	if _, err := io.ReadFull(c, make([]byte, len(http2.ClientPreface))); err != nil {
@@ -175,8 +175,8 @@ func taken2(c net.Conn) socket {
 	return &socket2{peer2: p, stream: 1}
 }
 
-// TestTunnelsEndAsTheirEndsDo opens tunnels through each pair of versions, under a
-// limit of the size of requests and a timeout of the exchange that are not theirs.
+// TestTunnelsEndAsTheirEndsDo verifies the close of tunnels through each pair of versions, and that
+// the limit on request bodies does not apply to them.
 func TestTunnelsEndAsTheirEndsDo(t *testing.T) {
 	t.Parallel()
 	for _, down := range []string{"Http1", "Http2"} {
@@ -215,7 +215,7 @@ func TestTunnelsEndAsTheirEndsDo(t *testing.T) {
 	}
 }
 
-// passes sends bytes from one end to the other.
+// passes sends text from one end to the other.
 func passes(t *testing.T, from, to socket, text string) {
 	t.Helper()
 	if _, err := io.WriteString(from, text); err != nil {
@@ -227,7 +227,7 @@ func passes(t *testing.T, from, to socket, text string) {
 	}
 }
 
-// endsIn reads to the end of what comes.
+// endsIn reads to the end and returns its error. Neither more bytes nor a timeout may come first.
 func endsIn(t *testing.T, s socket) error {
 	t.Helper()
 	rest, err := io.ReadAll(s)
@@ -256,14 +256,14 @@ func endsApart(t *testing.T, caller, app socket) {
 	}
 }
 
-// endsWith has one end leave, which the other is to notice.
+// endsWith closes one end and verifies that the other end notices it.
 func endsWith(t *testing.T, leaves, stays socket) {
 	passes(t, leaves, stays, "ping")
 	if err := leaves.leave(); err != nil {
 		t.Fatal(err)
 	}
-	_ = endsIn(t, stays) // how it ends is the version's
-	_ = stays.leave()    // it may be over
+	_ = endsIn(t, stays) // how it ends depends on the version
+	_ = stays.leave()    // it may be closed
 }
 
 func carriesMuch(t *testing.T, caller, app socket) {

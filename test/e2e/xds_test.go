@@ -12,7 +12,7 @@ import (
 	"github.com/weft-proxy/weft/test/xds/control"
 )
 
-// xdsExample follows the sample control plane, also when what that says changes.
+// xdsExample runs xds.json with the sample control plane, and changes the resources of that.
 func xdsExample(t *testing.T) {
 	e := openExample(t, "xds.json")
 	resources := openExample(t, "../test/xds/sample/resources.json")

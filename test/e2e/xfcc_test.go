@@ -10,13 +10,13 @@ import (
 	"github.com/weft-proxy/weft/internal/testpki"
 )
 
-// fields of a request that try to pass for another caller's certificate.
+// forgedCertificates are headers with which a client claims the certificate of another one.
 var forgedCertificates = []string{
 	"X-Forwarded-Client-Cert: Hash=forged;URI=spiffe://shop/root", "x-forwarded-client-cert: By=a,Hash=\"b", "X_Forwarded_Client_Cert: Hash=spelt",
 }
 
-// TestApplicationsAreToldOfCertificates over HTTP/1.1 and HTTP/2: of the caller's that was
-// verified, and of no other, whatever the caller says itself.
+// TestApplicationsAreToldOfCertificates verifies for each mode which certificates the upstream is
+// told of, over HTTP/1.1 and HTTP/2, with headers that the client has forged.
 func TestApplicationsAreToldOfCertificates(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)
@@ -44,13 +44,13 @@ func TestApplicationsAreToldOfCertificates(t *testing.T) {
 		s.listeners = append(s.listeners, l)
 	}
 	run(t, s.config())
-	for mode, want := range map[string][2]string{ // of a caller with a certificate, and without
+	for mode, want := range map[string][2]string{ // for a client with a certificate, and without one
 		"": {}, "SANITIZE": {}, "FORWARD_ONLY": {forged, ""}, "SANITIZE_SET": {element, ""}, "ALWAYS_FORWARD_ONLY": {forged, forged},
-		"APPEND_FORWARD": {element, ""}, // what is there has a quotation without an end
+		"APPEND_FORWARD": {element, ""}, // the header of the client has an open quote
 	} {
 		for i, c := range []struct {
 			name  string
-			shows []string // of curl
+			shows []string // arguments of curl
 		}{
 			{"with a certificate", []string{"--cert", v.path("cart.pem"), "--key", v.path("cart.key")}}, {"without", nil},
 		} {
@@ -75,7 +75,8 @@ func TestApplicationsAreToldOfCertificates(t *testing.T) {
 	}
 }
 
-// TestAResumedSessionTellsTheSame as the one that it continues.
+// TestAResumedSessionTellsTheSame verifies that a resumed session forwards the same certificate as
+// the session that it resumes.
 func TestAResumedSessionTellsTheSame(t *testing.T) {
 	t.Parallel()
 	v := newVault(t)

@@ -16,26 +16,26 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// attack is one way of sending more than the peer can be expected to work for: each of
-// many connections sends a burst in one write, and again after a pause.
+// attack makes each of many connections send a burst in one write, repeatedly with a pause, to
+// overload the server.
 type attack struct {
 	name string
-	// burst returns what a connection sends at once; first is the first stream
-	// identifier that is free, or the first request identifier of an RPC protocol.
+	// burst returns the bytes of one burst. first is the first free stream id, or the first request
+	// id of an RPC protocol.
 	burst func(first uint32) []byte
-	used  uint32 // how many identifiers a burst uses
-	fresh bool   // each burst is sent on a new connection, which then ends
+	used  uint32 // number of stream or request ids that a burst uses
+	fresh bool   // each burst uses a new connection, which is then closed
 	tls   bool
 	rpc   string // the RPC protocol; "": HTTP/2, or HTTP/1.1
 	http1 bool
-	reset bool // connections end with RST instead of FIN
+	reset bool // connections are closed with RST instead of FIN
 }
 
-// streams is how many streams a burst opens: below the 500 that one connection may reset
-// at once by default.
+// streams is the number of streams of a burst: below 500, the default number of resets that one
+// connection may send at once.
 const streams = 480
 
-// attacks returns all attacks; the first is the one that the test plays.
+// attacks returns all attacks; the test runs the first one.
 func attacks() []attack {
 	resets := func(method string, fields ...string) func(uint32) []byte {
 		return each(func(f *http2.Framer, block []byte, id uint32) error {
@@ -92,7 +92,7 @@ func attacks() []attack {
 	return list
 }
 
-// each returns a burst of what write sends, once for each of the streams.
+// each returns a burst function that calls write once per stream.
 func each(write func(f *http2.Framer, block []byte, id uint32) error, method string, fields ...string) func(uint32) []byte {
 	return func(first uint32) []byte {
 		var out, block bytes.Buffer
@@ -102,18 +102,18 @@ func each(write func(f *http2.Framer, block []byte, id uint32) error, method str
 		enc.SetMaxDynamicTableSize(0) // the same bytes on any connection
 		all := append([]string{":method", method, ":scheme", "http", ":authority", "flood.test", ":path", "/"}, fields...)
 		for i := 0; i < len(all); i += 2 {
-			_ = enc.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // to memory
+			_ = enc.WriteField(hpack.HeaderField{Name: all[i], Value: all[i+1]}) // writes to memory
 		}
 		for i := range uint32(streams) {
 			if err := write(f, block.Bytes(), first+2*i); err != nil {
-				panic("flood: " + err.Error()) // to memory
+				panic("flood: " + err.Error()) // writes to memory
 			}
 		}
 		return out.Bytes()
 	}
 }
 
-// continuations is a header block that never ends.
+// continuations returns a header block that never ends.
 func continuations(first uint32) []byte {
 	var out bytes.Buffer
 	f := http2.NewFramer(&out, nil)
@@ -122,23 +122,23 @@ func continuations(first uint32) []byte {
 		err = errors.Join(err, f.WriteContinuation(first, false, []byte{0x84}))
 	}
 	if err != nil {
-		panic("flood: " + err.Error()) // to memory
+		panic("flood: " + err.Error()) // writes to memory
 	}
 	return out.Bytes()
 }
 
-// http1Burst is how many connections an attacker of HTTP/1.1 opens one after the other, each
-// for one request.
+// http1Burst is the number of connections, each for one request, that an HTTP/1.1 attacker opens
+// one after another in each round.
 const http1Burst = 40
 
-// load says how an attack is played.
+// load configures the run of an attack.
 type load struct {
 	connections int
-	every       time.Duration // from one burst of a connection to the next
+	every       time.Duration // time between two bursts of a connection
 	duration    time.Duration
 }
 
-// play attacks address and returns how many bursts were sent and connections opened.
+// play attacks address and returns the number of sent bursts and opened connections.
 func (a attack) play(address string, l load) (bursts, connections int) {
 	var sent, opened atomic.Int64
 	var all sync.WaitGroup
@@ -173,13 +173,13 @@ func (a attack) play(address string, l load) (bursts, connections int) {
 	return int(sent.Load()), int(opened.Load())
 }
 
-// attacker is one connection, and the next when it has ended.
+// attacker is one connection, which is replaced after it has closed.
 type attacker struct {
 	attack
 	address string
 	conn    net.Conn
 	next    uint32
-	ended   chan struct{} // closed when the peer sends nothing more
+	ended   chan struct{} // closed when the server sends nothing more
 }
 
 var errEnded = errors.New("the connection has ended")
@@ -192,14 +192,14 @@ func (c *attacker) connect() error {
 	if c.tls {
 		secure := tls.Client(conn, &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}}) //nolint:gosec // on loopback
 		if err := secure.Handshake(); err != nil {
-			_ = conn.Close() // it is of no use
+			_ = conn.Close() // unusable after a failed handshake
 			return err
 		}
 		conn = secure
 	}
 	c.conn, c.next, c.ended = conn, 1, make(chan struct{})
 	if c.rpc == "" && !c.http1 {
-		// Preface, empty SETTINGS, and the acknowledgement of the peer's.
+		// Preface, empty SETTINGS, and the ACK of the server's SETTINGS.
 		hello := append([]byte(http2.ClientPreface), 0, 0, 0, 4, 0, 0, 0, 0, 0, 0, 0, 0, 4, 1, 0, 0, 0, 0)
 		if _, err := conn.Write(hello); err != nil {
 			c.close()
@@ -209,12 +209,12 @@ func (c *attacker) connect() error {
 	ended := c.ended
 	go func() {
 		defer close(ended)
-		_, _ = io.Copy(io.Discard, conn) // until it ends
+		_, _ = io.Copy(io.Discard, conn) // until the connection ends
 	}()
 	return nil
 }
 
-// burst sends one. A connection that the peer has ended is given up.
+// burst sends one burst. It returns an error if the server has closed the connection.
 func (c *attacker) burst() error {
 	if c.conn == nil {
 		return errEnded
@@ -239,7 +239,7 @@ func (c *attacker) burst() error {
 
 func (c *attacker) close() {
 	if c.conn != nil {
-		_ = c.conn.Close() // the peer may have
+		_ = c.conn.Close() // the server may have closed it
 		<-c.ended
 		c.conn = nil
 	}

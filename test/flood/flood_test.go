@@ -9,18 +9,19 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// What holds for a proxy that is attacked, whatever its peers do beside it: they are
-// floors against noise, below what any attack cost that succeeded.
+// Limits that apply to Weft regardless of the other proxies. They are floors against noise, below
+// the cost of any successful attack.
 const (
 	leastCPU  = time.Second
 	leastWait = 100 * time.Millisecond
-	mostFDs   = 500       // 50 attackers, as many hosts' connections at most, and those of the process
-	mostBytes = 200 << 20 // resident
+	mostFDs   = 500       // 50 attackers, at most as many host connections, and those of the process
+	mostBytes = 200 << 20 // resident memory
 )
 
-// TestARapidResetCostsNoMoreThanElsewhere has 50 connections open and reset 480 streams
-// each at once, below what ends a single connection: Weft may use twice the CPU time of
-// HAProxy, and make the honest caller of another listener wait twice as long.
+// TestARapidResetCostsNoMoreThanElsewhere verifies, while 50 connections each open and reset 480
+// streams per second, that Weft uses at most twice the CPU time of HAProxy and that an honest
+// client of another listener waits at most twice as long. 480 is below the limit that closes a
+// single connection.
 func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it takes ten seconds")
@@ -72,14 +73,14 @@ func TestARapidResetCostsNoMoreThanElsewhere(t *testing.T) {
 	}
 }
 
-// TestEveryAttackIsBytes makes each burst once: the frames of an attack must be what its
-// name says, and fit into one write.
+// TestEveryAttackIsBytes verifies that each burst has a plausible size for one write and that the
+// names are unique.
 func TestEveryAttackIsBytes(t *testing.T) {
 	names := map[string]bool{}
 	for _, a := range attacks() {
 		b := a.burst(1)
 		least := 4000
-		if strings.HasPrefix(a.name, "HTTP/1.1") { // one request each, of many connections
+		if strings.HasPrefix(a.name, "HTTP/1.1") { // one request per connection
 			least = 30
 		}
 		if len(b) < least || len(b) > 1<<20 {

@@ -1,6 +1,6 @@
-// Command flood attacks proxies with bursts that cost the attacker little, on one
-// listener, while an honest caller asks on another. It prints what each attack cost each
-// proxy: CPU time, memory, descriptors, and how long the honest caller waited.
+// Command flood attacks one listener of a proxy with bursts that cost the attacker little, while an
+// honest client uses another listener. For each attack and proxy it prints CPU time, memory,
+// descriptors, and the latency of the honest client.
 //
 //	go run ./test/flood -weft bin/weft -weft bin/weft-before -duration 12s
 package main
@@ -71,7 +71,7 @@ func run() error {
 	return nil
 }
 
-// play starts a proxy, attacks it, and ends it.
+// play starts a proxy, attacks it, and stops it.
 func (b *bed) play(p program, a attack, l load) (result, error) {
 	cpus, err := process.CPUs()
 	if err != nil {
@@ -93,7 +93,7 @@ func (b *bed) play(p program, a attack, l load) (result, error) {
 	return measure(t, a, l)
 }
 
-// peers returns the proxies of others that are installed.
+// peers returns the installed proxies other than Weft.
 func peers() (list []program) {
 	for name, configure := range map[string]func(string) program{"haproxy": haproxy, "nginx": nginx} {
 		path, err := exec.LookPath(name)

@@ -14,25 +14,26 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// result is what an attack cost a proxy, and an honest caller of another listener.
+// result is the cost of an attack for a proxy, and its effect on an honest client of another
+// listener.
 type result struct {
 	bursts, connections int           // of the attackers
 	cpu                 time.Duration // of the proxy, user and system
 	peak                uint64        // highest resident memory, in bytes
-	files               int           // most descriptors open at once
-	answers             int           // to the honest caller
-	failures            int           // requests of the honest caller that failed
-	p50, p99            time.Duration // of its answers
+	files               int           // maximum of open descriptors
+	answers             int           // requests of the honest client, including failed ones
+	failures            int           // failed requests of the honest client
+	p50, p99            time.Duration // latency of the honest client's requests
 }
 
-// String is a row of the table without the proxy's name.
+// String returns a row of the table without the proxy's name.
 func (r result) String() string {
 	ms := func(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 	return fmt.Sprintf("%5.2f CPU s | %4d MB | %5d fds | p50 %6.2f ms | p99 %7.2f ms | %6d answers | %d failed | %d bursts on %d connections",
 		r.cpu.Seconds(), r.peak>>20, r.files, ms(r.p50), ms(r.p99), r.answers, r.failures, r.bursts, r.connections)
 }
 
-// measure plays an attack on a target while an honest caller asks.
+// measure runs an attack on a target while an honest client sends requests.
 func measure(t *target, a attack, l load) (result, error) {
 	var r result
 	before, err := process.CPUTime(process.Tree(t.pid))
@@ -63,10 +64,11 @@ func measure(t *target, a attack, l load) (result, error) {
 	return r, nil
 }
 
-// sampleFiles is how often descriptors are counted.
+// sampleFiles is the interval between two counts of descriptors.
 const sampleFiles = 20 * time.Millisecond
 
-// mostFiles counts the descriptors of a process and its children until stop is closed.
+// mostFiles returns the maximum number of descriptors of a process and its children until stop is
+// closed.
 func mostFiles(pid int, stop <-chan struct{}) (most int) {
 	ticker := time.NewTicker(sampleFiles)
 	defer ticker.Stop()
@@ -74,7 +76,7 @@ func mostFiles(pid int, stop <-chan struct{}) (most int) {
 		sum := 0
 		for _, pid := range process.Tree(pid) {
 			if dir, err := os.Open(fmt.Sprintf("/proc/%d/fd", pid)); err == nil {
-				names, _ := dir.Readdirnames(-1) // it may end meanwhile
+				names, _ := dir.Readdirnames(-1) // the process may exit meanwhile
 				sum += len(names)
 				_ = dir.Close()
 			}
@@ -88,11 +90,11 @@ func mostFiles(pid int, stop <-chan struct{}) (most int) {
 	}
 }
 
-// askEvery is the pause of the honest caller between two requests.
+// askEvery is the minimum interval between two requests of the honest client.
 const askEvery = 2 * time.Millisecond
 
-// ask has an honest caller ask, one request after the other, and returns how long each
-// answer took, whether it came or not, and how many did not.
+// ask sends requests one after another until stop is closed. It returns the latency of every
+// request, including failed ones, and the number of failures.
 func ask(address string, stop <-chan struct{}) (waits []time.Duration, failures int) {
 	const patience = 10 * time.Second
 	var conn net.Conn

@@ -21,12 +21,12 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// bed is what targets stand in: hosts that answer, certificates, and a folder.
+// bed is the environment of the targets: hosts, certificates, and a directory.
 type bed struct {
 	dir          string
 	ports        *peer.Ports
 	certificates certs.Dir
-	http         string // address of the host of HTTP/1.1
+	http         string // address of the HTTP/1.1 host
 	rpc          map[string]string
 
 	listeners []net.Listener
@@ -45,7 +45,7 @@ func newBed(dir string) (*bed, error) {
 	}
 	b.http = l.Addr().String()
 	b.server = &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = io.WriteString(w, "fine") // who asked may have gone
+		_, _ = io.WriteString(w, "fine") // the client may have disconnected
 	}), ReadHeaderTimeout: time.Minute}
 	b.ended.Go(func() { _ = b.server.Serve(l) }) // ends with close
 	for _, p := range frame.All() {
@@ -61,7 +61,7 @@ func newBed(dir string) (*bed, error) {
 	return b, nil
 }
 
-// serveRPC answers calls of one protocol.
+// serveRPC responds to calls of one protocol.
 func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
 	for {
 		conn, err := l.Accept()
@@ -98,17 +98,16 @@ func (b *bed) serveRPC(l net.Listener, p *frame.Protocol) {
 	}
 }
 
-// close ends the hosts. The targets have ended.
+// close stops the hosts. The targets must have exited.
 func (b *bed) close() {
-	_ = b.server.Close() // it only ends
+	_ = b.server.Close() // shutdown errors do not matter
 	for _, l := range b.listeners {
 		_ = l.Close()
 	}
 	b.ended.Wait()
 }
 
-// target is a proxy that is attacked on one listener, and asked by an honest caller on
-// another.
+// target is a proxy with one listener for the attack and another one for an honest client.
 type target struct {
 	attacked, honest string
 	pid              int
@@ -116,8 +115,8 @@ type target struct {
 	exited           chan struct{}
 }
 
-// program is a proxy: where it is, and how it is configured. A configuration for an RPC
-// protocol is ErrUnsupported if it cannot carry it.
+// program is a proxy: its path and its configuration. configure returns errUnsupported if the proxy
+// cannot carry the RPC protocol.
 type program struct {
 	name      string
 	path      string
@@ -126,7 +125,7 @@ type program struct {
 
 var errUnsupported = errors.New("not supported")
 
-// start runs p with a configuration for an attack, on one CPU as the others.
+// start runs p with a configuration for the attack, on the given CPU.
 func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*target, error) {
 	dir, err := os.MkdirTemp(b.dir, p.name+"-")
 	if err != nil {
@@ -153,7 +152,7 @@ func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*
 	}
 	t.pid = t.cmd.Process.Pid
 	go func() {
-		_ = t.cmd.Wait() // it is ended by a signal
+		_ = t.cmd.Wait() // a signal stops it
 		close(t.exited)
 	}()
 	probe := peer.HTTP("/", 200)
@@ -170,14 +169,14 @@ func (b *bed) start(launcher *process.Launcher, cpu int, p program, a attack) (*
 			}
 		}
 		t.stop()
-		text, _ := os.ReadFile(log.Name()) // for the message only
+		text, _ := os.ReadFile(log.Name()) // used only in the message
 		return nil, fmt.Errorf("start %s: %w\n%s", p.name, err, text)
 	}
 }
 
-// stop ends it.
+// stop stops the proxy and kills it after a timeout.
 func (t *target) stop() {
-	_ = t.cmd.Process.Signal(syscall.SIGINT) // it may have ended
+	_ = t.cmd.Process.Signal(syscall.SIGINT) // it may have exited
 	select {
 	case <-t.exited:
 	case <-time.After(3 * time.Second):

@@ -12,8 +12,8 @@ func boltScenarios() []string {
 	}
 }
 
-// TestBolt has the bare library of SOFA Bolt ask questions in each version of the
-// protocol: 1, 2, and 2 with a checksum in every frame.
+// TestBolt runs the SOFA Bolt library without SOFARPC in each version of the protocol: 1, 2, and 2
+// with a checksum in every frame.
 func TestBolt(t *testing.T) {
 	t.Parallel()
 	need(t, "java")
@@ -28,7 +28,7 @@ func TestBolt(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for version, protocol := range protocols {
 			t.Run(version, func(t *testing.T) {
-				t.Parallel() // the consumers know nothing of each other
+				t.Parallel() // the consumers are independent
 				name := "bolt-" + version
 				w := way{
 					pair: pair{name, name, openGolden(t, name, name)},

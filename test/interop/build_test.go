@@ -11,17 +11,17 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// weftKey is where the process that runs the tests finds the path of Weft.
+// weftKey is the environment variable with the path of Weft.
 const weftKey = "WEFT_INTEROP_WEFT"
 
-// Keys of what prepare found out about a kit: the folder of what was built, or why
-// there is none.
+// dirKey and problemKey return environment variables for a kit: the directory of what prepare
+// built, or why there is none.
 func dirKey(kit string) string     { return "WEFT_INTEROP_" + strings.ToUpper(kit) }
 func problemKey(kit string) string { return "WEFT_INTEROP_NO_" + strings.ToUpper(kit) }
 
-// prepare builds what the tests run, and tells the process that runs them by its
-// environment. An error is one of ours; what the machine cannot do becomes the
-// reason of skips.
+// prepare builds what the tests run, and sets environment variables for the process that runs them.
+// It returns an error for defects of the sources. What the machine lacks becomes the reason of
+// skips.
 func prepare() error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "interop"))
 	if err != nil {
@@ -53,7 +53,7 @@ func prepare() error {
 	return nil
 }
 
-// need skips the test if there are no peers of a kit.
+// need skips the test if the peers of a kit are missing.
 func need(t *testing.T, kit string) {
 	t.Helper()
 	if problem := os.Getenv(problemKey(kit)); problem != "" {
@@ -61,5 +61,5 @@ func need(t *testing.T, kit string) {
 	}
 }
 
-// kitDir is the folder of a kit's peers.
+// kitDir returns the directory of a kit's peers.
 func kitDir(kit string) string { return os.Getenv(dirKey(kit)) }

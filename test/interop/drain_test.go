@@ -8,16 +8,15 @@ import (
 	"time"
 )
 
-// drainTime is how long a Weft may take to end that was asked to under load: half
-// of the time after which it would cut what is under way. Its callers are told at
-// once; it takes some milliseconds, or half a second if they keep their connections.
+// drainTime bounds how long a Weft may take to exit after SIGTERM under load. It is half of the
+// default drain time. Weft usually takes some milliseconds, or half a second if clients keep their
+// connections.
 const drainTime = 15 * time.Second
 
-// TestDrain asks one of two Wefts to end (SIGTERM) while callers use both, each of
-// which has a provider of its own behind it. No call is lost: the callers are told
-// to send no more, by Dubbo's read-only event or Bolt's GoAway, and what they have
-// sent is answered. The library for Bolt in Java has no GoAway: before it, Weft
-// stays, and the Wefts that end are behind that. It runs alone, as TestRestart.
+// TestDrain stops one of two Wefts with SIGTERM while clients use both. Each Weft has its own
+// provider. No call may be lost: Weft sends Dubbo's read-only event or Bolt's GOAWAY, and responds
+// to the requests in flight. Bolt's library for Java does not handle GOAWAY, so its consumer calls
+// a Weft in front of the two. The test runs alone, as TestRestart does.
 func TestDrain(t *testing.T) {
 	need(t, "java")
 	for _, f := range loadFamilies() {
@@ -46,7 +45,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// two is Wefts side by side, each of which has one provider.
+// two is a pair of Wefts, each with one provider.
 type two struct {
 	wefts [2]*peer
 	ports []int // of the Wefts
@@ -64,7 +63,7 @@ func startTwo(t *testing.T, protocol string, providers []int) two {
 	return all
 }
 
-// startWeft starts a Weft, which serves when this returns.
+// startWeft starts a Weft and waits until it is ready.
 func startWeft(t *testing.T, name, config string) *peer {
 	t.Helper()
 	p := start(t, name, os.Getenv(weftKey), "start", "-c", config)
@@ -72,8 +71,8 @@ func startWeft(t *testing.T, name, config string) *peer {
 	return p
 }
 
-// drain has the consumer play a load and asks the first of two Wefts to end while
-// caller, who is the consumer or a Weft before it, uses both.
+// drain starts a load on the consumer and stops the first of two Wefts. caller uses both: it is the
+// consumer or the Weft in front of them.
 func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
 	t.Helper()
 	r.consumer.say(t, fmt.Sprintf("%s callers=%d millis=5 %s", load, callers, r.options))
@@ -88,7 +87,7 @@ func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
 	asked := time.Now()
 	two.wefts[0].end(t, drainTime)
 	ended := time.Since(asked)
-	r.awaitMany(t) // from the other
+	r.awaitMany(t) // responses of the other Weft
 	var o outage
 	r.stop(t, &o)
 	o.took = time.Since(began)
@@ -99,8 +98,7 @@ func (r *restart) drain(t *testing.T, two two, caller *peer, load string) {
 	}
 }
 
-// end asks a process to end, which it must do within a time and without a
-// complaint.
+// end sends SIGTERM to a process, which must exit with status 0 in time.
 func (p *peer) end(t *testing.T, within time.Duration) {
 	t.Helper()
 	if err := p.Signal(syscall.SIGTERM); err != nil {

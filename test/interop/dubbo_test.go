@@ -9,7 +9,7 @@ import (
 // dubboVersion is a module of test/interop/java.
 type dubboVersion struct {
 	module         string
-	serializations []string // that it has beside Hessian 2
+	serializations []string // in addition to Hessian 2
 }
 
 func dubboVersions() []dubboVersion {
@@ -26,17 +26,17 @@ func dubboScenarios() []string {
 	}
 }
 
-// dubboProvider is a running one, and the ways to it.
+// dubboProvider is a running provider and the sidecars in front of it.
 type dubboProvider struct {
 	dubboVersion
 	peer     *peer
 	port     int
 	sidecars sidecars
-	changing sidecars // the same, by a route that changes attachments
+	changing sidecars // with a route that changes attachments
 }
 
-// changeAttachments is keys of a route by which the scenario "attachments" sees
-// fields added, replaced and removed, both ways.
+// changeAttachments returns keys of a route that adds, replaces and removes headers in both
+// directions, for the scenario "attachments".
 func changeAttachments() object {
 	add := func(name, value string) object {
 		return object{"header": object{"key": name, "value": value}, "append": false}
@@ -49,8 +49,7 @@ func changeAttachments() object {
 	}
 }
 
-// TestDubbo has consumers of each version call providers of each version, in
-// every way that Dubbo has.
+// TestDubbo plays all scenarios with consumers of each version and providers of each version.
 func TestDubbo(t *testing.T) {
 	t.Parallel()
 	need(t, "java")
@@ -78,7 +77,7 @@ func TestDubbo(t *testing.T) {
 	t.Run("all", func(t *testing.T) {
 		for _, v := range dubboVersions() {
 			t.Run(v.module, func(t *testing.T) {
-				t.Parallel() // the consumers know nothing of each other
+				t.Parallel() // the consumers are independent
 				consumers[v.module].awaitReady(t)
 				callDubbo(t, v, consumers[v.module], providers)
 			})
@@ -86,7 +85,7 @@ func TestDubbo(t *testing.T) {
 	})
 }
 
-// callDubbo plays everything with one consumer.
+// callDubbo plays all scenarios with one consumer.
 func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboProvider) {
 	t.Helper()
 	var pairs []pair
@@ -94,7 +93,7 @@ func callDubbo(t *testing.T, v dubboVersion, consumer *peer, providers []dubboPr
 		pair := pair{v.module, p.module, openGolden(t, v.module, p.module)}
 		pairs = append(pairs, pair)
 		scenarios := dubboScenarios()
-		if v.module == p.module { // Dubbo 3 reads no Java objects of 2.7
+		if v.module == p.module { // Dubbo 3 does not read Java objects of 2.7
 			for _, s := range v.serializations {
 				scenarios = append(scenarios, "serialization name="+s)
 			}

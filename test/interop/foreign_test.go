@@ -6,28 +6,28 @@ import (
 	"testing"
 )
 
-// foreign is a library in another language than Java, which has codecs of its own.
+// foreign is a library in a language other than Java, with its own codecs.
 type foreign struct {
 	name     string // of its peers
-	protocol string // Weft's name
+	protocol string // its name in Weft
 	provider func(t *testing.T, port int) *peer
 	consumer func(t *testing.T) *peer
 
-	scenarios []string // of its consumer, with a provider of its own and with one in Java
-	withJava  []string // more of them, with a provider in Java
+	scenarios []string // of its consumer, with its own provider and with one in Java
+	withJava  []string // additional ones, with a provider in Java
 	fromJava  []string // of a consumer in Java, with its provider
-	refused   bool     // its consumer shows why Weft lets no call through
+	refused   bool     // its consumer reports why Weft rejects a call
 }
 
 // javaPeers are the peers in Java that a foreign library calls, and that call it.
 type javaPeers struct{ name, module, provider, consumer string }
 
-// dubboPeers are the peers of a version.
+// dubboPeers returns the peers of a version.
 func dubboPeers(v dubboVersion) javaPeers {
 	return javaPeers{v.module, v.module, "dubbo.EchoProvider", "dubbo.EchoConsumer"}
 }
 
-// play plays a library with peers in Java.
+// play plays the scenarios of a library with peers in Java and with its own provider.
 func (f foreign) play(t *testing.T, java javaPeers) {
 	t.Helper()
 	inJava, own := freePort(t), freePort(t)
@@ -61,8 +61,8 @@ func (f foreign) play(t *testing.T, java javaPeers) {
 	}
 }
 
-// TestNode has the libraries for Node call the peers in Java and each other, and
-// be called.
+// TestNode runs the libraries for Node as consumers of Java and Node providers, and as providers of
+// Java consumers.
 func TestNode(t *testing.T) {
 	t.Parallel()
 	need(t, "java")
@@ -80,7 +80,7 @@ func TestNode(t *testing.T) {
 			t.Parallel()
 			f := inNode(name, protocol)
 			f.withJava, f.refused = []string{"one-way"}, true
-			if name == "v1" { // which is what SOFARPC speaks
+			if name == "v1" { // the version that SOFARPC uses
 				f.fromJava = []string{"value"}
 			}
 			f.play(t, javaPeers{"sofarpc", "sofa", "sofa.DeskProvider", "sofa.DeskConsumer"})
@@ -88,7 +88,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// inNode are the peers in Node of a family of link.js.
+// inNode returns the peers in Node for a family of link.js.
 func inNode(family, protocol string) foreign {
 	program := func(name string) string { return filepath.Join(kitDir("node"), name) }
 	return foreign{
@@ -106,7 +106,8 @@ func inNode(family, protocol string) foreign {
 	}
 }
 
-// TestDubboGo has dubbo-go call the peers in Java and itself, and be called.
+// TestDubboGo runs dubbo-go as a consumer of Java and Go providers, and as a provider of Java
+// consumers.
 func TestDubboGo(t *testing.T) {
 	t.Parallel()
 	need(t, "java")

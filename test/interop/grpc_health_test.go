@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestGRPCHealth has grpc-go's health client ask Weft, which answers in nobody's
-// place: its cluster has a host that is not there.
+// TestGRPCHealth runs grpc-go's health client against Weft. Weft itself responds: the host of its
+// cluster is down.
 func TestGRPCHealth(t *testing.T) {
 	t.Parallel()
 	need(t, "grpc")
@@ -34,7 +34,7 @@ Watch: Unimplemented
 	}
 }
 
-// addFilter gives the listener of a configuration a stream filter.
+// addFilter sets the stream filter of the listener in a configuration.
 func addFilter(t *testing.T, path string, filter object) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -58,7 +58,7 @@ func addFilter(t *testing.T, path string, filter object) {
 	}
 }
 
-// first is the first element of an object's list; nil if there is none.
+// first returns the first element of the list at key, or nil if there is none.
 func first(of any, key string) any {
 	o, _ := of.(map[string]any)
 	l, _ := o[key].([]any)

@@ -19,17 +19,16 @@ import (
 	"time"
 )
 
-// grpcCase is one of gRPC's interop-test-descriptions. Whether it holds is the
-// exit status of its client.
+// grpcCase is a case of gRPC's interop-test-descriptions. The exit status of its client is the
+// result.
 type grpcCase struct {
 	name    string
 	options []string // of the client
 }
 
-// grpcCases lists the cases that need no credentials.
+// grpcCases returns the cases that need no credentials.
 func grpcCases() []grpcCase {
-	// The load report is a message of the server's that a policy of the client's
-	// hands to the case.
+	// The server sends load reports. A load balancing policy of the client passes them to the case.
 	orca := []string{`-service_config_json={"loadBalancingConfig":[{"test_backend_metrics_load_balancer":{}}]}`}
 	soak := []string{"-soak_iterations=200", "-soak_num_threads=8"}
 	return []grpcCase{
@@ -54,8 +53,8 @@ func grpcCases() []grpcCase {
 	}
 }
 
-// TestGRPC has grpc-go's interop client play every case with its server: direct,
-// through one Weft and through two in a row.
+// TestGRPC plays every case with grpc-go's interop client and server: direct, through one Weft and
+// through two in a row.
 func TestGRPC(t *testing.T) {
 	t.Parallel()
 	need(t, "grpc")
@@ -82,8 +81,8 @@ func TestGRPC(t *testing.T) {
 	}
 }
 
-// TestGRPCJudges plays the cases with a server that implements none, but those
-// that are about that, and those in which the client may be first to end.
+// TestGRPCJudges verifies that cases fail with a server that implements no method. It leaves out
+// the cases about such servers, and those that the client may end first.
 func TestGRPCJudges(t *testing.T) {
 	t.Parallel()
 	need(t, "grpc")
@@ -112,8 +111,8 @@ func playGRPC(t *testing.T, port int, c grpcCase) (output []byte, err error) {
 	return exec.CommandContext(ctx, filepath.Join(kitDir("grpc"), "client"), args...).CombinedOutput()
 }
 
-// startRow starts n Wefts in a row before a server on a port, and returns the
-// port of the first. The problem is what Weft does not support yet.
+// startRow starts n Wefts in a row in front of a server on port, and returns the port of the first.
+// problem is what Weft does not support yet.
 func startRow(t *testing.T, n, port int) (first int, problem string) {
 	t.Helper()
 	for i := range n {
@@ -128,8 +127,8 @@ func startRow(t *testing.T, n, port int) (first int, problem string) {
 	return port, ""
 }
 
-// writeHTTP2Config writes the configuration of a Weft that carries HTTP/2 from
-// one port to another, where the upstream protocol is spoken.
+// writeHTTP2Config writes the configuration of a Weft that forwards HTTP/2 from the port listen to
+// the port to, in the protocol upstream.
 func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path string) {
 	t.Helper()
 	text, err := json.MarshalIndent(object{
@@ -164,9 +163,8 @@ func writeHTTP2Config(t *testing.T, listen, to int, upstream string) (path strin
 	return path
 }
 
-// TestGRPCIsRefusedBeforeHTTP1 calls through a Weft whose upstream speaks HTTP/1.1
-// only, which gRPC does not run on: the call ends at once with a status of gRPC's,
-// and the upstream hears nothing.
+// TestGRPCIsRefusedBeforeHTTP1 calls through a Weft whose upstream speaks HTTP/1.1 only. The call
+// must end with a gRPC status, and the upstream must get no request.
 func TestGRPCIsRefusedBeforeHTTP1(t *testing.T) {
 	t.Parallel()
 	need(t, "grpc")
@@ -193,7 +191,7 @@ func TestGRPCIsRefusedBeforeHTTP1(t *testing.T) {
 	}
 }
 
-// TestRefusedTellsARefusal looks at answers of a server that is not Weft.
+// TestRefusedTellsARefusal verifies refused with a server that is not Weft.
 func TestRefusedTellsARefusal(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
@@ -218,9 +216,8 @@ func TestRefusedTellsARefusal(t *testing.T) {
 	}
 }
 
-// refused calls a method, and returns what is wrong with the answer as a refusal:
-// it must be HTTP's 200, gRPC's content type, and a status that tells the caller
-// that it may not, or not now, call this.
+// refused calls a method and returns an error unless the response is a rejection: HTTP status 200,
+// the content type of gRPC, and grpc-status 12 or 14.
 func refused(t *testing.T, port int) error {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -250,8 +247,7 @@ func refused(t *testing.T, port int) error {
 	return nil
 }
 
-// startHTTP2 serves HTTP/2 with prior knowledge by a function until the end of
-// the test, and returns its port.
+// startHTTP2 serves HTTP/2 with prior knowledge until the end of the test, and returns its port.
 func startHTTP2(t *testing.T, answer http.HandlerFunc) int {
 	t.Helper()
 	s := httptest.NewUnstartedServer(answer)
@@ -262,7 +258,7 @@ func startHTTP2(t *testing.T, answer http.HandlerFunc) int {
 	return tcpPort(t, s.Listener)
 }
 
-// tcpPort is the port of a listener.
+// tcpPort returns the port of a listener.
 func tcpPort(t *testing.T, l net.Listener) int {
 	t.Helper()
 	at, ok := l.Addr().(*net.TCPAddr)
@@ -272,7 +268,7 @@ func tcpPort(t *testing.T, l net.Listener) int {
 	return at.Port
 }
 
-// awaitPort waits until somebody listens on a port.
+// awaitPort waits until a server listens on a port.
 func awaitPort(t *testing.T, port int) {
 	t.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -282,7 +278,7 @@ func awaitPort(t *testing.T, port int) {
 	for {
 		conn, err := net.Dial("tcp", address(port))
 		if err == nil {
-			_ = conn.Close() // nothing was said
+			_ = conn.Close() // no data was sent
 			return
 		}
 		select {

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// idleTime is more than the three heartbeats of two seconds after which a
-// consumer or a provider gives up a connection on which it hears nothing.
+// idleTime returns how long connections stay idle. It is longer than three heartbeats of two
+// seconds, after which a consumer or a provider closes a connection without traffic.
 func idleTime() time.Duration {
 	if os.Getenv("WEFT_INTEROP_LONG") != "" {
 		return time.Minute
@@ -21,13 +21,12 @@ func idleTime() time.Duration {
 	return 10 * time.Second
 }
 
-// playIdle lets a consumer's connections rest, all at the same time, and holds
-// them to be the same afterwards: its own, for which its heartbeats must be
-// answered, and those of Wefts to each other and to the provider, for which they
-// must send some.
+// playIdle leaves a consumer's connections idle, all at the same time, and checks that they are the
+// same afterwards. Those of the consumer need responses to its heartbeats. Those between Wefts and
+// to the provider need heartbeats from Weft.
 func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
 	t.Helper()
-	var all []way // once for each port
+	var all []way // one element for each port
 	var ports []int
 	for _, w := range ways {
 		all, ports = append(all, w), append(ports, w.port)
@@ -73,8 +72,7 @@ func playIdle(t *testing.T, consumer *peer, options string, ways []way) {
 	}
 }
 
-// portOf returns which of so many ports a report of the scenario is about, and
-// its name.
+// portOf returns the index of the port that a report is about, and the name of the report.
 func portOf(t *testing.T, c call, ports int) (i int, name string) {
 	t.Helper()
 	number, name, _ := strings.Cut(c.Name, " ")
@@ -85,8 +83,8 @@ func portOf(t *testing.T, c call, ports int) (i int, name string) {
 	return i, name
 }
 
-// upstream is the connections that the sidecars have now for a port of theirs;
-// none if the port is the provider's.
+// upstream returns the current connections of the sidecars for one of their ports, or none if the
+// port is the provider's.
 func (w way) upstream(t *testing.T, port int) []string {
 	t.Helper()
 	if port == w.port {
@@ -96,8 +94,8 @@ func (w way) upstream(t *testing.T, port int) []string {
 	return append(near, connections(t, w.sidecars.far, w.port)...)
 }
 
-// connections is a process's established connections to a port, as the addresses
-// of both ends in the kernel's own form.
+// connections returns the established connections of a process to a port, as the addresses of both
+// ends in the format of /proc/net/tcp.
 func connections(t *testing.T, p *peer, port int) []string {
 	t.Helper()
 	own := sockets(t, p)
@@ -120,7 +118,7 @@ func connections(t *testing.T, p *peer, port int) []string {
 	return all
 }
 
-// sockets is the inodes of a process's sockets.
+// sockets returns the inodes of a process's sockets.
 func sockets(t *testing.T, p *peer) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", p.ID()))

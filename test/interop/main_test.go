@@ -1,14 +1,14 @@
-// Package interop lets other people's programs talk to each other, first
-// directly and then through two Wefts in a row, and holds the results to be
-// equal: consumers and providers of Apache Dubbo, SOFA and gRPC. README.md lists them, and
-// what is proven.
+// Package interop runs third-party consumers and providers of Apache Dubbo, SOFA and gRPC, first
+// directly and then through two Wefts in a row, and verifies that the results are equal. README.md
+// lists the programs and what the tests prove.
 //
-//	TestMain     builds the peers (cached in .tools/interop), enters a network of its own   build_test.go, kit, ../netns
-//	Test…        starts peers and Wefts, plays scenarios                                    peer_test.go, route_test.go
-//	play         compares: direct with testdata, through with direct                        play_test.go
-//	report       what was played, as a table                                                report_test.go
+//	TestMain  builds the peers (cached in .tools/interop), enters a network namespace
+//	          (build_test.go, kit, ../netns)
+//	Test…     starts peers and Wefts, plays scenarios (peer_test.go, route_test.go)
+//	play      compares the results of both routes with testdata (play_test.go)
+//	report    writes a table of the results (report_test.go)
 //
-// What cannot be had (a JDK, Maven Central) is a skip that names it.
+// A test is skipped if a tool or a download is missing (a JDK, Maven Central). The skip names it.
 package interop
 
 import (
@@ -22,12 +22,12 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// root is the checkout.
+// root is the root of the repository.
 const root = "../.."
 
 var update = flag.Bool("update", false, "write what direct calls come to into testdata")
 
-// results is what this run has played.
+// results has the outcomes of this run.
 var results report
 
 func TestMain(m *testing.M) {
@@ -39,8 +39,8 @@ func TestMain(m *testing.M) {
 		if err := prepare(); err != nil {
 			fail(err)
 		}
-		// Dubbo's server listens on every address, whatever it is told. Most of the time the
-		// peers wait; they may do it together.
+		// Dubbo's server listens on every address, whatever its configuration. The peers wait most
+		// of the time, so that tests may run in parallel.
 		status, err := netns.Again("-test.parallel=8")
 		if err == nil {
 			os.Exit(status)
@@ -64,7 +64,7 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// isListing says whether nothing will run.
+// isListing reports whether the run only lists tests.
 func isListing() bool {
 	list := flag.Lookup("test.list")
 	return list != nil && list.Value.String() != ""

@@ -14,22 +14,22 @@ import (
 	"github.com/weft-proxy/weft/test/ports"
 )
 
-// patience is how long a step may take that should take a moment: a JVM starts
-// cold on a machine that is busy.
+// patience is the timeout of a step that should take a moment. A JVM may start cold on a busy
+// machine.
 const patience = 60 * time.Second
 
-// peer is a process that speaks for itself: commands to its standard input,
-// reports from its standard output. It ends when its standard input does.
+// peer is a process that reads commands from standard input and writes reports to standard output.
+// It exits when standard input ends.
 type peer struct{ *child.Process }
 
-// start runs a program until the end of the test. It is ready when it says so:
-// "ready …" is its first line.
+// start runs a program until the end of the test. When a peer is ready, it writes "ready …" as its
+// first line.
 func start(t *testing.T, name string, program string, args ...string) *peer {
 	t.Helper()
 	return &peer{child.Talk(t, name, exec.Command(program, args...))}
 }
 
-// awaitReady waits until the process serves.
+// awaitReady waits until the process is ready.
 func (p *peer) awaitReady(t *testing.T) {
 	t.Helper()
 	if line := p.line(t, patience); !strings.Contains(line, "ready") {
@@ -37,7 +37,7 @@ func (p *peer) awaitReady(t *testing.T) {
 	}
 }
 
-// line is the next line of the process's standard output.
+// line returns the next line of the process's standard output.
 func (p *peer) line(t *testing.T, within time.Duration) string {
 	t.Helper()
 	timeout := time.NewTimer(within)
@@ -62,9 +62,9 @@ func (p *peer) say(t *testing.T, command string) {
 	}
 }
 
-// call is what a consumer reports of one call.
+// call is a consumer's report of one call.
 type call struct {
-	text    string        // all of it but how long it took
+	text    string        // the report without the elapsed time
 	Name    string        `json:"call"`
 	Value   any           `json:"value"`
 	Elapsed time.Duration `json:"-"`
@@ -76,7 +76,7 @@ type call struct {
 
 var elapsed = regexp.MustCompile(`,"elapsed_ms":\d+`)
 
-// next is the next report. It is the last if End is set.
+// next returns the next report. It is the last one if End is set.
 func (p *peer) next(t *testing.T, within time.Duration) call {
 	t.Helper()
 	line := p.line(t, within)
@@ -92,7 +92,7 @@ func (p *peer) next(t *testing.T, within time.Duration) call {
 	return c
 }
 
-// play has a consumer play a scenario to its end.
+// play plays a scenario with a consumer and returns its calls.
 func (p *peer) play(t *testing.T, command string, within time.Duration) []call {
 	t.Helper()
 	p.say(t, command)
@@ -111,13 +111,13 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	t.Helper()
 	dir := filepath.Join(kitDir("java"), module)
 	flags := []string{
-		// Small and quickly started: a machine of two cores runs several.
+		// Keep the JVM small and quick to start. A machine with two cores runs several.
 		"-Xmx160m", "-Xshare:auto", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC",
 		"-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-Djava.io.tmpdir=" + t.TempDir(), "-Duser.home=" + t.TempDir(),
 		"-Dorg.slf4j.simpleLogger.defaultLogLevel=warn",
 		"-Dbolt.tcp.heartbeat.interval=2000", "-Dbolt.tcp.server.idle.interval=6000",
-		// Hessian looks into the JDK's classes, as it could when it was written.
+		// Hessian uses reflection on classes of the JDK.
 		"--add-opens=java.base/java.lang=ALL-UNNAMED", "--add-opens=java.base/java.util=ALL-UNNAMED",
 		"--add-opens=java.base/java.math=ALL-UNNAMED", "--add-opens=java.base/java.time=ALL-UNNAMED",
 		"-cp", filepath.Join(dir, module+".jar") + ":" + filepath.Join(dir, "lib", "*"),
@@ -126,10 +126,10 @@ func startJava(t *testing.T, name, module, class string, args ...string) *peer {
 	return start(t, name, "java", append(flags, args...)...)
 }
 
-// freePorts are those of this package.
+// freePorts allocates ports from the range of this package.
 var freePorts = ports.Interop()
 
-// freePort is a port on which nothing listens, and that no connection gets.
+// freePort returns a port on which nothing listens and that the kernel does not assign.
 func freePort(t *testing.T) int {
 	t.Helper()
 	port, err := freePorts.Free("127.0.0.1")
@@ -139,7 +139,7 @@ func freePort(t *testing.T) int {
 	return port
 }
 
-// portList writes ports as options of scenarios have them.
+// portList formats ports as an option of scenarios.
 func portList(ports []int) string {
 	var all []string
 	for _, p := range ports {

@@ -21,8 +21,8 @@ type pair struct {
 
 func (p pair) String() string { return p.consumer + " to " + p.provider }
 
-// golden is what scenarios come to between two peers without Weft: a file of
-// testdata, with one part for each scenario.
+// golden has the expected results of scenarios between two peers: a file of testdata, with one part
+// for each scenario.
 type golden struct {
 	path string
 
@@ -30,8 +30,7 @@ type golden struct {
 	archive txtar.Archive // guarded by mu
 }
 
-// openGolden reads the file of a pair. With -update, it is written anew when the
-// test ends.
+// openGolden reads the file of a pair. With -update, it writes the file when the test ends.
 func openGolden(t *testing.T, consumer, provider string) *golden {
 	t.Helper()
 	g := &golden{path: filepath.Join("testdata", consumer+"-to-"+provider+".txtar")}
@@ -51,8 +50,8 @@ func openGolden(t *testing.T, consumer, provider string) *golden {
 	return g
 }
 
-// scenario is the text that a scenario comes to. With -update, it is got from now
-// on.
+// scenario returns the expected text of a scenario. With -update, the first got is the expected
+// text.
 func (g *golden) scenario(name, got string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -68,15 +67,15 @@ func (g *golden) scenario(name, got string) string {
 	return ""
 }
 
-// way is how a consumer reaches a provider.
+// way is how a consumer reaches a provider: directly or through sidecars.
 type way struct {
 	pair     pair
 	port     int      // of the provider
-	sidecars sidecars // of which the first port leads to the provider
+	sidecars sidecars // the first port leads to the provider
 }
 
-// play has the consumer play a scenario both ways. label is the scenario's name
-// in testdata and in the report.
+// play plays a scenario directly and through Wefts. label is the name of the scenario in testdata
+// and in the report.
 func (w way) play(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
 	w.pair.hold(t, label, direct, consumer.play(t, fmt.Sprintf("%s %d %s", scenario, w.port, options), patience))
@@ -87,8 +86,8 @@ func (w way) play(t *testing.T, consumer *peer, label, scenario, options string)
 	w.playThrough(t, consumer, label, scenario, options)
 }
 
-// playThrough has the consumer play a scenario through Wefts alone, because they
-// are to make a difference: testdata has what it comes to through them.
+// playThrough plays a scenario through Wefts only, because they change the result. testdata has the
+// result through Wefts.
 func (w way) playThrough(t *testing.T, consumer *peer, label, scenario, options string) {
 	t.Helper()
 	if w.sidecars.problem != "" {
@@ -99,15 +98,15 @@ func (w way) playThrough(t *testing.T, consumer *peer, label, scenario, options 
 	w.pair.hold(t, label, through, calls)
 }
 
-// How long the call "too late" of the scenario "timeout" may take: it has 400 ms,
-// and its answer comes after 1 s. Dubbo looks at its clock every 30 ms.
+// Bounds of the call "too late" in the scenario "timeout". Its timeout is 400 ms, and the response
+// comes after 1 s. Dubbo checks timeouts every 30 ms.
 const (
 	timeoutFloor   = 350 * time.Millisecond
 	timeoutCeiling = 900 * time.Millisecond
 )
 
-// hold is a subtest: calls, which went a route, must have come to what testdata
-// says, which is the same for both routes.
+// hold runs a subtest that compares calls of a route with testdata, which is the same for both
+// routes.
 func (p pair) hold(t *testing.T, scenario string, by route, calls []call) {
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
@@ -127,7 +126,7 @@ func (p pair) hold(t *testing.T, scenario string, by route, calls []call) {
 	})
 }
 
-// skip is a subtest for a scenario that cannot be played.
+// skip runs a subtest that is skipped, for a scenario that Weft does not support.
 func (p pair) skip(t *testing.T, scenario string, by route, problem string) {
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// report is what was played, and what came of it.
+// report has the outcome of each scenario.
 type report struct {
 	mu   sync.Mutex
 	rows []row // guarded by mu; in the order of their first result
@@ -25,7 +25,7 @@ type row struct {
 	outcome  map[route]string
 }
 
-// add notes the outcome of a subtest that is ending.
+// add records the outcome of a subtest that is ending.
 func (r *report) add(t *testing.T, scenario string, p pair, by route) {
 	outcome := "ok"
 	if t.Failed() {
@@ -44,7 +44,7 @@ func (r *report) add(t *testing.T, scenario string, p pair, by route) {
 	r.rows = append(r.rows, row{scenario, p.String(), map[route]string{by: outcome}})
 }
 
-// write writes the report as Markdown, if anything was played.
+// write writes the report as Markdown, if a scenario was played.
 func (r *report) write(path string) error {
 	if len(r.rows) == 0 {
 		return nil
@@ -58,13 +58,13 @@ func (r *report) write(path string) error {
 	return os.WriteFile(path, []byte(head+r.String()+"\n"+r.sums()), 0o644)
 }
 
-// String is a table, with cells for people who read it unformatted.
+// String returns a Markdown table with aligned cells.
 func (r *report) String() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var out strings.Builder
 	line := func(cells ...string) {
-		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3], cells[4]) // to memory
+		_, _ = fmt.Fprintf(&out, "| %-30s | %-30s | %-8s | %-8s | %-8s |\n", cells[0], cells[1], cells[2], cells[3], cells[4]) // writes to memory do not fail
 	}
 	line("scenario", "consumer to provider", string(direct), string(once), string(through))
 	line("---", "---", "---", "---", "---")
@@ -76,7 +76,7 @@ func (r *report) String() string {
 	return out.String()
 }
 
-// sums is how often each outcome was seen.
+// sums returns how often each outcome occurred.
 func (r *report) sums() string {
 	r.mu.Lock()
 	defer r.mu.Unlock()

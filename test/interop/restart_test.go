@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// family is a consumer and providers of one protocol that can be put under load.
+// family is a consumer and providers of one protocol for load tests.
 type family struct {
 	name, module       string
 	consumer, provider string // main classes
@@ -18,17 +18,16 @@ type family struct {
 	told               told
 }
 
-// told is how a consumer describes a call that Weft has failed, as the beginning
-// of what it reports.
+// told has the errors that a consumer reports for calls that Weft has failed, as prefixes.
 type told struct {
-	// inFlight: the provider was lost with it. A process that is killed resets the
-	// connections on which it has not read all, and closes the others.
+	// inFlight: the provider died during the call. A killed process resets connections that have
+	// unread data, and closes the others.
 	inFlight  []string
 	unreached []string // there is no connection to the provider
 }
 
 func loadFamilies() []family {
-	// Weft's own text.
+	// Texts of Weft.
 	dubbo := told{
 		inFlight: []string{
 			"org.apache.dubbo.rpc.RpcException: 502|weft: upstream reset the connection ",
@@ -36,7 +35,7 @@ func loadFamilies() []family {
 		},
 		unreached: []string{"org.apache.dubbo.rpc.RpcException: 502|weft: upstream connect failed "},
 	}
-	// The status of Weft's answer, 16 and 6, of which the library makes a text.
+	// Texts of the library for the status of Weft's response, 16 and 6.
 	const closed = "Connection closed! the address is ADDRESS"
 	const noProcessor = "Rpc invocation exception: NO_PROCESSOR, the address is ADDRESS"
 	bolt := told{
@@ -53,17 +52,17 @@ func loadFamilies() []family {
 	}
 }
 
-// atOnce is how long word of an event may take to the last who hears of it. It
-// takes some milliseconds, on a busy machine some hundreds; what no word is had of,
-// Weft's heartbeats find out after four seconds.
+// atOnce bounds how long it takes until everyone has learned of an event. It usually takes some
+// milliseconds, and some hundreds on a busy machine. Without a notification, Weft's heartbeats
+// detect the event after four seconds.
 const atOnce = 2 * time.Second
 
-// What load there is while a provider is killed, and what it may notice.
+// Parameters of the load, and names of the consumer's reports.
 const (
 	callers      = 16
 	mostLost     = 2 * callers     // a process that ends can close connections before the port: the next is lost, too
 	longestCall  = 5 * time.Second // half of the callers' timeout
-	milestones   = 2               // of answers, between one event and the next
+	milestones   = 2               // reports of manyAnswers between two events
 	firstAnswer  = "first answer of"
 	manyAnswers  = "answers until now"
 	lostAnswers  = "lost"
@@ -72,10 +71,10 @@ const (
 	totalAnswers = "answered"
 )
 
-// TestRestart kills a provider under load and starts it again on the same port.
-// Only calls that are in flight on it fail, at once, and say what happened; while
-// there is no other provider, so do those that come until it is back. The
-// consumer's connections to Weft stay. It runs alone, to have load on any machine.
+// TestRestart kills a provider under load and restarts it on the same port. Only calls in flight on
+// it may fail, immediately and with the reason. Without another provider, calls also fail until it
+// is back. The consumer's connections to Weft stay open. The test runs alone, so that it has load
+// on any machine.
 func TestRestart(t *testing.T) {
 	need(t, "java")
 	for _, f := range loadFamilies() {
@@ -99,7 +98,7 @@ func TestRestart(t *testing.T) {
 				o := r.play(t, sidecars.ports[0], "third", "first", "second")
 				o.hold(t)
 				o.loseAtMost(t, f.told.inFlight, mostLost)
-				o.loseAtMost(t, f.told.unreached, 0) // the other one was
+				o.loseAtMost(t, f.told.unreached, 0) // the other provider was reachable
 			})
 			p.check(t, "restart of the only one", through, func(t *testing.T) {
 				o := r.play(t, sidecars.ports[1], "fourth", "third")
@@ -112,7 +111,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// check is a subtest that is in the report.
+// check runs a subtest that is in the report.
 func (p pair) check(t *testing.T, scenario string, by route, f func(*testing.T)) {
 	t.Helper()
 	t.Run(scenario+"/"+p.String()+"/"+string(by), func(t *testing.T) {
@@ -121,23 +120,23 @@ func (p pair) check(t *testing.T, scenario string, by route, f func(*testing.T))
 	})
 }
 
-// restart is a provider that is killed and started again while a consumer calls.
+// restart is a provider that is killed and restarted while a consumer calls.
 type restart struct {
 	family
-	t        *testing.T // with which the peers end: who is back stays for the next
+	t        *testing.T // owns the peers: the next subtest uses the restarted provider
 	port     int        // of the provider
 	provider *peer
 	consumer *peer
 }
 
-// start starts a provider. The name is what its answers are.
+// start starts a provider that responds with name.
 func (r *restart) start(port int, name string) *peer {
 	r.t.Helper()
 	return startJava(r.t, r.name+" provider, the "+name, r.module, r.family.provider, fmt.Sprint(port), name)
 }
 
-// play has the consumer call a port of Weft's, kills the provider and starts it
-// under another name. providers are the names of those that answer before.
+// play has the consumer call a port of Weft, kills the provider and restarts it under another name.
+// providers are the names of the providers that respond before that.
 func (r *restart) play(t *testing.T, port int, name string, providers ...string) outage {
 	t.Helper()
 	o := outage{told: r.told}
@@ -152,7 +151,7 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	r.provider.Kill()
 	o.dead = time.Now()
 	if len(providers) > 1 {
-		r.awaitMany(t) // from who is left
+		r.awaitMany(t) // from the remaining provider
 		o.known = time.Now()
 	}
 	again := r.start(r.port, name)
@@ -176,7 +175,7 @@ func (r *restart) play(t *testing.T, port int, name string, providers ...string)
 	return o
 }
 
-// stop ends the load and notes its sums.
+// stop ends the load and records its totals.
 func (r *restart) stop(t *testing.T, o *outage) {
 	t.Helper()
 	r.consumer.say(t, "stop")
@@ -198,7 +197,7 @@ func (r *restart) stop(t *testing.T, o *outage) {
 	}
 }
 
-// await is the next report of a name.
+// await returns the next report with this name.
 func (r *restart) await(t *testing.T, name string) call {
 	t.Helper()
 	for {
@@ -212,7 +211,7 @@ func (r *restart) await(t *testing.T, name string) call {
 	}
 }
 
-// awaitMany waits for more answers than could have been on their way.
+// awaitMany waits for more responses than can have been in flight.
 func (r *restart) awaitMany(t *testing.T) {
 	t.Helper()
 	for range milestones {
@@ -220,18 +219,18 @@ func (r *restart) awaitMany(t *testing.T) {
 	}
 }
 
-// outage is what became of the calls.
+// outage is the outcome of the calls.
 type outage struct {
 	told told
 
-	killed, dead time.Time // the provider: between them it may still answer
-	known        time.Time // its end, to all: they have got many answers since
-	back, again  time.Time // its successor: it listens, and a caller has an answer
+	killed, dead time.Time // of the provider; between them it may still respond
+	known        time.Time // when every caller knew: each has got many responses since
+	back, again  time.Time // the new provider listens; a caller has its response
 
 	took     time.Duration
 	answered int
 	longest  time.Duration // of all calls
-	stalled  time.Duration // how long the machine kept the consumer from running at a time
+	stalled  time.Duration // longest time for which the machine did not run the consumer
 	losses   []loss
 }
 
@@ -239,16 +238,16 @@ func (o outage) String() string {
 	return fmt.Sprintf("%d answers in %v, the slowest in %v (stalled for %v)", o.answered, o.took, o.longest, o.stalled)
 }
 
-// soon is how long word of an event may take on this machine: whoever passes it on
-// is kept from running as the consumer is.
+// soon bounds how long it takes on this machine to learn of an event. Other processes stall as the
+// consumer does.
 func (o outage) soon() time.Duration { return atOnce + 4*o.stalled }
 
-// loss is the calls that failed in one way.
+// loss is a group of calls that failed in one way.
 type loss struct {
 	Exception  string `json:"exception"`
 	Message    string `json:"message"`
 	Count      int    `json:"count"`
-	FirstBegan int64  `json:"first_began_ms"` // of the Unix epoch, as all
+	FirstBegan int64  `json:"first_began_ms"` // ms since the Unix epoch, as all times
 	LastBegan  int64  `json:"last_began_ms"`
 	LastEnded  int64  `json:"last_ended_ms"`
 }
@@ -257,7 +256,7 @@ func (l loss) String() string {
 	return fmt.Sprintf("%d times %s: %s", l.Count, l.Exception, l.Message)
 }
 
-// is says whether the calls failed in a way of told's.
+// is reports whether the error of the calls begins with one of way.
 func (l loss) is(way []string) bool {
 	return slices.ContainsFunc(way, func(begin string) bool { return strings.HasPrefix(l.Exception+": "+l.Message, begin) })
 }
@@ -284,10 +283,9 @@ func number(t *testing.T, c call) float64 {
 	return n
 }
 
-// hold checks what is true of every outage: no call waited for its timeout; none
-// failed before it, and each that failed did so in a way that is Weft's word for
-// what happened; those that were in flight on the provider failed at once, and no
-// call that began when its end was known did so.
+// hold checks what applies to every outage. No call waited for its timeout. No call failed before
+// the kill, and each failure has an error of told. Calls in flight on the provider failed soon, and
+// none of them began after its end was known.
 func (o outage) hold(t *testing.T) {
 	t.Helper()
 	o.holdPace(t)
@@ -309,8 +307,8 @@ func (o outage) hold(t *testing.T) {
 	o.loseUntil(t, o.told.inFlight, o.known)
 }
 
-// holdPace checks that no call waited for its timeout. That there was load, the
-// answers have shown for which the test waited.
+// holdPace checks that no call waited for its timeout. The responses that the test has waited for
+// prove that there was load.
 func (o outage) holdPace(t *testing.T) {
 	t.Helper()
 	if o.longest > longestCall+o.stalled {
@@ -318,7 +316,7 @@ func (o outage) holdPace(t *testing.T) {
 	}
 }
 
-// loseUntil checks that no call was lost in a way that began after an event.
+// loseUntil checks that every call that was lost in this way began before an event.
 func (o outage) loseUntil(t *testing.T, way []string, event time.Time) {
 	t.Helper()
 	for _, l := range o.losses {
@@ -328,7 +326,7 @@ func (o outage) loseUntil(t *testing.T, way []string, event time.Time) {
 	}
 }
 
-// loseAtMost checks how many calls were lost in a way.
+// loseAtMost bounds how many calls were lost in this way.
 func (o outage) loseAtMost(t *testing.T, way []string, most int) {
 	t.Helper()
 	lost := 0

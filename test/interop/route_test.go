@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// route is a way from consumer to provider.
+// route is the path of calls from consumer to provider.
 type route string
 
 const (
@@ -21,10 +21,10 @@ const (
 	through route = "through" // two Wefts in a row: the consumer's sidecar, and the provider's
 )
 
-// object is JSON.
+// object is a JSON object.
 type object map[string]any
 
-// sidecars are two Wefts in a row before providers.
+// sidecars are two Wefts in a row in front of providers.
 type sidecars struct {
 	problem   string // why there are none; "" if there are
 	ports     []int  // of the consumer's sidecar, one for each service
@@ -32,7 +32,7 @@ type sidecars struct {
 	near, far *peer  // the consumer's sidecar, and the provider's
 }
 
-// to is what leads to one service.
+// to returns the sidecars with the ports of one service.
 func (s sidecars) to(service int) sidecars {
 	if s.problem == "" {
 		s.ports, s.between = s.ports[service:service+1], s.between[service:service+1]
@@ -40,25 +40,24 @@ func (s sidecars) to(service int) sidecars {
 	return s
 }
 
-// service is where the providers of one service listen, each of which may answer.
+// service is the providers of one service. Any of them may respond.
 type service struct {
 	hosts  []int  // ports
-	change object // further keys of its routes in the consumer's sidecar
-	beside object // keys that those routes have beside the action
+	change object // more keys of its route actions in the consumer's sidecar
+	beside object // more keys of those routes, next to the action
 }
 
-// refusing is keys of routes that let nobody through: by the filter "fault", which
-// stands in listeners whose routes name it.
+// refusing returns keys of routes that reject every request with the filter fault. A listener has
+// that filter if its routes name it.
 func refusing() object {
 	return object{"per_filter_config": object{"fault": object{"abort": object{"percentage": 100}}}}
 }
 
-// missing is keys of routes that match no request.
+// missing returns keys of routes that match no request.
 func missing() object { return object{"match": object{"path": "/nowhere"}} }
 
-// startSidecars starts two Wefts that carry a protocol to services. What the proxy
-// says that it does not support yet is the result's problem; every other refusal
-// is an error.
+// startSidecars starts two Wefts that forward a protocol to services. If "weft check" reports a
+// feature as not supported yet, that is the problem of the result. Any other error fails the test.
 func startSidecars(t *testing.T, protocol string, services ...service) sidecars {
 	t.Helper()
 	var s sidecars
@@ -84,8 +83,8 @@ func startSidecars(t *testing.T, protocol string, services ...service) sidecars 
 	return s
 }
 
-// awaitServing waits for the line that says that all listeners are open, and
-// leaves the rest unread.
+// awaitServing waits for the line that reports that all listeners are open. It leaves later lines
+// unread.
 func (p *peer) awaitServing(t *testing.T) {
 	t.Helper()
 	for !strings.Contains(p.line(t, patience), "is ready") {
@@ -93,8 +92,8 @@ func (p *peer) awaitServing(t *testing.T) {
 	}
 }
 
-// unsupported is what "weft check" says the proxy cannot do yet; "" if it can. Any
-// other complaint fails the test.
+// unsupported returns what "weft check" reports as not supported yet, or "". Any other error fails
+// the test.
 func unsupported(t *testing.T, path string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -119,8 +118,8 @@ func unsupported(t *testing.T, path string) string {
 	return problem
 }
 
-// writeConfig writes the configuration of a sidecar that listens on ports, and
-// sends what comes in on each to the service of the same index.
+// writeConfig writes the configuration of a sidecar that listens on ports, and forwards each port
+// to the service with the same index.
 func writeConfig(t *testing.T, name, protocol string, ports []int, services []service) string {
 	t.Helper()
 	var listeners, routers, clusters []object
@@ -143,8 +142,7 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 		routers = append(routers, object{
 			"router_config_name": id,
 			"virtual_hosts": []object{{"name": id, "domains": []string{"*"}, "routers": []object{
-				// The usual route of RPC; and one for frames of which only the head
-				// can be read, because their serialization is foreign.
+				// The usual route of RPC, and one for frames whose serialization Weft cannot read.
 				services[i].route(object{"headers": []object{{"name": "service", "value": ".*", "regex": true}}}, id),
 				services[i].route(object{"prefix": "/"}, id),
 			}}},
@@ -155,7 +153,7 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 		}
 		clusters = append(clusters, object{
 			"name": id, "type": "SIMPLE", "lb_type": "LB_ROUNDROBIN", "hosts": hosts,
-			// A provider gives up who is silent for six seconds.
+			// A provider closes a connection without traffic after six seconds.
 			"keepalive":    object{"interval": "1s", "timeout": "3s"},
 			"idle_timeout": "10m",
 		})
@@ -174,7 +172,7 @@ func writeConfig(t *testing.T, name, protocol string, ports []int, services []se
 	return path
 }
 
-// route is the route of what matches to the service by a cluster.
+// route returns a route to cluster for requests that match.
 func (s service) route(match object, cluster string) object {
 	action := object{"cluster_name": cluster}
 	maps.Copy(action, s.change)

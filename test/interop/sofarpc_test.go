@@ -12,10 +12,9 @@ func sofaRPCScenarios() []string {
 	}
 }
 
-// changeBaggage is keys of a route by which the scenario "baggage" sees entries
-// added and replaced, both ways. SOFARPC sends baggage twice, in the frame's header
-// and in its content. An entry of the header goes before that of the content, and
-// one that is removed from the header is still in the content.
+// changeBaggage returns keys of a route that adds and replaces entries in both directions, for the
+// scenario "baggage". SOFARPC sends baggage in the header and in the content of a frame. The header
+// takes precedence. An entry that is removed from the header is still in the content.
 func changeBaggage() object {
 	add := func(name, value string) object {
 		return object{"header": object{"key": name, "value": value}, "append": false}
@@ -31,7 +30,7 @@ func changeBaggage() object {
 	}
 }
 
-// TestSOFARPC has SOFARPC call itself over Bolt.
+// TestSOFARPC runs SOFARPC as consumer and provider, over Bolt.
 func TestSOFARPC(t *testing.T) {
 	t.Parallel()
 	need(t, "java")

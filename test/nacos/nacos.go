@@ -1,10 +1,10 @@
-// Package nacos runs real Nacos servers for tests: stand-alone, with the database that is
-// built in. Nacos's own modules come from Maven Central. Since its gRPC ports listen on
-// every address, whatever it is told, tests run in a network of their own:
+// Package nacos runs real Nacos servers for tests: standalone, with the embedded database. Nacos's
+// modules come from Maven Central. Its gRPC ports always listen on every address, so the tests run
+// in their own network namespace:
 //
 //	func TestMain(m *testing.M) { os.Exit(nacos.Main(m, "../../../../..")) }
 //
-// A test that asks for a server where none can be had is skipped, and says so.
+// A test without an available server is skipped with a message.
 package nacos
 
 import (
@@ -31,22 +31,22 @@ import (
 )
 
 const (
-	// folderKey and problemKey are where the process that runs the tests finds the server,
-	// or why there is none.
+	// folderKey and problemKey are environment variables for the process that runs the tests: the
+	// directory of the server, or why there is none.
 	folderKey  = "WEFT_NACOS"
 	problemKey = "WEFT_NO_NACOS"
-	// patience is how long a server may take to serve.
+	// patience is the timeout of a server start.
 	patience = 120 * time.Second
 	interval = 100 * time.Millisecond
 
-	// User is who may do everything, where users are asked for.
+	// User is the administrator, if authentication is enabled.
 	User = "nacos"
-	// Password is User's.
+	// Password is the password of User.
 	Password = "nacos"
 )
 
-// Main builds the server and runs the tests, in a network of their own; the caller is
-// TestMain, root the checkout. It returns the status to exit with.
+// Main builds the server and runs the tests in their own network namespace. TestMain calls it with
+// the root directory of the checkout and exits with the returned status.
 func Main(m *testing.M, root string) int {
 	flag.Parse()
 	if list := flag.Lookup("test.list"); list != nil && list.Value.String() != "" {
@@ -76,7 +76,7 @@ func fail(err error) int {
 	return 1
 }
 
-// build has the server built, and says by the environment where it is.
+// build builds the server and stores its directory in an environment variable.
 func build(root string) error {
 	tools, err := filepath.Abs(filepath.Join(root, ".tools", "nacos"))
 	if err != nil {
@@ -96,24 +96,23 @@ func build(root string) error {
 	return os.Setenv(folderKey, folder)
 }
 
-// Options of a server. The zero value is a usual one.
+// Options configures a server. The zero value disables authentication.
 type Options struct {
-	// Auth asks for users; there is User.
+	// Auth enables authentication with the user User.
 	Auth bool
 }
 
-// Server is a Nacos server. Its methods are for the goroutine of the test.
+// Server is a Nacos server. Only the test's goroutine may call its methods.
 type Server struct {
 	t       testing.TB
 	options Options
 	address string
-	folder  string // its data and configuration
+	folder  string // of its data and configuration
 	process *child.Process
 }
 
-// Start runs a server until the end of the test, and returns when it serves. The ports
-// 1,000 below and above its own, and the one after, have to be free as well: a test has
-// one server at a time, or chooses for itself.
+// Start runs a server on port 8848 until the end of the test and returns when it serves. The ports
+// 1,000 below and above, and the one after, must be free as well: a test has one server at a time.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
 	if why := os.Getenv(problemKey); why != "" {
@@ -155,11 +154,11 @@ func (s *Server) configure() {
 	}
 }
 
-// Address returns where the server listens, as host:port.
+// Address returns the address of the server as host:port.
 func (s *Server) Address() string { return s.address }
 
-// Restart runs the server again, and returns when it serves. Configurations are there
-// again; instances are not.
+// Restart starts the server again and returns when it serves. Configurations persist; instances do
+// not.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
@@ -189,17 +188,16 @@ func (s *Server) serves() bool {
 	if err != nil {
 		return false
 	}
-	defer func() { _ = answer.Body.Close() }() // it was read
+	defer func() { _ = answer.Body.Close() }() // the body was read
 	body, err := io.ReadAll(answer.Body)
 	return err == nil && bytes.Contains(body, []byte(`"UP"`))
 }
 
-// Kill ends the server without a farewell, and returns when it has ended. Its
-// configurations stay.
+// Kill kills the server and returns when it has exited. Its configurations persist.
 func (s *Server) Kill() { s.process.Kill() }
 
-// Pause stops the process where it is: its connections stay, and nothing is answered.
+// Pause stops the process with SIGSTOP: its connections stay open, and it does not respond.
 func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.process.MustSignal(s.t, syscall.SIGCONT) }

@@ -11,28 +11,28 @@ import (
 	"github.com/weft-proxy/weft/test/child"
 )
 
-// Peer is Dubbo's own registry of the type nacos, in a process of its own. Its methods are
-// for the goroutine of the test.
+// Peer is a process with Dubbo's own Nacos registry client. Only the test's goroutine may call its
+// methods.
 type Peer struct {
 	t       testing.TB
 	process *child.Process
 }
 
-// StartPeer runs a peer until the end of the test. kind is "dubbo27" or "dubbo3", group
-// where in Nacos everything is.
+// StartPeer runs a peer until the end of the test. kind is "dubbo27" or "dubbo3"; group is the
+// Nacos group of its services.
 func (s *Server) StartPeer(t testing.TB, kind, group string) *Peer {
 	t.Helper()
 	built := filepath.Join(os.Getenv(folderKey), kind)
-	folder := t.TempDir() // Nacos's client writes logs, and remembers lists, in the home folder
+	folder := t.TempDir() // Nacos's client writes logs and caches into the home directory
 	cmd := exec.Command("java", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData",
-		"--add-opens=java.base/java.lang=ALL-UNNAMED", // for the code that Dubbo 2.7 makes
+		"--add-opens=java.base/java.lang=ALL-UNNAMED", // for the code that Dubbo 2.7 generates
 		"-Duser.home="+folder, "-Djava.net.preferIPv4Stack=true", child.JavaHosts(t),
 		"-cp", filepath.Join(built, kind+".jar")+":"+filepath.Join(built, "lib", "*"),
 		"weft.Peer", "nacos://"+s.address+"?group="+group)
 	return &Peer{t, child.Talk(t, "Dubbo's registry of "+kind, cmd)}
 }
 
-// Tell has the peer do something: "register", "unregister" or "subscribe", with a URL.
+// Tell sends the peer a command: "register", "unregister" or "subscribe", with a URL.
 func (p *Peer) Tell(what, url string) {
 	p.t.Helper()
 	if err := p.process.Say(what + " " + url); err != nil {
@@ -40,8 +40,7 @@ func (p *Peer) Tell(what, url string) {
 	}
 }
 
-// Await waits until the peer is told of a list of providers that is as wanted; they are
-// URLs.
+// Await waits until the peer reports a list of provider URLs for which wanted returns true.
 func (p *Peer) Await(what string, wanted func(urls []string) bool) {
 	p.t.Helper()
 	limit := time.After(patience)

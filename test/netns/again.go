@@ -12,21 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// insideKey is set in the process that Again has started.
+// insideKey is the environment variable of the process that Again starts.
 const insideKey = "WEFT_NETWORK_INSIDE"
 
-// Inside says whether this process was started by Again.
+// Inside reports whether Again started this process.
 func Inside() bool { return os.Getenv(insideKey) != "" }
 
-// Again runs this test program once more, in a network of its own where there is nothing
-// but a loopback interface: whoever listens there on every address is reached by nobody
-// else, and no port is taken. The caller is TestMain, which ends with the status; in the
-// new process Inside is true, and it calls LoopbackUp. The error says why there can be no
-// such network. Who is not root becomes nobody in particular there, who may do no more.
+// Again runs this test binary again in a new network namespace with only a loopback interface: all
+// ports are free, and no other process can connect. TestMain calls it and exits with the returned
+// status; in the new process Inside returns true, and TestMain calls LoopbackUp. Again returns an
+// error if the namespace cannot be created. A user other than root also gets a user namespace, in
+// which it has the ids of root.
 func Again(more ...string) (status int, err error) {
 	var args []string
 	for _, a := range os.Args[1:] {
-		// The cache of test results is told of files by this process alone.
+		// The go command reads only one log of accessed files, that of this process.
 		if !strings.HasPrefix(a, "-test.testlogfile=") {
 			args = append(args, a)
 		}
@@ -43,12 +43,12 @@ func Again(more ...string) (status int, err error) {
 	err = cmd.Run()
 	var exit *exec.ExitError
 	if errors.As(err, &exit) {
-		return max(exit.ExitCode(), 1), nil // a signal has the code -1
+		return max(exit.ExitCode(), 1), nil // -1 if a signal killed the process
 	}
 	return 0, err
 }
 
-// LoopbackUp switches the loopback interface on of the network that this process is in.
+// LoopbackUp brings up the loopback interface of the network namespace of this process.
 func LoopbackUp() error {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -9,12 +9,11 @@ import (
 	"time"
 )
 
-// ErrUnsupported is the error of an impairment that the kernel knows nothing of: a
-// Link of Connect needs its netem, one of ConnectRough does not.
+// ErrUnsupported is returned by Link.Impair if the kernel has no netem, which a Link of Connect
+// needs; a Link of ConnectRough does not.
 var ErrUnsupported = errors.New("the kernel has no netem")
 
-// Link is a link between two namespaces, whose ends have an address of IPv4 and one
-// of IPv6 each.
+// Link connects two namespaces. Each end has an IPv4 and an IPv6 address.
 type Link struct {
 	A, B End   // in the order of the arguments of Connect
 	wire *wire // nil: a veth pair
@@ -23,22 +22,22 @@ type Link struct {
 // End is one end of a link.
 type End struct {
 	Namespace *Namespace
-	Device    string // its name in the namespace
+	Device    string // device name in the namespace
 	IPv4      netip.Addr
 	IPv6      netip.Addr
 }
 
-// Impairment is what befalls the packets that leave one end. The zero value is a
-// link that is in order.
+// Impairment describes the treatment of packets that leave one end. The zero value is an unimpaired
+// link.
 type Impairment struct {
 	Delay time.Duration // of every packet
-	Loss  float64       // share of the packets that are lost, 0 to 1
-	Rate  int           // bits a second; 0: no limit
+	Loss  float64       // fraction of lost packets, 0 to 1
+	Rate  int           // bits per second; 0: no limit
 }
 
-// Connect joins two namespaces by a veth pair: all that the kernel does to packets
-// it does to these. Each link is a subnet of its own. A namespace reaches by itself
-// only what it has a link to; see Route and Namespace.Forward.
+// Connect joins two namespaces with a veth pair, which has all packet processing of the kernel.
+// Each link is a separate subnet. Without routes a namespace reaches only the other ends of its
+// links; see Route and Namespace.Forward.
 func (n *Network) Connect(a, b *Namespace) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "veth")
@@ -47,10 +46,10 @@ func (n *Network) Connect(a, b *Namespace) *Link {
 	return l
 }
 
-// ConnectRough joins two namespaces by a pair of TUN devices whose packets this
-// process carries, so that they can be impaired whatever the kernel is built with.
-// Which packets are lost follows from the seed and their order. It is for some ten
-// thousand packets a second. It skips the test where the kernel has no TUN devices.
+// ConnectRough joins two namespaces with a pair of TUN devices whose packets this process carries,
+// so that they can be impaired regardless of the kernel configuration. The seed and the order of
+// packets determine which packets are lost. It carries about ten thousand packets per second. It
+// skips the test if the kernel has no TUN devices.
 func (n *Network) ConnectRough(a, b *Namespace, seed uint64) *Link {
 	n.t.Helper()
 	l := n.link(a, b, "tun")
@@ -64,7 +63,7 @@ func (n *Network) ConnectRough(a, b *Namespace, seed uint64) *Link {
 	return l
 }
 
-// link returns the next link, of which there is nothing yet but names.
+// link returns the next link, without creating its devices.
 func (n *Network) link(a, b *Namespace, kind string) *Link {
 	n.t.Helper()
 	if n.links == 250 {
@@ -82,19 +81,18 @@ func (n *Network) link(a, b *Namespace, kind string) *Link {
 	return &Link{A: end(a, 0), B: end(b, 1)}
 }
 
-// up gives the ends their addresses.
+// up assigns the addresses of both ends and brings the devices up.
 func (l *Link) up() {
 	for _, end := range []End{l.A, l.B} {
-		// Without the detection of duplicates, during which an address cannot be used.
+		// nodad: without duplicate address detection the address is usable immediately.
 		end.Namespace.Run("ip", "addr", "add", end.IPv4.String()+"/24", "dev", end.Device)
 		end.Namespace.Run("ip", "addr", "add", end.IPv6.String()+"/64", "dev", end.Device, "nodad")
 		end.Namespace.Run("ip", "link", "set", end.Device, "up")
 	}
 }
 
-// Route sends what the namespace of the end has for a prefix over this link to its
-// other end; "0.0.0.0/0" and "::/0" make that the way to everything. A prefix that
-// cannot be routed ends the test.
+// Route adds a route for the prefix from a namespace of the link to the other end; "0.0.0.0/0" and
+// "::/0" are default routes. It fails the test on an error.
 func (l *Link) Route(from *Namespace, prefix string) {
 	t := from.network.t
 	t.Helper()
@@ -121,10 +119,9 @@ func (l *Link) ends(ns *Namespace) (end, other End) {
 	panic("netns: the link has no end in " + ns.name)
 }
 
-// Impair makes the packets that leave the namespace over the link suffer from now
-// on, in place of what they suffered before; the other direction stays as it was.
-// On a link of Connect the error is ErrUnsupported if the kernel has no netem; on
-// one of ConnectRough there is none, and any goroutine may call it.
+// Impair replaces the impairment of packets that leave the namespace over the link; the other
+// direction does not change. On a link of Connect it returns ErrUnsupported if the kernel has no
+// netem. On a link of ConnectRough it always succeeds and is safe for concurrent use.
 func (l *Link) Impair(from *Namespace, how Impairment) error {
 	end, _ := l.ends(from)
 	if l.wire != nil {

@@ -14,31 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dialTimeout is how long Dial waits for a connection.
+// dialTimeout is the timeout of Dial.
 const dialTimeout = 10 * time.Second
 
-// Namespace is one host of a Network. Do, Listen, ListenPacket, Dial and
-// DialContext may be called by any goroutine; what reports to the test, by the
-// test's own.
+// Namespace is one host of a Network. Do, Listen, ListenConfig, ListenPacket, Dial and DialContext
+// are safe for concurrent use; only the test's goroutine may call the methods that fail the test.
 type Namespace struct {
 	network *Network
 	name    string
-	file    *os.File // of the namespace
+	file    *os.File // keeps a reference to the namespace
 }
 
-// Name returns the name by which ip(8) knows the namespace.
+// Name returns the name of the namespace in ip(8).
 func (ns *Namespace) Name() string { return ns.name }
 
-// Do calls f on a thread that is in the namespace, and returns what f returns.
-// Sockets that f makes stay in the namespace, whoever uses them later. A goroutine
-// that f starts is not in the namespace; so f must not resolve names.
+// Do calls f on a thread in the namespace and returns its result. Sockets that f creates stay in
+// the namespace. Goroutines that f starts do not run in the namespace, so f must not resolve names.
 func (ns *Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // not unlocked: the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			// The first thread never ends, and what /proc/self tells is of its network.
-			err := ns.Do(f) // on another one, as this is taken
+			// The main thread never ends, and /proc/self refers to its network namespace.
+			err := ns.Do(f) // on another thread, because this one is locked
 			runtime.UnlockOSThread()
 			done <- err
 			return
@@ -52,13 +50,12 @@ func (ns *Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// Listen is net.Listen in the namespace. The address has an IP address or none.
+// Listen is net.Listen in the namespace. A host in the address must be an IP address.
 func (ns *Namespace) Listen(network, address string) (net.Listener, error) {
 	return ns.ListenConfig(&net.ListenConfig{}, network, address)
 }
 
-// ListenConfig is the Listen of config in the namespace: for options of the socket,
-// as IP_TRANSPARENT.
+// ListenConfig is config.Listen in the namespace, for socket options such as IP_TRANSPARENT.
 func (ns *Namespace) ListenConfig(config *net.ListenConfig, network, address string) (listener net.Listener, err error) {
 	err = ns.Do(func() error {
 		listener, err = config.Listen(context.Background(), network, address)
@@ -67,8 +64,7 @@ func (ns *Namespace) ListenConfig(config *net.ListenConfig, network, address str
 	return listener, err
 }
 
-// ListenPacket is net.ListenPacket in the namespace. The address has an IP address
-// or none.
+// ListenPacket is net.ListenPacket in the namespace. A host in the address must be an IP address.
 func (ns *Namespace) ListenPacket(network, address string) (conn net.PacketConn, err error) {
 	err = ns.Do(func() error {
 		var config net.ListenConfig
@@ -78,15 +74,15 @@ func (ns *Namespace) ListenPacket(network, address string) (conn net.PacketConn,
 	return conn, err
 }
 
-// Dial is DialContext with 10 seconds to succeed.
+// Dial is DialContext with a timeout of 10 seconds.
 func (ns *Namespace) Dial(network, address string) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), dialTimeout)
 	defer cancel()
 	return ns.DialContext(ctx, network, address)
 }
 
-// DialContext is the DialContext of a net.Dialer in the namespace. The address has
-// an IP address. It fits the DialContext of http.Transport.
+// DialContext is the DialContext of a net.Dialer in the namespace. The host in the address must be
+// an IP address. It can be the DialContext of an http.Transport.
 func (ns *Namespace) DialContext(ctx context.Context, network, address string) (conn net.Conn, err error) {
 	err = ns.Do(func() error {
 		var dialer net.Dialer
@@ -96,22 +92,22 @@ func (ns *Namespace) DialContext(ctx context.Context, network, address string) (
 	return conn, err
 }
 
-// Command returns a command that will run in the namespace, to be started by the
-// caller; its process is the program itself. It is killed with the namespace, of which
-// the next test sweeps what this one left. (A signal of the parent's death would come when
-// the thread ends that has started it.)
+// Command returns a command that runs in the namespace; the caller starts it. Its process is the
+// program itself. The process is killed when the namespace is removed: at the end of the test, or
+// by a later test if this one was killed. Pdeathsig would fire when the thread that started the
+// process ends, which can be earlier.
 func (ns *Namespace) Command(program string, args ...string) *exec.Cmd {
 	return exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
 }
 
-// Run runs a program in the namespace to its end and returns what it wrote to both
-// outputs. If it fails the test ends.
+// Run runs a program in the namespace and returns its stdout and stderr. It fails the test if the
+// program fails.
 func (ns *Namespace) Run(program string, args ...string) string {
 	ns.network.t.Helper()
 	return ns.feed("", program, args...)
 }
 
-// feed is Run with an input.
+// feed is Run with stdin.
 func (ns *Namespace) feed(input, program string, args ...string) string {
 	ns.network.t.Helper()
 	command := exec.Command("ip", append([]string{"netns", "exec", ns.name, program}, args...)...)
@@ -123,8 +119,8 @@ func (ns *Namespace) feed(input, program string, args ...string) string {
 	return string(out)
 }
 
-// Sysctl sets a parameter of the namespace, as "net.ipv4.ip_forward" to "1". If
-// the kernel refuses, the test ends.
+// Sysctl sets a kernel parameter of the namespace, for example "net.ipv4.ip_forward" to "1". It
+// fails the test on an error.
 func (ns *Namespace) Sysctl(name, value string) {
 	ns.network.t.Helper()
 	file := filepath.Join("/proc/sys", strings.ReplaceAll(name, ".", "/"))
@@ -133,25 +129,24 @@ func (ns *Namespace) Sysctl(name, value string) {
 	}
 }
 
-// Forward makes the namespace a router between its links, of IPv4 and IPv6.
+// Forward enables forwarding of IPv4 and IPv6 between the links of the namespace.
 func (ns *Namespace) Forward() {
 	ns.network.t.Helper()
 	ns.Sysctl("net.ipv4.ip_forward", "1")
 	ns.Sysctl("net.ipv6.conf.all.forwarding", "1")
 }
 
-// Nftables loads a ruleset, in the language of nft(8), into the namespace in
-// addition to what is there. It skips the test where nft is not installed; a
-// ruleset that the kernel refuses ends the test.
+// Nftables adds an nft(8) ruleset to the namespace. It skips the test if nft is not installed, and
+// fails it if the kernel rejects the ruleset.
 func (ns *Namespace) Nftables(ruleset string) {
 	ns.network.t.Helper()
 	Need(ns.network.t, "nft")
 	ns.feed(ruleset, "nft", "-f", "-")
 }
 
-// IPtables runs iptables(8) with the arguments, as those of "-t nat -A PREROUTING
-// -p tcp -j REDIRECT --to-ports 1", in the namespace. It skips the test where
-// iptables is not installed; a rule that the kernel refuses ends the test.
+// IPtables runs iptables(8) in the namespace with arguments like "-t nat -A PREROUTING -p tcp -j
+// REDIRECT --to-ports 1". It skips the test if iptables is not installed, and fails it if the
+// kernel rejects the rule.
 func (ns *Namespace) IPtables(args string) {
 	ns.network.t.Helper()
 	ns.iptables("iptables", args)
@@ -166,6 +161,6 @@ func (ns *Namespace) IP6tables(args string) {
 func (ns *Namespace) iptables(program, args string) {
 	ns.network.t.Helper()
 	Need(ns.network.t, program)
-	// Whoever else holds the lock of iptables holds it for a moment.
+	// Another process may hold the iptables lock for a moment.
 	ns.Run(program, append([]string{"-w", "10"}, strings.Fields(args)...)...)
 }

@@ -1,12 +1,10 @@
-// Package netns makes small networks for tests out of the kernel's network
-// namespaces: hosts that have nothing but a loopback device and the links that the
-// test gives them. What a test does there, addresses, routes, packet filters, lost
-// packets, touches neither the machine's network nor that of another test.
+// Package netns creates networks for tests from the kernel's network namespaces: hosts with a
+// loopback device and the links that the test creates. Addresses, routes, packet filters and packet
+// loss in them affect neither the machine's network nor other tests.
 //
-// A test that needs a network calls New, which skips the test where there can be
-// none and says why. All of it goes with the test. What a test left that was killed
-// goes when the next one calls New: names carry the number of the process that
-// made them.
+// A test calls New, which skips the test with a message if the machine has no network namespaces.
+// The network is removed at the end of the test. If the test is killed, the next call of New
+// removes its namespaces: their names contain the process id.
 package netns
 
 import (
@@ -22,22 +20,22 @@ import (
 )
 
 const (
-	// prefix is how the names of all namespaces begin that tests make.
+	// prefix starts the names of all namespaces of tests.
 	prefix = "wefttest-"
 	// directory is where ip(8) keeps the names of namespaces.
 	directory = "/var/run/netns"
 )
 
-// Network is the namespaces and links of one test. Its methods belong to the
-// goroutine of the test: what cannot be made ends the test.
+// Network holds the namespaces and links of one test. Only the test's goroutine may call its
+// methods. They fail the test on an error.
 type Network struct {
 	t     testing.TB
-	name  string // what the names of this network's namespaces begin with
-	links int    // made so far
+	name  string // prefix of the names of this network's namespaces
+	links int    // number of links created
 }
 
-// New returns an empty network that ends with the test. It skips the test where
-// the process is not root, ip(8) is missing or the kernel has no namespaces.
+// New returns an empty network, which is removed at the end of the test. It skips the test if the
+// process is not root, ip(8) is missing or the kernel has no network namespaces.
 func New(t testing.TB) *Network {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -64,11 +62,11 @@ func Need(t testing.TB, programs ...string) {
 	}
 }
 
-// sweep removes the namespaces of processes that live no more.
+// sweep removes the namespaces of dead processes.
 func sweep() {
 	entries, err := os.ReadDir(directory)
 	if err != nil {
-		return // there were never any
+		return // the directory does not exist before the first namespace
 	}
 	for _, entry := range entries {
 		if pid, ok := owner(entry.Name()); ok && syscall.Kill(pid, 0) == syscall.ESRCH {
@@ -77,8 +75,8 @@ func sweep() {
 	}
 }
 
-// owner returns the process that made the namespace of this name; false if it was
-// no test.
+// owner returns the id of the process that created the namespace, or false if it is not a namespace
+// of a test.
 func owner(name string) (int, bool) {
 	rest, ok := strings.CutPrefix(name, prefix)
 	if !ok {
@@ -92,25 +90,24 @@ func owner(name string) (int, bool) {
 	return pid, err == nil && pid > 0
 }
 
-// remove ends the processes in the namespace, which can only be what a test
-// started there, and takes its name away: the kernel removes it with its links.
+// remove kills the processes in the namespace, which a test started, and deletes its name; then the
+// kernel removes the namespace with its links.
 func remove(name string) {
 	out, err := exec.Command("ip", "netns", "pids", name).Output()
 	if err == nil {
 		for field := range strings.FieldsSeq(string(out)) {
-			// The test itself may have a thread there.
+			// The test process may have a thread there.
 			if pid, err := strconv.Atoi(field); err == nil && pid != os.Getpid() {
-				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have ended since
+				_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
 			}
 		}
 	}
-	// Two tests may sweep at once: one of them comes too late.
+	// Two tests may sweep concurrently; the second one fails here.
 	_ = exec.Command("ip", "netns", "del", name).Run()
 }
 
-// Namespace adds a host to the network: a namespace with a loopback device that
-// is up, and no links. The name is for error messages and ip(8); it is unique
-// within the network.
+// Namespace adds a host to the network: a namespace with a loopback device that is up, and no
+// links. The name, for ip(8) and error messages, must be unique within the network.
 func (n *Network) Namespace(name string) *Namespace {
 	n.t.Helper()
 	full := n.name + name
@@ -120,14 +117,13 @@ func (n *Network) Namespace(name string) *Namespace {
 	if err != nil {
 		n.t.Fatal(err)
 	}
-	n.t.Cleanup(func() { _ = file.Close() }) // it was opened to name the namespace
+	n.t.Cleanup(func() { _ = file.Close() })
 	ns := &Namespace{network: n, name: full, file: file}
 	ns.Run("ip", "link", "set", "lo", "up")
 	return ns
 }
 
-// must runs a program outside of all namespaces of the network. If it fails the test
-// ends.
+// must runs a program outside of the network's namespaces. It fails the test if the program fails.
 func (n *Network) must(program string, args ...string) {
 	n.t.Helper()
 	out, err := exec.Command(program, args...).CombinedOutput()

@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// pair returns two namespaces and a link of veth between them.
+// pair returns two namespaces and a veth link between them.
 func pair(t *testing.T) (n *Network, a, b *Namespace, l *Link) {
 	t.Helper()
 	n = New(t)
@@ -23,8 +23,8 @@ func pair(t *testing.T) (n *Network, a, b *Namespace, l *Link) {
 	return n, a, b, n.Connect(a, b)
 }
 
-// echo answers each connection in the namespace with what it says first, and
-// returns the port.
+// echo starts a server in the namespace that returns the first 4 bytes of each connection, and
+// returns its port.
 func echo(t *testing.T, ns *Namespace) string {
 	t.Helper()
 	listener, err := ns.Listen("tcp", ":0")
@@ -43,7 +43,7 @@ func echo(t *testing.T, ns *Namespace) string {
 			if err != nil {
 				return
 			}
-			_, _ = io.CopyN(conn, conn, 4) // the client tells
+			_, _ = io.CopyN(conn, conn, 4) // the client detects a missing response
 			_ = conn.Close()
 		}
 	}()
@@ -51,8 +51,8 @@ func echo(t *testing.T, ns *Namespace) string {
 	return port
 }
 
-// ping sends "ping" to the address from the namespace, and returns how long the
-// answer took.
+// ping sends "ping" to the address from the namespace, and returns the time until the response is
+// complete.
 func ping(ns *Namespace, addr netip.Addr, port string) (time.Duration, error) {
 	begin := time.Now()
 	conn, err := ns.Dial("tcp", net.JoinHostPort(addr.String(), port))
@@ -178,7 +178,7 @@ func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, addr := range []netip.Addr{l.B.IPv4, l.B.IPv6} {
-				// The handshake is one way back, the answer another.
+				// The handshake and the response are each delayed once.
 				if took, err := ping(a, addr, port); err != nil || took < 2*delay {
 					t.Errorf("delayed, %v took %v, %v, want at least %v", addr, took, err, 2*delay)
 				}
@@ -186,7 +186,7 @@ func TestAnImpairedLinkDelaysAndRecovers(t *testing.T) {
 			if err := l.Impair(b, Impairment{}); err != nil {
 				t.Fatal(err)
 			}
-			// A machine that is busy delays by itself, but not each time.
+			// A busy machine also causes delays, but not every time.
 			var fastest time.Duration
 			for range 20 {
 				took, err := ping(a, l.B.IPv4, port)
@@ -296,7 +296,7 @@ func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
 		if err := command.Start(); err != nil {
 			t.Fatal(err)
 		}
-		// What has not come into the namespace yet is not killed with it.
+		// A process that has not entered the namespace yet is not killed with it.
 		if _, err := said.Read(make([]byte, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -314,7 +314,7 @@ func TestNamespacesGoWithTheTestAndWithDeadProcesses(t *testing.T) {
 	if exists(name) {
 		t.Errorf("%s is there after its test", name)
 	}
-	// A process that has ended.
+	// A process that has exited.
 	dead := exec.Command("true")
 	if err := dead.Run(); err != nil {
 		t.Fatal(err)

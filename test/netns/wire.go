@@ -11,14 +11,13 @@ import (
 )
 
 const (
-	// queue is how many packets may be on their way in one direction; those above
-	// are lost.
+	// queue is the maximum number of packets in transit in one direction; further packets are lost.
 	queue = 1000
-	// largestPacket is more than any packet of a device whose MTU nobody raised.
+	// largestPacket exceeds the default MTU of a device.
 	largestPacket = 4096
 )
 
-// wire carries packets between two TUN devices, each direction for itself:
+// wire carries packets between two TUN devices. The directions are independent:
 //
 //	read -> lost, or due at a time -> queue, first in first out -> wait -> write
 type wire struct {
@@ -27,7 +26,7 @@ type wire struct {
 	ended   sync.WaitGroup
 }
 
-// newWire makes the devices of both ends and begins to carry.
+// newWire creates the devices of both ends and starts to carry packets.
 func newWire(a, b End, seed uint64) (*wire, error) {
 	w := &wire{}
 	for i, end := range []End{a, b} {
@@ -47,7 +46,7 @@ func newWire(a, b End, seed uint64) (*wire, error) {
 	return w, nil
 }
 
-// openTUN makes the device of the end, in its namespace.
+// openTUN creates the TUN device of the end, in its namespace.
 func openTUN(end End) (*os.File, error) {
 	var file *os.File
 	err := end.Namespace.Do(func() error {
@@ -70,11 +69,11 @@ func openTUN(end End) (*os.File, error) {
 	return file, err
 }
 
-// close ends the wire and its devices, and returns when nothing is carried.
+// close closes the devices and waits for the goroutines.
 func (w *wire) close() {
 	for _, device := range w.devices {
 		if device != nil {
-			_ = device.Close() // packets on their way are lost
+			_ = device.Close() // packets in transit are lost
 		}
 	}
 	w.ended.Wait()
@@ -90,13 +89,13 @@ func (w *wire) impair(forth bool, how Impairment) {
 	d.how = how
 }
 
-// packet is one on its way.
+// packet is a packet in transit.
 type packet struct {
 	data []byte
 	due  time.Time
 }
 
-// direction carries from one device to the other.
+// direction carries packets from one device to the other.
 type direction struct {
 	from, to *os.File
 	way      chan packet
@@ -105,14 +104,14 @@ type direction struct {
 	how Impairment
 
 	chance *rand.Rand // owned by take
-	free   time.Time  // owned by take: when the rate lets the next packet begin
+	free   time.Time  // owned by take; when the rate allows the next packet to start
 }
 
 func newDirection(from, to *os.File, chance *rand.Rand) *direction {
 	return &direction{from: from, to: to, way: make(chan packet, queue), chance: chance}
 }
 
-// take reads packets until the device is closed, and decides what becomes of each.
+// take reads packets until the device is closed, and queues or drops each.
 func (d *direction) take() {
 	defer close(d.way)
 	buffer := make([]byte, largestPacket)
@@ -132,13 +131,12 @@ func (d *direction) take() {
 	}
 }
 
-// fate decides about a packet of n bytes that comes now: when it is to arrive, or
-// that it is lost.
+// fate returns when a packet of n bytes that is read now must arrive, or that it is lost.
 func (d *direction) fate(n int, now time.Time) (due time.Time, lost bool) {
 	d.mu.Lock()
 	how := d.how
 	d.mu.Unlock()
-	// Drawn for every packet, so that what is lost depends on the order alone.
+	// The draw happens for every packet, so that the losses depend only on the order of packets.
 	if d.chance.Float64() < how.Loss {
 		return time.Time{}, true
 	}
@@ -162,7 +160,7 @@ func (d *direction) give() {
 			timer.Reset(wait)
 			<-timer.C
 		}
-		// A device that is down or gone takes none: the packet is lost.
+		// A device that is down or closed accepts no packets: the packet is lost.
 		_, _ = d.to.Write(p.data)
 	}
 }

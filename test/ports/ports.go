@@ -1,6 +1,6 @@
-// Package ports owns the TCP ports of tests whose packages run at once: each has a range of
-// its own, below those that the kernel gives to outgoing connections, and beside those of
-// examples, of guides and of what Dubbo opens by itself (20,000 to 22,999).
+// Package ports assigns TCP ports to test packages that run concurrently. Each package has a
+// separate range below the kernel's ephemeral ports, which also avoids the ports of examples,
+// guides and those that Dubbo opens by itself (20,000 to 22,999).
 package ports
 
 import (
@@ -11,23 +11,23 @@ import (
 	"sync/atomic"
 )
 
-// Range is ports that one package of tests walks through, from a place of its own in each
-// run. Its methods may be called at once.
+// Range is the port range of one test package. Free tries its ports in order, from a random start
+// in each process. It is safe for concurrent use.
 type Range struct {
 	first, count uint32 // immutable
 	next         atomic.Uint32
 }
 
-// EndToEnd is the range of test/e2e.
+// EndToEnd returns the range of test/e2e.
 func EndToEnd() *Range { return between(10_000, 20_000) }
 
-// Dubbo is the range of test/dubbo.
+// Dubbo returns the range of test/dubbo.
 func Dubbo() *Range { return between(23_000, 25_000) }
 
-// Interop is the range of test/interop.
+// Interop returns the range of test/interop.
 func Interop() *Range { return between(25_000, 27_000) }
 
-// Chaos is the range of test/chaos.
+// Chaos returns the range of test/chaos.
 func Chaos() *Range { return between(27_000, 32_000) }
 
 func between(first, end uint32) *Range {
@@ -36,8 +36,8 @@ func between(first, end uint32) *Range {
 	return r
 }
 
-// Free returns a port of an IP address, "" of all, on which nothing listens, and that no
-// connection gets.
+// Free returns a port without a listener on the IP address; "" means all addresses. The kernel does
+// not use the port for outgoing connections.
 func (r *Range) Free(ip string) (port int, err error) {
 	for range r.count {
 		port = int(r.first + r.next.Add(1)%r.count)

@@ -32,7 +32,7 @@ func TestAPortIsFree(t *testing.T) {
 	}
 }
 
-// The ranges of packages that are tested at once have no port in common.
+// TestRangesAreApart verifies that the ranges do not overlap and end below the ephemeral ports.
 func TestRangesAreApart(t *testing.T) {
 	end := uint32(10_000)
 	for _, r := range []*Range{EndToEnd(), Dubbo(), Interop(), Chaos()} {

@@ -1,5 +1,4 @@
-// Package subject owns Weft as the process that tests are about: how it is built from the
-// checkout, and what it writes.
+// Package subject builds the Weft process that tests run, and collects its output.
 package subject
 
 import (
@@ -13,19 +12,19 @@ import (
 	"github.com/weft-proxy/weft/internal/invariants"
 )
 
-// Weft builds Weft, of the checkout that root is the folder of, as users do but for more
-// flags. path, which is absolute, becomes the program. Without flags it is a link to the
-// program that the environment variable WEFT_BUILT names, if that is set: a script that runs
-// the tests of many packages builds Weft once.
+// Weft builds Weft from the checkout in root like users do, with additional flags. path is the
+// absolute path of the program. Without flags, path becomes a link to the program in the
+// environment variable WEFT_BUILT, if that is set: a script that runs the tests of many packages
+// builds Weft once.
 func Weft(root, path string, flags ...string) error {
 	if err := dependOnSources(root); err != nil {
 		return err
 	}
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // of an earlier run
+		return err // the program of an earlier run remains
 	}
 	if built := os.Getenv("WEFT_BUILT"); built != "" && len(flags) == 0 {
-		if _, err := os.Stat(built); err != nil { // also for the cache of test results
+		if _, err := os.Stat(built); err != nil { // also lets the cache of test results depend on the file
 			return err
 		}
 		return os.Symlink(built, path)
@@ -33,8 +32,8 @@ func Weft(root, path string, flags ...string) error {
 	return Build(root, "./cmd/weft", path, flags...)
 }
 
-// Checked returns what makes Weft the checked one if the tests are, by "go test -race": with
-// poisoned buffers and counts of what is outstanding.
+// Checked returns the flags of a checked Weft, with poisoned buffers and leak counts, if the tests
+// run with "go test -race"; otherwise it returns none.
 func Checked() []string {
 	if invariants.Enabled {
 		return []string{"-race"}
@@ -42,8 +41,8 @@ func Checked() []string {
 	return nil
 }
 
-// Build builds the package pkg of the module in dir. path, which is absolute, becomes the
-// program. The error has what the compiler said.
+// Build builds the package pkg of the module in dir. path is the absolute path of the program. The
+// error contains the compiler's output.
 func Build(dir, pkg, path string, flags ...string) error {
 	cmd := exec.Command("go", append(append([]string{"build"}, flags...), "-o", path, pkg)...)
 	cmd.Dir = dir
@@ -53,8 +52,8 @@ func Build(dir, pkg, path string, flags ...string) error {
 	return nil
 }
 
-// dependOnSources looks at Weft's sources, so that the cache of test results knows that the
-// tests are about them.
+// dependOnSources reads the metadata of Weft's sources, so that the cache of test results depends
+// on them.
 func dependOnSources(root string) error {
 	for _, dir := range []string{"cmd", "pkg", "internal", "go.mod", "go.sum"} {
 		err := filepath.WalkDir(filepath.Join(root, dir), func(path string, d fs.DirEntry, err error) error {
@@ -62,7 +61,7 @@ func dependOnSources(root string) error {
 				_, err = os.Stat(path)
 			}
 			if errors.Is(err, fs.ErrNotExist) {
-				return nil // an editor's file that has gone
+				return nil // a temporary file of an editor
 			}
 			return err
 		})

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Journal is what a process writes. Safe for concurrent use.
+// Journal collects the output of a process. It is safe for concurrent use.
 type Journal struct {
 	mu      sync.Mutex
 	data    []byte
@@ -17,10 +17,10 @@ type Journal struct {
 	closed  bool
 }
 
-// NewJournal returns a journal in which nothing is written.
+// NewJournal returns an empty journal.
 func NewJournal() *Journal { return &Journal{changed: make(chan struct{})} }
 
-// Write is io.Writer's. It never fails.
+// Write implements io.Writer. It never fails.
 func (j *Journal) Write(p []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -29,7 +29,7 @@ func (j *Journal) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Close says that nothing more will be written: the process has ended.
+// Close reports that the process has exited and that no output follows.
 func (j *Journal) Close() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -37,28 +37,28 @@ func (j *Journal) Close() {
 	j.tell()
 }
 
-// tell wakes those that wait. j.mu is held.
+// tell wakes the waiters. j.mu is held.
 func (j *Journal) tell() {
 	close(j.changed)
 	j.changed = make(chan struct{})
 }
 
-// String returns all that was written.
+// String returns the complete output.
 func (j *Journal) String() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return string(j.data)
 }
 
-// Len returns how many bytes were written: where Await begins to look for what comes.
+// Len returns the length of the output in bytes, which is a valid start for Await.
 func (j *Journal) Len() int {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return len(j.data)
 }
 
-// Await waits for a whole line that has want behind the first from bytes, and returns it.
-// The error says that none has come in time, or none will.
+// Await waits for a complete line that contains want after the first from bytes, and returns it. It
+// returns an error on a timeout, or if the journal is closed.
 func (j *Journal) Await(from int, want string, within time.Duration) (line string, err error) {
 	late := time.NewTimer(within)
 	defer late.Stop()
@@ -82,8 +82,8 @@ func (j *Journal) Await(from int, want string, within time.Duration) (line strin
 	}
 }
 
-// Judge fails the test for each defect that the log of a Weft shows that has ended, and
-// then, or if the test had failed before, puts the log's beginning and end into the test's.
+// Judge reports an error for each defect in the log of a Weft that has exited. If the test has
+// failed, it also logs the beginning and the end of the log.
 func (j *Journal) Judge(t testing.TB) {
 	t.Helper()
 	log := j.String()
@@ -99,8 +99,8 @@ func (j *Journal) Judge(t testing.TB) {
 	}
 }
 
-// defects returns where a log tells of what Weft must never do. A cluster in panic is none:
-// its hosts are what is wrong.
+// defects returns the positions of messages that Weft must never log. A cluster in panic mode is
+// not a defect: its hosts are unhealthy.
 func defects(log string) (at []int) {
 	log = "\n" + log
 	for _, sign := range []string{"\npanic: ", "\"panic: ", "panic while", "DATA RACE", "fatal error", "level=ERROR msg=\"accept"} {

@@ -13,22 +13,22 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// TestCost has one cluster's endpoints change, in delta, beside few clusters that nobody
-// touches and beside many: what an update costs Weft depends on what it changes.
+// TestCost verifies with delta xDS that the CPU cost of an update depends on what it changes:
+// updates of one cluster's endpoints cost about the same with few and with many other clusters.
 func TestCost(t *testing.T) {
 	if invariants.Enabled {
 		t.Skip("a checked program costs something else")
 	}
-	t.Parallel() // what runs beside it disturbs both measurements
+	t.Parallel() // parallel load affects both measurements
 	const (
 		few, many     = 100, 5000
 		rounds, paces = 15, 10
 		most          = 2.0
 	)
-	// Both at once, in turn, so that what else the machine does disturbs both.
+	// The measurements alternate, so that other load on the machine affects both.
 	crowds := map[int]*crowd{few: newCrowd(t, few), many: newCrowd(t, many)}
 	for _, c := range crowds {
-		c.change(paces) // until it has settled
+		c.change(paces) // warm-up
 	}
 	for range rounds {
 		for _, c := range crowds {
@@ -40,7 +40,7 @@ func TestCost(t *testing.T) {
 	cost := map[int]time.Duration{}
 	for n, c := range crowds {
 		slices.Sort(c.used)
-		cost[n] = c.used[len(c.used)/2] // a collection of garbage is in few rounds
+		cost[n] = c.used[len(c.used)/2] // the median excludes garbage collections
 		t.Logf("beside %d clusters: %v of CPU an update, from %v to %v", n, cost[n], c.used[0], c.used[len(c.used)-1])
 	}
 	if ratio := float64(cost[many]) / float64(cost[few]); ratio > most {
@@ -48,20 +48,20 @@ func TestCost(t *testing.T) {
 	}
 }
 
-// crowd is a cluster that changes beside others that nobody touches.
+// crowd is a Weft with one cluster that changes and many that do not.
 type crowd struct {
 	t       *testing.T
 	p       *plane
 	w       *weft
-	at      string // of the cluster's host
+	at      string // address of the cluster's host
 	changes int
-	used    []time.Duration // by an update, in each round
+	used    []time.Duration // CPU time per update, in each round
 }
 
 func newCrowd(t *testing.T, clusters int) *crowd {
 	t.Helper()
 	p, host := newStopped(t), newHost()
-	p.apart = cache.NewLinearCache(resource.EndpointType) // so that an update is the same for the control plane, too
+	p.apart = cache.NewLinearCache(resource.EndpointType) // so that the cost for the control plane does not depend on the number of clusters
 	p.start()
 	at := origin(t, "app")
 	w := startWeft(t, bootstrap("DELTA_GRPC", p.address, host+":9901"), nil)
@@ -76,7 +76,7 @@ func newCrowd(t *testing.T, clusters int) *crowd {
 	return &crowd{t: t, p: p, w: w, at: at}
 }
 
-// change changes the cluster's endpoints some times, at a pace: caches grow cold meanwhile.
+// change changes the cluster's endpoints a number of times at a pace that lets caches grow cold.
 func (c *crowd) change(times int) {
 	c.t.Helper()
 	pace := time.NewTicker(20 * time.Millisecond)
@@ -92,7 +92,7 @@ func (c *crowd) change(times int) {
 	}
 }
 
-// cpu is the processor time that the process has used.
+// cpu returns the CPU time of the process.
 func (w *weft) cpu() time.Duration {
 	w.t.Helper()
 	used, err := process.CPUTime([]int{w.cmd.Process.Pid})

@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// TestFlood has 200 updates a second arrive for a minute (10 seconds with -short), of
-// endpoints, routes, clusters and a listener in turns, while requests run: none fails, no
-// update is refused, and what was said last is in force.
+// TestFlood verifies that 200 updates per second for a minute (10 seconds with -short) of
+// endpoints, routes, clusters and a listener fail no request, that Weft accepts every update, and
+// that the last update is active at the end.
 func TestFlood(t *testing.T) {
 	lasts := time.Minute
 	if testing.Short() {
@@ -47,7 +47,7 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// flood makes updates at their times, late ones at once, and returns how many.
+// flood publishes updates on schedule and returns their number. It publishes late ones immediately.
 func flood(p *plane, origins []string, host string, lasts time.Duration) int {
 	p.t.Helper()
 	const every = time.Second / 200
@@ -70,7 +70,7 @@ func flood(p *plane, origins []string, host string, lasts time.Duration) int {
 		case 1:
 			p.put(tableOf("routes", says("/last", fmt.Sprint(n/4)), to("/", "app")))
 		case 3:
-			if n%20 == 3 { // ten times a second
+			if n%20 == 3 { // ten times per second
 				l := front("front", host+":10000", "routes")
 				l.ListenerFiltersTimeout = durationpb.New(time.Duration(10+n%7) * time.Second)
 				p.put(l)

@@ -16,17 +16,17 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// harnessBinary is the path of go-control-plane's harness, as the module in harness pins
-// it.
+// harnessBinary builds go-control-plane's test harness at the version that the module in harness
+// pins, and returns its path.
 var harnessBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "harness")
 	return path, subject.Build("harness", "github.com/envoyproxy/go-control-plane/pkg/test/main", path)
 })
 
-// TestHarness has go-control-plane's own harness judge: it pushes three versions, each
-// with clusters, endpoints, routes and listeners of other names, and passes if all
-// listeners answer after each. Left out are what Weft refuses by name: scoped routes,
-// VHDS, and resources from elsewhere than ADS (the modes xds and delta).
+// TestHarness verifies that Weft passes go-control-plane's test harness. The harness pushes three
+// versions, each with different names of clusters, endpoints, routes and listeners, and passes if
+// all listeners respond after each. The test omits what Weft rejects: scoped routes, VHDS, and
+// resources outside of ADS (the modes xds and delta).
 func TestHarness(t *testing.T) {
 	harness, err := harnessBinary()
 	if err != nil {
@@ -38,7 +38,7 @@ func TestHarness(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			port := 22_000 + os.Getpid()%400*20 + i*10 // of this machine: the harness knows no other
+			port := 22_000 + os.Getpid()%400*20 + i*10 // of the machine's network namespace: the harness supports no other address
 			ln, err := net.Listen("tcp", at(port))
 			if err != nil {
 				t.Fatal(err)

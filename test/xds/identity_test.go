@@ -17,7 +17,7 @@ import (
 	tlsv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/transport_sockets/tls/v3"
 )
 
-// mesh is the authority of a mesh.
+// mesh is the certificate authority of a mesh.
 type mesh struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -57,7 +57,7 @@ func (m *mesh) sign(template, by *x509.Certificate, key *ecdsa.PublicKey) *x509.
 	return cert
 }
 
-// identity returns the certificate of a service account.
+// identity returns a certificate for a service account.
 func (m *mesh) identity(account string) tls.Certificate {
 	m.t.Helper()
 	key := m.newKey()
@@ -69,23 +69,23 @@ func (m *mesh) identity(account string) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{cert.Raw}, PrivateKey: key, Leaf: cert}
 }
 
-// server is the configuration of who asks its callers for their identities.
+// server returns the TLS configuration of a server that requires client certificates.
 func (m *mesh) server(account string) *tls.Config {
 	pool := x509.NewCertPool()
 	pool.AddCert(m.cert)
 	return &tls.Config{Certificates: []tls.Certificate{m.identity(account)}, ClientAuth: tls.RequireAndVerifyClientCert, ClientCAs: pool, MinVersion: tls.VersionTLS12}
 }
 
-// client is the configuration of a sidecar that calls another one.
+// client returns the TLS configuration of a sidecar that connects to another one.
 func (m *mesh) client(account string) *tls.Config {
 	return &tls.Config{
 		Certificates:       []tls.Certificate{m.identity(account)},
 		NextProtos:         []string{"istio-http/1.1", "istio", "http/1.1"},
-		InsecureSkipVerify: true, // names of a mesh are no names of hosts; the test is about the other side
+		InsecureSkipVerify: true, // mesh certificates have no host names; the test is about the server side
 	}
 }
 
-// secrets are those that a sidecar of the account asks for.
+// secrets returns the SDS secrets of a sidecar of the account.
 func (m *mesh) secrets(account string) []*tlsv3.Secret {
 	m.t.Helper()
 	own := m.identity(account)

@@ -19,8 +19,8 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// stats is how istiod asks for metrics once a Telemetry does: a stats.PluginConfig, here one
-// that removes a label.
+// stats returns a stats.PluginConfig like the one that istiod sends when a Telemetry resource
+// exists. This one removes a label.
 func stats() *anypb.Any {
 	const metrics, tagsToRemove = 8, 3
 	override := protowire.AppendString(protowire.AppendTag(nil, tagsToRemove, protowire.BytesType), "source_version")
@@ -30,8 +30,8 @@ func stats() *anypb.Any {
 	}
 }
 
-// counting has each HTTP connection manager, and each chain that carries bytes, of the
-// capture count, which the mesh that was captured did not ask for.
+// counting adds istio.stats to each HTTP connection manager and each TCP proxy chain of the
+// capture. The captured mesh did not have it.
 func (r *replay) counting() {
 	r.t.Helper()
 	for _, packed := range r.all[resource.ListenerType] {
@@ -68,13 +68,13 @@ func (r *replay) counting() {
 	}
 }
 
-// whoIsApp is what Istio's bootstrap says of the sidecar's own workload.
+// whoIsApp is the node of Istio's bootstrap for the sidecar's own workload.
 const whoIsApp = `"node": {"id": "sidecar~10.0.0.2~app-1.default~default.svc.cluster.local", "cluster": "app.default", "metadata": {
   "NAME": "app-1", "NAMESPACE": "default", "WORKLOAD_NAME": "app-v2", "CLUSTER_ID": "Kubernetes", "ISTIO_VERSION": "1.29.0",
   "LABELS": {"app": "app", "version": "v2", "service.istio.io/canonical-name": "app", "service.istio.io/canonical-revision": "v2"}}}`
 
-// sidecarOfCaller is the caller's, by a file: what it gets at 127.0.0.1:2051 it sends to
-// the application, whose sidecar stands before that.
+// sidecarOfCaller is a static configuration of the client's sidecar: it forwards requests at
+// 127.0.0.1:2051 to the application, which has a sidecar itself.
 const sidecarOfCaller = `{
   "servers": [{
     "default_log_path": "stderr",
@@ -94,8 +94,8 @@ const sidecarOfCaller = `{
 
 const whoIsWeb = `{"name": "web-v1", "namespace": "default", "cluster": "Kubernetes", "canonical_name": "web", "canonical_revision": "v1", "app": "web", "version": "v1"}`
 
-// newCountedPod returns a pod whose sidecar is run by what a real istiod sent, and counts as
-// Istio has it, and a client in it. Nothing that was sent may be refused.
+// newCountedPod returns a pod whose sidecar uses the captured resources of a real istiod with Istio
+// metrics, and a client in the pod. It verifies that Weft accepts all resources.
 func newCountedPod(t *testing.T) (*pod, *http.Client) {
 	p := newPod(t)
 	r := newReplay(t, capture)
@@ -107,7 +107,7 @@ func newCountedPod(t *testing.T) (*pod, *http.Client) {
 	boot := bootstrap("DELTA_GRPC", "127.0.0.1:18000", "127.0.0.1:9901")
 	startWeft(t, strings.Replace(boot, `"node": {"id": "test-id", "cluster": "test"}`, whoIsApp, 1), p.sidecar.Command)
 	c := p.client(nil)
-	p.holds(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // the sidecar listens
+	p.holds(c, request{p.address.String() + ":18301", "GET", "/", "app", "", "app"}) // wait until the sidecar listens
 	t.Cleanup(func() {
 		if _, refusals := r.heard(); len(refusals) > 0 {
 			t.Errorf("refused: %v", refusals)
@@ -116,14 +116,14 @@ func newCountedPod(t *testing.T) (*pod, *http.Client) {
 	return p, c
 }
 
-// TestIstioSeesBothEnds has a request pass two Wefts, of which a real istiod's resources
-// run the second: each says with Istio's metrics who asked whom.
+// TestIstioSeesBothEnds verifies the Istio metrics of a request through two Wefts, of which the
+// second uses resources of a real istiod: each identifies the source and the destination.
 func TestIstioSeesBothEnds(t *testing.T) {
 	t.Parallel()
 	p, c := newCountedPod(t)
 	startWeft(t, fmt.Sprintf(sidecarOfCaller, p.address, whoIsWeb), p.caller.Command)
 	p.holds(c, request{"127.0.0.1:2051", "GET", "/", "app", "", "app"})
-	p.holds(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // by mutual TLS
+	p.holds(c, request{"240.240.0.10:9080", "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}) // over mutual TLS
 
 	asked := []string{`source_workload="web-v1"`, `source_workload_namespace="default"`, `source_app="web"`, `source_canonical_service="web"`, `source_canonical_revision="v1"`}
 	answered := []string{`destination_workload="app-v2"`, `destination_app="app"`, `destination_version="v2"`, `destination_canonical_service="app"`, `destination_canonical_revision="v2"`, `destination_cluster="Kubernetes"`}
@@ -148,8 +148,8 @@ func TestIstioSeesBothEnds(t *testing.T) {
 	}
 }
 
-// TestIstioSeesBothEndsOfConnections: of such that nobody knows the protocol of, one to a
-// service of the mesh, and one to the application, both by mutual TLS.
+// TestIstioSeesBothEndsOfConnections verifies the Istio metrics of two TCP connections over mutual
+// TLS: one to a service of the mesh, and one to the application.
 func TestIstioSeesBothEndsOfConnections(t *testing.T) {
 	t.Parallel()
 	p, _ := newCountedPod(t)
@@ -175,15 +175,15 @@ func TestIstioSeesBothEndsOfConnections(t *testing.T) {
 	}
 }
 
-// counted returns what is wrong with a metric of Weft's in a namespace, of which the line of
-// one series must have all parts.
+// counted returns "" if one series of the metric in Weft's metrics page contains all parts, or a
+// description of the mismatch.
 func (p *pod) counted(at *netns.Namespace, name, metric string, parts []string) string {
 	c := &http.Client{Transport: &http.Transport{DialContext: at.DialContext, DisableKeepAlives: true}, Timeout: patience}
 	a, err := c.Get("http://127.0.0.1:9901/stats/prometheus")
 	if err != nil {
 		return err.Error()
 	}
-	defer func() { _ = a.Body.Close() }() // it was read to the end
+	defer func() { _ = a.Body.Close() }() // read to the end
 	page, err := io.ReadAll(a.Body)
 	if err != nil {
 		return err.Error()

@@ -17,13 +17,14 @@ import (
 	"github.com/weft-proxy/weft/test/netns"
 )
 
-// capture is what a real istiod sent a sidecar, which has the tests of pkg/xds/resource.
+// capture is the directory of responses that a real istiod sent to a sidecar; the tests of
+// pkg/xds/resource own it.
 const capture = root + "/pkg/xds/resource/testdata/istiod"
 
-// pod is a host with a sidecar, to which its connections are redirected as Istio has it,
-// and one beside it:
+// pod is a host with a sidecar, to which packet filters redirect connections as in Istio, and a
+// host with a client:
 //
-//	caller ──── sidecar (weft, the applications that it calls and the one that it guards)
+//	caller ──── sidecar (weft, the servers that it forwards to, and its own application)
 type pod struct {
 	t               *testing.T
 	caller, sidecar *netns.Namespace
@@ -60,7 +61,7 @@ func newPod(t *testing.T) *pod {
 	return p
 }
 
-// elsewhere is an address that the mesh knows nothing of.
+// elsewhere is an address that the mesh does not define.
 const elsewhere = "10.99.0.5"
 
 func (p *pod) listen(address string) net.Listener {
@@ -72,7 +73,7 @@ func (p *pod) listen(address string) net.Listener {
 	return ln
 }
 
-// echo sends back the first bytes of each connection.
+// echo returns the first 4 bytes of each connection.
 func echo(t *testing.T, ln net.Listener) {
 	t.Cleanup(func() { _ = ln.Close() })
 	go func() { // ends with ln
@@ -86,15 +87,15 @@ func echo(t *testing.T, ln net.Listener) {
 				_ = c.SetDeadline(time.Now().Add(patience))
 				b := make([]byte, 4)
 				if _, err := io.ReadFull(c, b); err == nil {
-					_, _ = c.Write(b) // the caller tells
+					_, _ = c.Write(b) // the client detects a missing response
 				}
 			}()
 		}
 	}()
 }
 
-// TestIstiod has a sidecar run by what a real istiod sent: nothing is refused, and
-// requests go where it says.
+// TestIstiod verifies that a sidecar accepts all resources that a real istiod sent, and routes
+// requests accordingly.
 func TestIstiod(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -122,14 +123,15 @@ func TestIstiod(t *testing.T) {
 	}
 }
 
-// request is one, and what is answered: a text, with the status unless that is 200.
+// request is an HTTP request and its expected response: the body, preceded by the status unless it
+// is 200.
 type request struct {
 	to, method, path, host string
 	header                 string // "name: value"
 	want                   string
 }
 
-// goesOut has the caller's requests leave by the sidecar.
+// goesOut verifies requests that leave through the sidecar.
 func (p *pod) goesOut() {
 	const (
 		web   = "240.240.0.10:9080"
@@ -139,7 +141,7 @@ func (p *pod) goesOut() {
 	for _, r := range []request{
 		{web, "GET", "/", "reviews:9080", "", "reviews v1"},
 		{web, "GET", "/", "reviews.default.svc.cluster.local", "", "reviews v1"},
-		{web, "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}, // by mutual TLS
+		{web, "GET", "/api/x", "reviews:9080", "end-user: jason", "reviews v3"}, // over mutual TLS
 		{web, "GET", "/api/x", "reviews:9080", "end-user: other", "reviews v1"},
 		{web, "GET", "/?v=12", "reviews:9080", "", "reviews v3"},
 		{web, "GET", "/?v=x", "reviews:9080", "", "reviews v1"},
@@ -165,13 +167,12 @@ func (p *pod) goesOut() {
 	if n := by["reviews v2"]; n < times/10 || n > times*3/10 || by["reviews v1"] != times-n {
 		p.t.Errorf("%d requests of a route of 80 and 20 %% went to %v", times, by)
 	}
-	p.echoes("240.240.0.12:7070", nil, true) // by mutual TLS
-	p.echoes(elsewhere+":1234", nil, false)  // there: the mesh lets nobody out
+	p.echoes("240.240.0.12:7070", nil, true) // over mutual TLS
+	p.echoes(elsewhere+":1234", nil, false)  // the mesh allows no connections to other addresses
 }
 
-// comesIn has the caller's requests come to the application behind the sidecar, where a
-// policy lets nobody but an administrator change what is below /admin, and nobody else
-// send bytes.
+// comesIn verifies requests to the application behind the sidecar. A policy allows only an
+// administrator to change paths below /admin and to send bytes over TCP.
 func (p *pod) comesIn() {
 	app := p.address.String() + ":18301"
 	plain, admin, other := p.client(nil), p.client(p.mesh.client("admin")), p.client(p.mesh.client("other"))
@@ -188,17 +189,17 @@ func (p *pod) comesIn() {
 	p.echoes(bytes, p.mesh.client("admin"), true)
 }
 
-// client is a caller, by TLS if identity is not nil.
+// client returns an HTTP client, over TLS if identity is not nil.
 func (p *pod) client(identity *tls.Config) *http.Client {
 	transport := &http.Transport{DialContext: p.caller.DialContext, DialTLSContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := p.caller.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		return tls.Client(c, identity), nil // which speaks HTTP/1.1, whatever was agreed on
+		return tls.Client(c, identity), nil // uses HTTP/1.1 regardless of the negotiated protocol
 	}}
 	if identity != nil {
-		transport.TLSClientConfig = identity // a sign for ask
+		transport.TLSClientConfig = identity // tells ask to use https
 	}
 	p.t.Cleanup(transport.CloseIdleConnections)
 	return &http.Client{Transport: transport, Timeout: patience, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
@@ -221,7 +222,7 @@ func (p *pod) ask(c *http.Client, r request) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = a.Body.Close() }() // it was read to the end
+	defer func() { _ = a.Body.Close() }() // read to the end
 	body, err := io.ReadAll(a.Body)
 	if a.StatusCode != http.StatusOK {
 		return fmt.Sprintf("%d %s", a.StatusCode, body), err
@@ -229,8 +230,8 @@ func (p *pod) ask(c *http.Client, r request) (string, error) {
 	return string(body), err
 }
 
-// holds makes a request, more than once while resources are on their way, until it is
-// answered as it is to be. A status with nothing behind it is any answer of that status.
+// holds repeats a request until it gets the expected response, because resources may still be in
+// transit. An expected status without a body matches any response with that status.
 func (p *pod) holds(c *http.Client, r request) {
 	p.t.Helper()
 	limit := time.After(patience)
@@ -248,7 +249,7 @@ func (p *pod) holds(c *http.Client, r request) {
 	}
 }
 
-// echoes holds whether bytes sent to an address come back.
+// echoes verifies whether an address returns the bytes sent to it.
 func (p *pod) echoes(address string, identity *tls.Config, want bool) {
 	p.t.Helper()
 	c, err := p.caller.Dial("tcp", address)

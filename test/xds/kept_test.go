@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestKept: what a control plane said is in force again at a start while it is away, and
-// follows it when it is back. So is what was awake, if what is not used is left there.
+// TestKept verifies that a restarted Weft uses the saved resources while the control plane is down,
+// and follows the control plane after it returns. It also tests on-demand resources.
 func TestKept(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) { t.Parallel(); testKept(t, form, "") })
@@ -18,7 +18,7 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// testKept is TestKept in a form, with more keys of the configuration.
+// testKept is TestKept with a protocol variant and additional configuration keys.
 func testKept(t *testing.T, form, keys string) {
 	p, host, dir := newPlane(t), newHost(), filepath.Join(t.TempDir(), "xds")
 	first, second := origin(t, "first"), origin(t, "second")
@@ -28,7 +28,7 @@ func testKept(t *testing.T, form, keys string) {
 	p.publish()
 	w := startWeft(t, config, nil)
 	answers(t, c, url, "first")
-	w.end() // what has not been saved is saved
+	w.end() // Weft saves the resources at exit
 	if _, err := os.Stat(filepath.Join(dir, "resources")); err != nil {
 		t.Fatal(err)
 	}

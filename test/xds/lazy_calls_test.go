@@ -18,8 +18,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// TestLazyCalls has calls of Dubbo, many on one connection, and connections that carry
-// bytes be the first to come to a cluster.
+// TestLazyCalls verifies on-demand clusters when concurrent Dubbo calls on one connection, or TCP
+// connections, are the first to use a cluster.
 func TestLazyCalls(t *testing.T) {
 	t.Parallel()
 	p, host := newPlane(t), newHost()
@@ -56,28 +56,28 @@ func TestLazyCalls(t *testing.T) {
 	}
 }
 
-// serving is a listener whose connections a network filter serves.
+// serving returns a listener with a network filter.
 func serving(name, address, filter string, m proto.Message) *listenerv3.Listener {
 	return &listenerv3.Listener{Name: name, Address: socket(address), FilterChains: []*listenerv3.FilterChain{{
 		Filters: []*listenerv3.Filter{{Name: filter, ConfigType: &listenerv3.Filter_TypedConfig{TypedConfig: pack(m)}}},
 	}}}
 }
 
-// The frames of Dubbo that calls take: a head of 16 bytes, and a content in Hessian.
+// Parts of Dubbo frames: a header of 16 bytes, followed by a Hessian body.
 const (
 	dubboHead    = 16
 	dubboRequest = "\xda\xbb\xc2\x00"
 	dubboAnswer  = "\xda\xbb\x02\x14" // status 20, OK
-	dubboNull    = "\x92"             // the answer has no value
+	dubboNull    = "\x92"             // the response has a null value
 )
 
-// call makes calls at once on one connection, and reads their answers.
+// call sends n calls in one write on one connection and verifies their responses.
 func call(address string, n int) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }() // all was read
+	defer func() { _ = conn.Close() }() // everything was read
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return err
 	}
@@ -113,7 +113,7 @@ func call(address string, n int) error {
 	return nil
 }
 
-// frame reads one.
+// frame reads one frame.
 func frame(r io.Reader) (head, content []byte, err error) {
 	head = make([]byte, dubboHead)
 	if _, err := io.ReadFull(r, head); err != nil {
@@ -124,7 +124,7 @@ func frame(r io.Reader) (head, content []byte, err error) {
 	return head, content, err
 }
 
-// nullProvider is a provider whose every answer is that there is none.
+// nullProvider starts a provider that responds to every call with a null value.
 func nullProvider(t *testing.T) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", newHost()+":20880")
@@ -139,7 +139,7 @@ func nullProvider(t *testing.T) (address string) {
 				return // it was closed
 			}
 			serving.Go(func() {
-				defer func() { _ = conn.Close() }() // the caller tells
+				defer func() { _ = conn.Close() }() // the client detects errors
 				for {
 					head, _, err := frame(conn)
 					if err != nil {
@@ -156,7 +156,7 @@ func nullProvider(t *testing.T) (address string) {
 	})
 	t.Cleanup(func() {
 		_ = ln.Close()
-		serving.Wait() // Weft has ended, and so have the connections
+		serving.Wait() // Weft has exited, and its connections are closed
 	})
 	return ln.Addr().String()
 }

@@ -14,8 +14,9 @@ import (
 	consumer "github.com/weft-proxy/weft/pkg/xds"
 )
 
-// TestLazy has a cluster and a table used, left alone until they are asleep, and used again,
-// beside a load on others: the first requests wait for what they need, and none fails.
+// TestLazy verifies on-demand resources: a cluster and a route table are used, become unused until
+// Weft unsubscribes from them, and are used again. The first requests wait for the resources, and
+// no request fails, including a concurrent load on other resources.
 func TestLazy(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -52,8 +53,8 @@ func TestLazy(t *testing.T) {
 	}
 }
 
-// burst makes requests at once: each of a caller of its own that has no connection yet, and
-// as many of one by HTTP/2, whose connection they share.
+// burst sends concurrent requests: n from clients with a new connection each, and n over one new
+// HTTP/2 connection.
 func burst(t *testing.T, n int, url, want string) {
 	t.Helper()
 	shared := client(t)
@@ -75,8 +76,8 @@ func burst(t *testing.T, n int, url, want string) {
 	asking.Wait()
 }
 
-// asleep says what is wrong with what is left with the control plane; "": it is as wanted,
-// and nothing of it is asked for.
+// asleep returns "" if exactly the given clusters and route tables are unsubscribed, or a
+// description of the mismatch.
 func asleep(t *testing.T, admin string, clusters, tables []string) string {
 	t.Helper()
 	text, err := get(t.Context(), client(t), "http://"+admin+"/xds")

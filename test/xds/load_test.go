@@ -24,10 +24,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// sums are what has been reported of a zone.
+// sums holds the reported counts of a zone.
 type sums struct{ issued, succeeded, failed uint64 }
 
-// loadServer adds up what it is told of load.
+// loadServer is an LRS server that sums load reports.
 type loadServer struct {
 	lrsv3.UnimplementedLoadReportingServiceServer
 
@@ -38,7 +38,7 @@ type loadServer struct {
 	zones   map[string]sums // guarded by mu; of the cluster "app"
 	reports int             // guarded by mu
 	leaves  bool            // guarded by mu; the next report ends the stream
-	left    chan struct{}   // is closed by that
+	left    chan struct{}   // closed after that report
 }
 
 // start serves until stop is called.
@@ -51,13 +51,13 @@ func (s *loadServer) start() (stop func()) {
 	g := grpc.NewServer()
 	lrsv3.RegisterLoadReportingServiceServer(g, s)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = g.Serve(ln) }) // it ends by Stop
+	serving.Go(func() { _ = g.Serve(ln) }) // ends with Stop
 	stop = sync.OnceFunc(func() { g.Stop(); serving.Wait() })
 	s.t.Cleanup(stop)
 	return stop
 }
 
-// StreamLoadStats is lrsv3.LoadReportingServiceServer's.
+// StreamLoadStats implements lrsv3.LoadReportingServiceServer.
 func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoadStatsServer) error {
 	if first, err := stream.Recv(); err != nil || first.GetNode().GetId() != "test-id" {
 		return fmt.Errorf("the first request is %v: %w", first, err)
@@ -72,7 +72,7 @@ func (s *loadServer) StreamLoadStats(stream lrsv3.LoadReportingService_StreamLoa
 	return err
 }
 
-// add adds a report, and reports whether it is the last of its stream.
+// add adds a report, and returns true if the stream must end.
 func (s *loadServer) add(r *lrsv3.LoadStatsRequest) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -100,7 +100,7 @@ func (s *loadServer) add(r *lrsv3.LoadStatsRequest) bool {
 	return true
 }
 
-// leave ends the stream with the next report, and returns after that.
+// leave ends the stream at the next report and returns after that report.
 func (s *loadServer) leave() {
 	s.mu.Lock()
 	s.leaves, s.left = true, make(chan struct{})
@@ -115,7 +115,7 @@ func (s *loadServer) seen() (zones map[string]sums, reports int) {
 	return maps.Clone(s.zones), s.reports
 }
 
-// brokenOrigin is an application that answers 500.
+// brokenOrigin starts a server that responds with 500.
 func brokenOrigin(t testing.TB) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", newHost()+":8080")
@@ -127,12 +127,12 @@ func brokenOrigin(t testing.TB) (address string) {
 		ReadHeaderTimeout: patience,
 	}
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Close
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Close
 	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
 	return ln.Addr().String()
 }
 
-// withLoad is a configuration that also says who is told of load, and where tools may ask.
+// withLoad adds a load reporting server and the status socket to a configuration.
 func withLoad(config, load, status string) string {
 	host, port, _ := net.SplitHostPort(load)
 	config = strings.Replace(config, `"static_resources": {"clusters": [`, fmt.Sprintf(`"static_resources": {"clusters": [
@@ -143,8 +143,8 @@ func withLoad(config, load, status string) string {
   "node":`, status), 1)
 }
 
-// TestLoadReportsComeToWhatWasAsked has requests made while who is told of load leaves, is
-// away and comes back, and while hosts change: the sums are those of the requests.
+// TestLoadReportsComeToWhatWasAsked verifies that the sums of load reports equal the requests,
+// although the load reporting server disconnects, is down for a while and hosts change.
 func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
 	t.Parallel()
 	p, host := newPlane(t), newHost()
@@ -197,7 +197,7 @@ func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
 	ask(100)
 	s.start()
 	ask(100)
-	s.leave() // and it is there again at once
+	s.leave() // the server keeps running
 	ask(100)
 	eventually(t, func() string {
 		if got, _ := s.seen(); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -217,14 +217,14 @@ func TestLoadReportsComeToWhatWasAsked(t *testing.T) {
 	}
 }
 
-// TestToolsAskWhatWasSaid has a tool ask by gRPC, over a unix socket.
+// TestToolsAskWhatWasSaid verifies the client status over gRPC on a Unix socket (CSDS).
 func TestToolsAskWhatWasSaid(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
 			t.Parallel()
 			p, host := newPlane(t), newHost()
 			path := filepath.Join(t.TempDir(), "status")
-			startWeft(t, withLoad(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // nobody is told of load
+			startWeft(t, withLoad(bootstrap(form, p.address, host+":9901"), newHost()+":1", path), nil) // the load reporting server does not exist
 			p.put(edsCluster("app"), endpointsOf("app", origin(t, "app")), tableOf("routes", to("/", "app")), front("front", host+":10000", "routes"),
 				front("bad", host+":10001", "routes", &hcmv3.HttpFilter{
 					Name: "unknown-filter", ConfigType: &hcmv3.HttpFilter_TypedConfig{TypedConfig: pack(&setmetadatav3.Config{})},

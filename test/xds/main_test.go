@@ -1,15 +1,15 @@
-// Package xds holds Weft to what control planes ask of it: go-control-plane's server and
-// cache in this process, and what a real istiod sent, against Weft as a process, in both
-// forms of the protocol.
+// Package xds tests Weft with control planes: go-control-plane's server and cache in this process,
+// and captured responses of a real istiod. Weft runs as a process, with the state-of-the-world and
+// the delta protocol.
 //
-//	TestUpdates…   what changes is in force, nothing fails meanwhile   updates_test.go
+//	TestUpdates…   updates become active, no request fails             updates_test.go
 //	TestFlood      200 updates a second                                flood_test.go
-//	TestRestart    a control plane that is away, and back              restart_test.go
-//	TestRefusal    what is wrong is refused by name                    refusal_test.go
-//	TestCost       an update costs what it changes                     cost_test.go
-//	TestLoad…      reports of load come to what was asked              load_test.go
-//	TestTools…     what tools are told by gRPC                         load_test.go
-//	TestIstiod     a sidecar of Istio's                                istiod_test.go
+//	TestRestart    a control plane that is down and comes back         restart_test.go
+//	TestRefusal    errors are rejected with their field                refusal_test.go
+//	TestCost       an update costs only what it changes                cost_test.go
+//	TestLoad…      load reports equal the requests                     load_test.go
+//	TestTools…     client status over gRPC                             load_test.go
+//	TestIstiod     an Istio sidecar                                    istiod_test.go
 //	TestHarness    go-control-plane's own harness                      harness_test.go
 package xds
 
@@ -24,10 +24,10 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// root is the checkout.
+// root is the root directory of the checkout.
 const root = "../.."
 
-// binaries is where this run builds programs.
+// binaries is the directory of the programs that this run builds.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -38,12 +38,11 @@ func TestMain(m *testing.M) {
 	}
 	binaries = dir
 	status := m.Run()
-	_ = os.RemoveAll(dir) // what stays is in the temporary directory
+	_ = os.RemoveAll(dir) // the system cleans up what remains
 	os.Exit(status)
 }
 
-// weftBinary is the path of weft as users build it; with "go test -race", of the checked
-// one.
+// weftBinary builds weft as users do, or a checked one with "go test -race", and returns its path.
 var weftBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "weft")
 	return path, subject.Weft(root, path, subject.Checked()...)
@@ -51,8 +50,7 @@ var weftBinary = sync.OnceValues(func() (string, error) {
 
 var lastHost atomic.Uint32
 
-// newHost returns an address of the loopback device that is one test's: all of its ports
-// are free, whatever runs beside it.
+// newHost returns a loopback address for one test, on which all ports are free.
 func newHost() string {
 	return fmt.Sprintf("127.31.%d.%d", os.Getpid()%256, 1+lastHost.Add(1)%254)
 }

@@ -17,26 +17,25 @@ import (
 	"google.golang.org/grpc"
 )
 
-// patience is how long anything may take that should take no time, on a machine that is
-// busy.
+// patience is the timeout of operations that should complete immediately, on a busy machine.
 const patience = 30 * time.Second
 
-// forms are those of the protocol, as a bootstrap calls them.
+// forms returns the protocol variants as api_type values of a bootstrap.
 func forms() []string { return []string{"GRPC", "DELTA_GRPC"} }
 
-// everybody is who the resources are for: all nodes have the same.
+// everybody is a cache.NodeHash that does not distinguish nodes.
 type everybody struct{}
 
-// ID is cache.NodeHash's.
+// ID implements cache.NodeHash.
 func (everybody) ID(*corev3.Node) string { return "all" }
 
-// answer is what a consumer said to a response.
+// answer is an ACK or NACK of a response.
 type answer struct {
-	kind    string // the type, as "Listener"
-	refusal string // why it does not accept it; "": it does
+	kind    string // short type name, for example "Listener"
+	refusal string // error detail of a NACK; "": an ACK
 }
 
-// plane is go-control-plane's server with its cache.
+// plane is a control plane: go-control-plane's server with its cache.
 type plane struct {
 	t       testing.TB
 	address string
@@ -44,20 +43,20 @@ type plane struct {
 	version int
 
 	cache cache.SnapshotCache
-	apart *cache.LinearCache // what endpoints come from instead, one by one; nil: nothing
+	apart *cache.LinearCache // serves endpoints separately; nil: cache serves them
 	stop  func()
-	// partial: in state of the world, too, what is asked for is answered, be it less than
-	// there is.
+	// partial means that the state-of-the-world variant responds to requests for a subset of the
+	// resources.
 	partial bool
 
 	mu      sync.Mutex
 	answers []answer      // guarded by mu
-	more    chan struct{} // guarded by mu; closed and replaced when there are more
-	asked   int           // streams that were opened; guarded by mu
-	node    *corev3.Node  // who asked last; guarded by mu
+	more    chan struct{} // guarded by mu; closed and replaced when answers grows
+	asked   int           // number of opened streams; guarded by mu
+	node    *corev3.Node  // node of the last request with one; guarded by mu
 }
 
-// newPlane starts a control plane that has nothing to say yet. It ends with the test.
+// newPlane starts a control plane without resources. It stops at the end of the test.
 func newPlane(t testing.TB) *plane {
 	t.Helper()
 	p := newStopped(t)
@@ -65,14 +64,14 @@ func newPlane(t testing.TB) *plane {
 	return p
 }
 
-// newStopped returns a control plane that is still to be started.
+// newStopped returns a control plane that start starts.
 func newStopped(t testing.TB) *plane {
 	p := &plane{t: t, address: newHost() + ":18000", world: newWorld(), more: make(chan struct{}), stop: func() {}}
 	t.Cleanup(func() { p.stop() })
 	return p
 }
 
-// start begins to serve, from an empty cache.
+// start starts to serve, from an empty cache.
 func (p *plane) start() {
 	p.t.Helper()
 	ln, err := net.Listen("tcp", p.address)
@@ -95,7 +94,7 @@ func (p *plane) start() {
 		DeltaStreamOpenFunc: func(context.Context, int64, string) error { p.opened(); return nil },
 	}))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Stop
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
 	p.stop = sync.OnceFunc(func() {
 		cancel()
 		s.Stop()
@@ -103,7 +102,7 @@ func (p *plane) start() {
 	})
 }
 
-// caches are what the server serves from.
+// caches returns the cache of the server.
 func (p *plane) caches() cache.Cache {
 	if p.apart == nil {
 		return p.cache
@@ -154,7 +153,7 @@ func (p *plane) note(node *corev3.Node, url, nonce, refusal string) {
 
 func kindOf(url string) string { return url[strings.LastIndexByte(url, '.')+1:] }
 
-// publish serves what the world is now.
+// publish serves the current resources of the world.
 func (p *plane) publish() {
 	p.t.Helper()
 	p.version++
@@ -170,14 +169,14 @@ func (p *plane) publish() {
 	}
 }
 
-// heard is how many answers have come.
+// heard returns the number of answers.
 func (p *plane) heard() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.answers)
 }
 
-// await waits for an answer that is the wanted one, after the first from.
+// await returns the first answer after the first from ones for which wanted returns true.
 func (p *plane) await(from int, wanted func(answer) bool) answer {
 	p.t.Helper()
 	limit := time.After(patience)
@@ -196,7 +195,7 @@ func (p *plane) await(from int, wanted func(answer) bool) answer {
 	}
 }
 
-// refusals are the answers that refuse.
+// refusals returns the NACKs.
 func (p *plane) refusals() (all []answer) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -8,9 +8,9 @@ import (
 	hcmv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3"
 )
 
-// TestRefusal has a control plane send a listener that asks for what is not built beside
-// one that is good: it hears which and why, the good one is in force, and so is what the
-// bad one was before.
+// TestRefusal verifies that Weft rejects a listener with an unknown filter and names the field in
+// the NACK, while it applies a valid listener of the same update and keeps the previous version of
+// the rejected one.
 func TestRefusal(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -51,7 +51,7 @@ func TestRefusal(t *testing.T) {
 			p.publish()
 			answers(t, c, url+":10002/", "so")
 			p.await(heard, func(a answer) bool { return a == answer{kind: "Listener"} })
-			l.cancel() // where the load goes there is nothing any more
+			l.cancel() // the address of the load has no listener any more
 			l.playing.Wait()
 		})
 	}

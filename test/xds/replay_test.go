@@ -19,18 +19,18 @@ import (
 	"github.com/weft-proxy/weft/pkg/xds/resource"
 )
 
-// replay is a control plane that says what it was given, as it was given, by ADS and by
-// SDS, in both forms.
+// replay is a control plane that serves captured resources unchanged, over ADS and SDS, in both
+// protocol variants.
 type replay struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	secretv3.UnimplementedSecretDiscoveryServiceServer
 
 	t   testing.TB
-	all map[string]map[string]*anypb.Any // immutable; by type URL and name
+	all map[string]map[string]*anypb.Any // immutable after serve; by type URL and name
 
 	mu       sync.Mutex
 	refusals []answer        // guarded by mu
-	accepted map[string]bool // guarded by mu; kinds of which a response was
+	accepted map[string]bool // guarded by mu; types with an ACK
 }
 
 // newReplay reads the responses of a capture.
@@ -55,7 +55,7 @@ func newReplay(t testing.TB, dir string) *replay {
 	return r
 }
 
-// add adds resources of a type, before the control plane is served.
+// add adds resources of a type. It must not be called after serve.
 func (r *replay) add(url string, resources ...*anypb.Any) {
 	r.t.Helper()
 	if r.all[url] == nil {
@@ -76,7 +76,7 @@ func (r *replay) serve(ln net.Listener) {
 	discoveryv3.RegisterAggregatedDiscoveryServiceServer(s, r)
 	secretv3.RegisterSecretDiscoveryServiceServer(s, r)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Stop
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
 	r.t.Cleanup(func() { s.Stop(); serving.Wait() })
 }
 
@@ -93,7 +93,7 @@ func (r *replay) note(url, nonce string, refusal *status.Status) {
 	r.refusals = append(r.refusals, answer{kindOf(url), refusal.GetMessage()})
 }
 
-// heard returns the kinds of which a response was accepted, and what was refused.
+// heard returns the types with an ACK, and the NACKs.
 func (r *replay) heard() (accepted []string, refusals []answer) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -104,30 +104,30 @@ func (r *replay) heard() (accepted []string, refusals []answer) {
 	return accepted, slices.Clone(r.refusals)
 }
 
-// version of everything: it never changes.
+// version is the version of every resource and the nonce of every response.
 const version = "1"
 
-// StreamAggregatedResources says all that is asked for whenever that changes.
+// StreamAggregatedResources sends all requested resources of a type when the request changes.
 func (r *replay) StreamAggregatedResources(s discoveryv3.AggregatedDiscoveryService_StreamAggregatedResourcesServer) error {
 	return r.state(s)
 }
 
-// StreamSecrets is StreamAggregatedResources of secrets.
+// StreamSecrets is StreamAggregatedResources for secrets.
 func (r *replay) StreamSecrets(s secretv3.SecretDiscoveryService_StreamSecretsServer) error {
 	return r.state(s)
 }
 
-// DeltaAggregatedResources says what is asked for more.
+// DeltaAggregatedResources sends the newly requested resources.
 func (r *replay) DeltaAggregatedResources(s discoveryv3.AggregatedDiscoveryService_DeltaAggregatedResourcesServer) error {
 	return r.delta(s)
 }
 
-// DeltaSecrets is DeltaAggregatedResources of secrets.
+// DeltaSecrets is DeltaAggregatedResources for secrets.
 func (r *replay) DeltaSecrets(s secretv3.SecretDiscoveryService_DeltaSecretsServer) error {
 	return r.delta(s)
 }
 
-// FetchSecrets is not what anybody asks for.
+// FetchSecrets is not supported.
 func (r *replay) FetchSecrets(context.Context, *discoveryv3.DiscoveryRequest) (*discoveryv3.DiscoveryResponse, error) {
 	return nil, grpc.ErrServerStopped
 }

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// world is the resources that a control plane serves, by name.
+// world holds the resources of a control plane by name.
 type world struct {
 	clusters, endpoints, listeners, routes, filters, layers map[string]types.Resource
 }
@@ -33,7 +33,7 @@ func newWorld() *world {
 	}
 }
 
-// put adds resources, or replaces those of their names.
+// put adds or replaces resources by their names.
 func (w *world) put(all ...types.Resource) {
 	for _, r := range all {
 		w.of(r)[cache.GetResourceName(r)] = r
@@ -88,7 +88,7 @@ func fromADS() *corev3.ConfigSource {
 	}
 }
 
-// edsCluster is a cluster whose endpoints are a resource of the same name.
+// edsCluster returns an EDS cluster whose endpoints have the same name.
 func edsCluster(name string) *clusterv3.Cluster {
 	return &clusterv3.Cluster{
 		Name:                 name,
@@ -98,7 +98,7 @@ func edsCluster(name string) *clusterv3.Cluster {
 	}
 }
 
-// endpointsOf are the endpoints of a cluster.
+// endpointsOf returns the endpoints of a cluster.
 func endpointsOf(cluster string, addresses ...string) *endpointv3.ClusterLoadAssignment {
 	l := &endpointv3.LocalityLbEndpoints{}
 	for _, a := range addresses {
@@ -123,7 +123,7 @@ func socket(address string) *corev3.Address {
 	}}}
 }
 
-// front is a listener that speaks HTTP and has the routes of a resource.
+// front returns an HTTP listener with a route table by RDS.
 func front(name, address, routes string, filters ...*hcmv3.HttpFilter) *listenerv3.Listener {
 	return &listenerv3.Listener{
 		Name: name, Address: socket(address), TrafficDirection: corev3.TrafficDirection_OUTBOUND,
@@ -147,12 +147,12 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// tableOf is a route table of one virtual host for everybody.
+// tableOf returns a route table with one virtual host for all domains.
 func tableOf(name string, routes ...*routev3.Route) *routev3.RouteConfiguration {
 	return &routev3.RouteConfiguration{Name: name, VirtualHosts: []*routev3.VirtualHost{{Name: "all", Domains: []string{"*"}, Routes: routes}}}
 }
 
-// to routes a prefix to a cluster.
+// to returns a route from a prefix to a cluster.
 func to(prefix, cluster string) *routev3.Route {
 	return &routev3.Route{
 		Match:  &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Prefix{Prefix: prefix}},
@@ -160,7 +160,7 @@ func to(prefix, cluster string) *routev3.Route {
 	}
 }
 
-// says answers a path by itself.
+// says returns a route with a direct response for a path.
 func says(path, text string) *routev3.Route {
 	return &routev3.Route{
 		Match: &routev3.RouteMatch{PathSpecifier: &routev3.RouteMatch_Path{Path: path}},

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestRestart has a control plane end, come back with nothing to say, and come back with
-// everything: what is in force stays so throughout, and follows again at the end.
+// TestRestart verifies that the active configuration does not change while a control plane is down,
+// comes back without resources and flaps, and that Weft follows it again when it has resources.
 func TestRestart(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -20,10 +20,10 @@ func TestRestart(t *testing.T) {
 			answers(t, c, url+"/", "first")
 			l := playLoad(t, url+"/")
 
-			p.stop() // it is away
+			p.stop() // the control plane is down
 			l.goOn(100)
 
-			p.start() // and back, and knows nothing
+			p.start() // it is back, without resources
 			p.reached()
 			l.goOn(100)
 			answers(t, c, url+"/", "first")
@@ -45,7 +45,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// reached waits until the control plane that is started now is asked.
+// reached waits until the restarted control plane has received a request.
 func (p *plane) reached() {
 	p.t.Helper()
 	eventually(p.t, func() string {

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestFiltersAndSharesByThemselves has the settings of a filter (ECDS) and the share of a
-// route (RTDS) come and change by themselves, beside a load.
+// TestFiltersAndSharesByThemselves verifies that a filter configuration (ECDS) and the fraction of
+// a route (RTDS) can be added and changed separately, under load.
 func TestFiltersAndSharesByThemselves(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -66,19 +66,19 @@ func TestFiltersAndSharesByThemselves(t *testing.T) {
 	}
 }
 
-// discoveredFilter is a filter whose settings, of the type of like, are a resource.
+// discoveredFilter returns an ECDS filter whose configuration has the type of like.
 func discoveredFilter(name string, like proto.Message) *hcmv3.HttpFilter {
 	return &hcmv3.HttpFilter{Name: name, ConfigType: &hcmv3.HttpFilter_ConfigDiscovery{ConfigDiscovery: &corev3.ExtensionConfigSource{
 		ConfigSource: fromADS(), TypeUrls: []string{pack(like).GetTypeUrl()},
 	}}}
 }
 
-// settingsOf are those of the filter called policy.
+// settingsOf returns the configuration of the filter "policy".
 func settingsOf(m proto.Message) *corev3.TypedExtensionConfig {
 	return &corev3.TypedExtensionConfig{Name: "policy", TypedConfig: pack(m)}
 }
 
-// policy lets everybody pass, or nobody.
+// policy returns an RBAC configuration that allows all requests, or none.
 func policy(everybody bool) *corev3.TypedExtensionConfig {
 	rules := &rbacconfigv3.RBAC{}
 	if everybody {
@@ -90,7 +90,7 @@ func policy(everybody bool) *corev3.TypedExtensionConfig {
 	return settingsOf(&rbacv3.RBAC{Rules: rules})
 }
 
-// shareOf is a layer of the runtime with a share in percent.
+// shareOf returns a runtime layer with a percentage.
 func shareOf(percent float64) *runtimev3.Runtime {
 	return &runtimev3.Runtime{Name: "shares", Layer: &structpb.Struct{Fields: map[string]*structpb.Value{"shop": structpb.NewStructValue(&structpb.Struct{
 		Fields: map[string]*structpb.Value{"canary": structpb.NewNumberValue(percent)},

@@ -24,7 +24,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// agent serves secrets on a unix socket, and nothing else, as the agent of a node does.
+// agent is an SDS server on a Unix socket, like the agent of a node.
 type agent struct {
 	path    string
 	secrets *cache.LinearCache
@@ -41,12 +41,12 @@ func newAgent(t testing.TB) *agent {
 	s := grpc.NewServer()
 	secretv3.RegisterSecretDiscoveryServiceServer(s, server.NewServer(ctx, a.secrets, nil))
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Stop
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Stop
 	t.Cleanup(func() { cancel(); s.Stop(); serving.Wait() })
 	return a
 }
 
-// serve has the agent serve what the account is known by from now on.
+// serve replaces the secrets with those of the account.
 func (a *agent) serve(t testing.TB, m *mesh, account string) {
 	t.Helper()
 	for _, s := range m.secrets(account) {
@@ -56,14 +56,14 @@ func (a *agent) serve(t testing.TB, m *mesh, account string) {
 	}
 }
 
-// known adds the agent to a bootstrap.
+// known adds the agent's cluster to a bootstrap.
 func (a *agent) known(bootstrap string) string {
 	const before = `"static_resources": {"clusters": [`
 	return strings.Replace(bootstrap, before, before+fmt.Sprintf(`{"name": "agent", "type": "STATIC", "load_assignment": {"cluster_name": "agent", "endpoints": [
       {"lb_endpoints": [{"endpoint": {"address": {"pipe": {"path": %q}}}}]}]}}, `, a.path), 1)
 }
 
-// secure has a listener show the certificate that the agent has.
+// secure makes a listener use the certificate of the agent.
 func secure(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listenerv3.Listener {
 	l.FilterChains[0].TransportSocket = &corev3.TransportSocket{Name: "tls", ConfigType: &corev3.TransportSocket_TypedConfig{
 		TypedConfig: pack(&tlsv3.DownstreamTlsContext{CommonTlsContext: &tlsv3.CommonTlsContext{
@@ -81,7 +81,7 @@ func secure(l *listenerv3.Listener, api corev3.ApiConfigSource_ApiType) *listene
 	return l
 }
 
-// secureCaller calls over TLS, whoever answers, and counts its connections.
+// secureCaller is a TLS client that does not verify the server and counts its connections.
 type secureCaller struct {
 	http.Client
 
@@ -91,7 +91,7 @@ type secureCaller struct {
 func newSecureCaller(t testing.TB, fresh bool) *secureCaller {
 	c := &secureCaller{}
 	transport := &http.Transport{
-		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // names of a mesh are no names of hosts
+		TLSClientConfig:   &tls.Config{InsecureSkipVerify: true}, // mesh certificates have no host names
 		DisableKeepAlives: fresh,
 		DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
 			c.opened.Add(1)
@@ -103,7 +103,8 @@ func newSecureCaller(t testing.TB, fresh bool) *secureCaller {
 	return c
 }
 
-// showsAccount reports as a text that another account's certificate is shown at address.
+// showsAccount returns "" if the server presents a certificate of the account, or a description of
+// the mismatch.
 func showsAccount(address, account string) string {
 	shown := ""
 	conn, err := tls.Dial("tcp", address, &tls.Config{
@@ -126,9 +127,8 @@ func showsAccount(address, account string) string {
 	return ""
 }
 
-// TestSecretsRotateUnderLoad: certificates come from an agent on a unix socket and change
-// while requests are made. No request fails, no connection of before ends, and new ones
-// are shown the new certificate.
+// TestSecretsRotateUnderLoad verifies that no request fails and no connection is closed while
+// certificates from an agent change, and that new connections get the new certificate.
 func TestSecretsRotateUnderLoad(t *testing.T) {
 	for form, api := range map[string]corev3.ApiConfigSource_ApiType{"GRPC": corev3.ApiConfigSource_GRPC, "DELTA_GRPC": corev3.ApiConfigSource_DELTA_GRPC} {
 		t.Run(form, func(t *testing.T) {

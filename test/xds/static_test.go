@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// envoyFile is a bootstrap as Envoy's users write it: a control plane whose cluster is a
-// name, and listeners of its own, one of which has routes of the control plane's.
+// envoyFile returns a bootstrap in the style of Envoy users: a control plane in a STRICT_DNS
+// cluster, and static listeners, one of which has a route table by RDS.
 func envoyFile(t *testing.T, form, control, admin, own, fed string) string {
 	t.Helper()
 	address := func(address string) string {
@@ -76,8 +76,8 @@ static_resources:
 `, address(admin), form, address(own), text, address(control))
 }
 
-// TestEnvoysBootstrap: listeners of the file are served beside those of the control plane,
-// which can neither take them away nor replace them, and may have routes from there.
+// TestEnvoysBootstrap verifies that static listeners are served next to those of the control plane,
+// which can neither remove nor replace them, and that they can have routes from the control plane.
 func TestEnvoysBootstrap(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// TestUpdates has each kind of resource added, changed and removed while requests run:
-// what is said is in force, and no request fails.
+// TestUpdates verifies that added, changed and removed resources of each type become active while
+// requests run, and that no request fails.
 func TestUpdates(t *testing.T) {
 	for _, form := range forms() {
 		t.Run(form, func(t *testing.T) {
@@ -47,8 +47,8 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// step is a change and what is so when it is in force: what each address says, "nothing"
-// for one that cannot be reached.
+// step is a change and its expected result: the response of each URL, or "nothing" if it is
+// unreachable.
 type step struct {
 	name string
 	do   func()

@@ -17,8 +17,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// bootstrap is a configuration with nothing but the way to a control plane, which also
-// has the secrets that "sds-grpc" is asked for.
+// bootstrap returns a configuration with only a control plane, which also serves the SDS secrets of
+// the cluster "sds-grpc".
 func bootstrap(form, control, admin string) string {
 	controlHost, controlPort, _ := net.SplitHostPort(control)
 	adminHost, adminPort, _ := net.SplitHostPort(admin)
@@ -44,11 +44,11 @@ type weft struct {
 	t     testing.TB
 	cmd   *exec.Cmd
 	log   *subject.Journal
-	ended chan struct{} // closed when the process has
+	ended chan struct{} // closed when the process has exited
 }
 
-// startWeft starts weft with a configuration, by command or, if that is nil, as any
-// process. It ends with the test.
+// startWeft starts weft with a configuration, by command unless it is nil. The process ends with
+// the test.
 func startWeft(t testing.TB, config string, command func(program string, args ...string) *exec.Cmd) *weft {
 	t.Helper()
 	program, err := weftBinary()
@@ -69,21 +69,21 @@ func startWeft(t testing.TB, config string, command func(program string, args ..
 	w := &weft{t: t, log: subject.NewJournal(), ended: make(chan struct{})}
 	w.cmd = command(program, "start", "-c", path)
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
-	w.cmd.Dir = t.TempDir() // for what it writes beside itself
+	w.cmd.Dir = t.TempDir() // for files that it writes into its working directory
 	if err := w.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	go func() { // ends with the process, which the clean-up waits for
-		_ = w.cmd.Wait() // ProcessState tells
+	go func() { // ends with the process; the cleanup waits for it
+		_ = w.cmd.Wait() // ProcessState has the result
 		close(w.ended)
 	}()
 	t.Cleanup(w.end)
 	return w
 }
 
-// end ends the process, and looks whether anything went wrong unseen.
+// end stops the process and checks its exit status and its log.
 func (w *weft) end() {
-	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
 	select {
 	case <-w.ended:
 		if status := w.cmd.ProcessState.ExitCode(); status != 0 {
@@ -97,7 +97,7 @@ func (w *weft) end() {
 	w.log.Judge(w.t)
 }
 
-// origin is an application that says its name.
+// origin starts a server that responds with its name.
 func origin(t testing.TB, name string) (address string) {
 	t.Helper()
 	ln, err := net.Listen("tcp", newHost()+":8080")
@@ -108,21 +108,21 @@ func origin(t testing.TB, name string) (address string) {
 	return ln.Addr().String()
 }
 
-// serveAs answers requests by a name.
+// serveAs responds to requests with a name.
 func serveAs(t testing.TB, ln net.Listener, name string) {
 	s := &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }), // the caller tells
+		Handler:           http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, name) }), // the client detects errors
 		ReadHeaderTimeout: patience,
 		Protocols:         new(http.Protocols),
 	}
 	s.Protocols.SetHTTP1(true)
 	s.Protocols.SetUnencryptedHTTP2(true)
 	var serving sync.WaitGroup
-	serving.Go(func() { _ = s.Serve(ln) }) // it ends by Close
+	serving.Go(func() { _ = s.Serve(ln) }) // ends with Close
 	t.Cleanup(func() { _ = s.Close(); serving.Wait() })
 }
 
-// client is a caller with connections of its own.
+// client returns an HTTP client with separate connections.
 func client(t testing.TB) *http.Client {
 	transport := &http.Transport{MaxIdleConnsPerHost: 16}
 	t.Cleanup(transport.CloseIdleConnections)
@@ -132,8 +132,7 @@ func client(t testing.TB) *http.Client {
 	}
 }
 
-// get makes a request and returns the text of the answer, with its status unless that
-// is 200.
+// get makes a request and returns the response body, preceded by the status unless it is 200.
 func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {
@@ -143,7 +142,7 @@ func get(ctx context.Context, c *http.Client, url string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = a.Body.Close() }() // it was read to the end
+	defer func() { _ = a.Body.Close() }() // read to the end
 	body, err := io.ReadAll(a.Body)
 	if a.StatusCode != http.StatusOK {
 		return fmt.Sprintf("%d %s", a.StatusCode, body), err
@@ -170,7 +169,7 @@ func eventually(t testing.TB, wrong func() string) {
 	}
 }
 
-// answers waits until url answers with text.
+// answers waits until url responds with text.
 func answers(t testing.TB, c *http.Client, url, text string) {
 	t.Helper()
 	eventually(t, func() string {
@@ -181,7 +180,7 @@ func answers(t testing.TB, c *http.Client, url, text string) {
 	})
 }
 
-// load is requests, over and over, that must all succeed.
+// load sends requests continuously, which must all succeed.
 type load struct {
 	t       testing.TB
 	cancel  context.CancelFunc
@@ -192,7 +191,7 @@ type load struct {
 	failed   map[string]int // guarded by mu; by reason
 }
 
-// playLoad makes some 200 requests a second until end is called.
+// playLoad sends about 200 requests per second until end is called.
 func playLoad(t testing.TB, urls ...string) *load {
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &load{t: t, cancel: cancel, failed: map[string]int{}}
@@ -227,14 +226,14 @@ func (l *load) count(text string, err error) {
 	}
 }
 
-// made is how many requests were made.
+// made returns the number of requests made.
 func (l *load) made() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.requests
 }
 
-// goOn waits until as many requests more have been made.
+// goOn waits until more further requests have been made.
 func (l *load) goOn(more int) {
 	l.t.Helper()
 	end := l.made() + more
@@ -246,7 +245,7 @@ func (l *load) goOn(more int) {
 	})
 }
 
-// end ends the load and holds that nothing failed.
+// end ends the load and verifies that no request failed.
 func (l *load) end() {
 	l.t.Helper()
 	l.cancel()

@@ -1,7 +1,6 @@
-// Package zookeeper runs real ZooKeeper servers for tests: one, or three that elect a
-// leader among them, on loopback and with folders that the test made. They are Debian's
-// package zookeeper; a test that asks for one where it cannot be had is skipped, and
-// says so.
+// Package zookeeper runs real ZooKeeper servers for tests: a single one, or an ensemble of three,
+// on loopback with temporary directories. It uses Debian's package zookeeper and skips the test if
+// the package is not installed.
 package zookeeper
 
 import (
@@ -23,36 +22,36 @@ import (
 )
 
 const (
-	// jar is where the package of Debian has the server.
+	// jar is the path of the server in the Debian package.
 	jar = "/usr/share/java/zookeeper.jar"
-	// logger writes to the standard error; without it, or another, ZooKeeper is silent.
+	// logger writes to stderr; without an SLF4J binding ZooKeeper logs nothing.
 	logger = "/usr/share/java/slf4j-simple.jar"
-	// patience is how long a server may take to serve.
+	// patience is the timeout of a server start.
 	patience = 60 * time.Second
 	interval = 20 * time.Millisecond
 )
 
-// Options of a server. The zero value is a usual one.
+// Options configures a server.
 type Options struct {
-	// Tick is ZooKeeper's unit of time; a session lasts from 2 to 20 of them. 0: 500 ms.
+	// Tick is ZooKeeper's unit of time; a session lasts from 2 to 20 ticks. 0: 500 ms.
 	Tick time.Duration
-	// MaxBuffer is the greatest request that the server reads, in bytes
-	// (jute.maxbuffer); 0: its default, 1 MiB.
+	// MaxBuffer is the maximum size of a request in bytes (jute.maxbuffer); 0: the default, 1 MiB -
+	// 1.
 	MaxBuffer int
 	// Config is appended to zoo.cfg.
 	Config []string
 }
 
-// Server is a ZooKeeper server. Its methods are for the goroutine of the test.
+// Server is a ZooKeeper server. Only the test's goroutine may call its methods.
 type Server struct {
 	t       testing.TB
 	options Options
 	address string
-	folder  string // its data and configuration
+	folder  string // of its data and configuration
 	process *child.Process
 }
 
-// Start runs one server until the end of the test, and returns when it serves.
+// Start runs one server until the end of the test and returns when it serves.
 func Start(t testing.TB, options Options) *Server {
 	t.Helper()
 	demand(t)
@@ -62,7 +61,7 @@ func Start(t testing.TB, options Options) *Server {
 	return s
 }
 
-// demand skips the test where there are no servers.
+// demand skips the test if Java or ZooKeeper is not installed.
 func demand(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath("java"); err != nil {
@@ -73,8 +72,8 @@ func demand(t testing.TB) {
 	}
 }
 
-// ports returns ports of loopback that the servers of this test may listen on, and nobody
-// else, however often they are restarted, until the end of the test.
+// ports returns loopback ports that are reserved for the servers of this test until its end, also
+// across restarts.
 func ports(t testing.TB, n int) []int {
 	t.Helper()
 	found := make([]int, n)
@@ -87,14 +86,14 @@ func ports(t testing.TB, n int) []int {
 	return found
 }
 
-// reserve has a socket bound to a port that does not listen: the kernel gives the port to
-// nobody, and leaves it to who asks for it by SO_REUSEADDR, as Java does.
+// reserve binds a socket to a port without listening: the kernel does not assign the port to other
+// sockets, but a server with SO_REUSEADDR, as in Java, can listen on it.
 func reserve(atEnd func(func())) (port int, err error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return 0, err
 	}
-	atEnd(func() { _ = syscall.Close(fd) }) // it has carried nothing
+	atEnd(func() { _ = syscall.Close(fd) }) // nothing was sent
 	err = errors.Join(
 		syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1),
 		syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}),
@@ -116,8 +115,8 @@ func newServer(t testing.TB, options Options, port int) *Server {
 	return &Server{t: t, options: options, address: "127.0.0.1:" + strconv.Itoa(port), folder: t.TempDir()}
 }
 
-// configure writes zoo.cfg. members is what it says of an ensemble, id this server's
-// number in it.
+// configure writes zoo.cfg. members are the ensemble lines, id is this server's number in the
+// ensemble; 0: standalone.
 func (s *Server) configure(members string, id int) {
 	s.t.Helper()
 	host, port, err := net.SplitHostPort(s.address)
@@ -153,17 +152,17 @@ func (s *Server) write(name, text string) {
 	}
 }
 
-// Address returns where the server listens, as host:port.
+// Address returns the address of the server as host:port.
 func (s *Server) Address() string { return s.address }
 
-// Restart runs the server again, with the data it has, and returns when it serves.
+// Restart starts the server again with its data and returns when it serves.
 func (s *Server) Restart() {
 	s.t.Helper()
 	s.launch()
 	s.Await()
 }
 
-// launch runs the process.
+// launch starts the process.
 func (s *Server) launch() {
 	s.t.Helper()
 	buffer := s.options.MaxBuffer
@@ -178,20 +177,19 @@ func (s *Server) launch() {
 	s.process = child.Start(s.t, "ZooKeeper "+s.address, cmd)
 }
 
-// Await returns when the server serves, alone or as one of an ensemble.
+// Await returns when the server serves, standalone or in an ensemble.
 func (s *Server) Await() {
 	s.t.Helper()
 	s.process.Await(s.t, patience, interval, func() bool { return s.Mode() != "" })
 }
 
-// Mode returns what the server says it is: standalone, leader or follower; "": it does
-// not serve.
+// Mode returns the server's mode: standalone, leader or follower; "" if it does not serve.
 func (s *Server) Mode() string {
 	conn, err := net.DialTimeout("tcp", s.address, time.Second)
 	if err != nil {
 		return ""
 	}
-	defer func() { _ = conn.Close() }() // it was asked all it is asked
+	defer func() { _ = conn.Close() }() // nothing more is sent
 	if err := errors.Join(conn.SetDeadline(time.Now().Add(time.Second)), command(conn, "srvr")); err != nil {
 		return ""
 	}
@@ -208,10 +206,10 @@ func command(w io.Writer, word string) error {
 	return err
 }
 
-// Kill ends the server without a farewell, and returns when it has ended. Its data stay.
+// Kill kills the server and returns when it has exited. Its data remain.
 func (s *Server) Kill() { s.process.Kill() }
 
-// Forget removes the data of a server that was killed.
+// Forget removes the data of a killed server.
 func (s *Server) Forget() {
 	s.t.Helper()
 	entries, err := filepath.Glob(filepath.Join(s.data(), "version-*"))
@@ -225,17 +223,16 @@ func (s *Server) Forget() {
 	}
 }
 
-// Pause stops the process where it is: its connections stay, and nothing is answered.
+// Pause stops the process with SIGSTOP: its connections stay open, and it does not respond.
 func (s *Server) Pause() { s.process.MustSignal(s.t, syscall.SIGSTOP) }
 
-// Resume lets a paused server go on.
+// Resume continues a paused server.
 func (s *Server) Resume() { s.process.MustSignal(s.t, syscall.SIGCONT) }
 
-// Ensemble is three servers that elect a leader among them.
+// Ensemble is three servers that elect a leader.
 type Ensemble struct{ Servers []*Server }
 
-// StartEnsemble runs three servers until the end of the test, and returns when all of
-// them serve.
+// StartEnsemble runs three servers until the end of the test and returns when all of them serve.
 func StartEnsemble(t testing.TB, options Options) *Ensemble {
 	t.Helper()
 	demand(t)
@@ -261,7 +258,7 @@ func StartEnsemble(t testing.TB, options Options) *Ensemble {
 	return e
 }
 
-// Address returns where the servers listen, as host:port,host:port,host:port.
+// Address returns the addresses of the servers as host:port,host:port,host:port.
 func (e *Ensemble) Address() string {
 	addresses := make([]string, len(e.Servers))
 	for i, s := range e.Servers {
@@ -270,7 +267,7 @@ func (e *Ensemble) Address() string {
 	return strings.Join(addresses, ",")
 }
 
-// Leader returns the server that leads, once there is one.
+// Leader waits until there is a leader and returns it.
 func (e *Ensemble) Leader() *Server {
 	t := e.Servers[0].t
 	t.Helper()

@@ -1,5 +1,5 @@
-// Package certs makes the certificates of a run over TLS: one authority, and one
-// certificate for 127.0.0.1 of it, which either side shows the other.
+// Package certs creates the certificates of a TLS run: one authority, and one certificate for
+// 127.0.0.1 that both the server and the client present.
 package certs
 
 import (
@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// Dir is a directory with the files.
+// Dir is the directory of the certificate files.
 type Dir string
 
-// CA is the file of the authority's certificate, PEM like the others.
+// CA returns the path of the authority's certificate. All files are PEM.
 func (d Dir) CA() string { return filepath.Join(string(d), "ca.pem") }
 
-// Certificate is the file of the certificate.
+// Certificate returns the path of the certificate.
 func (d Dir) Certificate() string { return filepath.Join(string(d), "own.pem") }
 
-// Key is the file of its key.
+// Key returns the path of the certificate's private key.
 func (d Dir) Key() string { return filepath.Join(string(d), "own.key") }
 
-// Both is the file of certificate and key, as haproxy wants them.
+// Both returns the path of the file with certificate and key, the format that haproxy reads.
 func (d Dir) Both() string { return filepath.Join(string(d), "both.pem") }
 
-// Write makes new files. Keys are of ECDSA P-256, good for a day.
+// Write creates the files. The keys are ECDSA P-256; the certificates are valid for one day.
 func (d Dir) Write() error {
 	authority := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "bench authority"}, NotAfter: time.Now().Add(24 * time.Hour),
@@ -66,8 +66,8 @@ func (d Dir) Write() error {
 	)
 }
 
-// Client returns what a client needs. It resumes no session, and offers what all
-// servers know, so that they do the same work: TLS 1.3 with X25519.
+// Client returns the TLS configuration of a client. It resumes no session and offers only TLS 1.3
+// with X25519, so that all servers do the same work.
 func (d Dir) Client() (*tls.Config, error) {
 	ca, err := os.ReadFile(d.CA())
 	if err != nil {

@@ -1,10 +1,9 @@
-// Package epoll is the event loop of the load generator and of the origin: bare
-// system calls, without Go's network poller and scheduler between them and the
-// kernel, so that they cost the core that they share as little as can be.
+// Package epoll is the event loop of the load generator and of the origin. It calls the kernel
+// directly, without Go's network poller and scheduler, to use as little of the shared CPU as
+// possible.
 //
-// A call blocks the processor of the Go scheduler as well as the thread. It is
-// for a process that does nothing else: garbage collection and other goroutines
-// of the process stand still meanwhile.
+// A call blocks the Go scheduler's P as well as the thread. Use it only in a process that does
+// nothing else: meanwhile garbage collection and other goroutines do not run.
 package epoll
 
 import (
@@ -15,49 +14,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Events that a descriptor is watched for, level-triggered. Errors and the
-// peer's end are always reported.
+// Events to watch a descriptor for, level-triggered. The poller always reports errors and hangups.
 const (
 	Readable = unix.EPOLLIN
 	Writable = unix.EPOLLOUT
 )
 
-// Event tells that something happened to the descriptor that was added with the
-// Token.
+// Event reports activity on the descriptor that was added with Token.
 type Event struct {
 	Token  int32
 	Events uint32 // Readable, Writable, or other bits of epoll(7)
 }
 
-// Poller watches descriptors. It is for one goroutine.
+// Poller watches descriptors. Only one goroutine may use it.
 type Poller struct {
 	fd  int
 	raw [256]unix.EpollEvent
 }
 
-// New returns a Poller that watches nothing. The timeouts of Wait on this thread
-// are from now on kept to the microsecond: lock the goroutine to its thread.
+// New returns a Poller that watches nothing. It sets the timer slack of the calling thread, which
+// makes the timeouts of Wait precise: the caller locks its goroutine to the thread.
 func New() (*Poller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("epoll_create1: %w", err)
 	}
-	// The kernel may be 50 µs late by default to wake for several timers at once.
+	// By default the kernel may delay a timer by 50 µs to coalesce wakeups.
 	if err := unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("set the timer slack: %w", err)
 	}
 	return &Poller{fd: fd}, nil
 }
 
-// Close stops watching. The descriptors stay open.
+// Close closes the poller. The watched descriptors stay open.
 func (p *Poller) Close() error { return unix.Close(p.fd) }
 
-// Add watches fd, and reports it with the token.
+// Add watches fd and reports its events with the token.
 func (p *Poller) Add(fd int, token int32, events uint32) error {
 	return p.control(unix.EPOLL_CTL_ADD, fd, token, events)
 }
 
-// Modify replaces what fd is watched for and its token.
+// Modify replaces the events and the token of fd.
 func (p *Poller) Modify(fd int, token int32, events uint32) error {
 	return p.control(unix.EPOLL_CTL_MOD, fd, token, events)
 }
@@ -69,9 +66,8 @@ func (p *Poller) control(operation, fd int, token int32, events uint32) error {
 	return nil
 }
 
-// Wait fills events with what has happened and returns how many there are: at
-// least one, or none when the timeout has passed or a signal came. A negative
-// timeout waits for ever.
+// Wait fills events and returns their number. It returns 0 when the timeout has passed or a signal
+// arrived. A negative timeout means no timeout.
 func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
 	limit := min(len(events), len(p.raw))
 	var until *unix.Timespec
@@ -94,14 +90,14 @@ func (p *Poller) Wait(events []Event, timeout time.Duration) (int, error) {
 	return int(n), nil
 }
 
-// Read reads what is there into b, which is not empty. At the end of the stream
-// it returns 0; with nothing there unix.EAGAIN.
+// Read reads the available bytes into b, which must not be empty. It returns 0 at the end of the
+// stream and unix.EAGAIN if no bytes are available.
 func Read(fd int, b []byte) (int, error) {
 	return transfer(unix.SYS_READ, fd, b)
 }
 
-// Write writes what the socket takes of b, which is not empty; unix.EAGAIN if
-// that is nothing.
+// Write writes as much of b as the socket accepts; b must not be empty. It returns unix.EAGAIN if
+// the socket accepts nothing.
 func Write(fd int, b []byte) (int, error) {
 	return transfer(unix.SYS_WRITE, fd, b)
 }

@@ -8,11 +8,10 @@ import (
 	"hash/crc32"
 )
 
-// bolt is SOFA Bolt, version 1 or 2; frames of version 2 end with a checksum.
-//
-// A head is protocol, (v2: its version,) type, command u16, its version, id u32,
-// codec, (v2: switches,) timeout i32 of a request or status u16 of an answer, and
-// the lengths: class u16, header u16, content u32. Then come these three.
+// bolt is SOFA Bolt, version 1 or 2. The fields of a frame header are: protocol, (v2: version,)
+// type, command u16, command version, id u32, codec, (v2: switches,) timeout i32 of a request or
+// status u16 of a response, and the lengths class u16, header u16 and content u32. Class, header
+// and content follow. Frames of version 2 end with a CRC32 checksum if the switch is set.
 type bolt struct{ version byte }
 
 const (
@@ -24,12 +23,12 @@ const (
 	boltCall      = 1
 	boltReturn    = 2
 
-	boltHessian  = 1 // the codec
-	boltChecksum = 1 // a switch
+	boltHessian  = 1 // codec
+	boltChecksum = 1 // switch: the frame has a checksum
 )
 
-// boltTrailer is what follows the string in the content of an answer: a null for
-// its last field. The content of a request ends with the string.
+// boltTrailer is what follows the string in the content of a response: a null for the last field.
+// The content of a request ends with the string.
 const boltTrailer = "N"
 
 func newBolt(name string, v bolt) *Protocol {
@@ -55,21 +54,21 @@ func newBolt(name string, v bolt) *Protocol {
 	return p
 }
 
-// boltMessage is what a frame says beside its id.
+// boltMessage holds the fields of a frame except its id.
 type boltMessage struct {
 	kind    byte
 	command uint16
-	timeout uint32 // ms; of a request
+	timeout uint32 // ms; only of a request
 	class   string
 	header  []byte
 	content []byte
 }
 
-// frame returns the message with id 0.
+// frame encodes the message with id 0.
 func (v bolt) frame(m boltMessage) []byte {
 	b := []byte{v.version}
 	if v.version == 2 {
-		b = append(b, 2) // with switches that are heeded
+		b = append(b, 2) // protocol version 2, whose switches apply
 	}
 	b = append(b, m.kind)
 	b = binary.BigEndian.AppendUint16(b, m.command)
@@ -95,7 +94,7 @@ func (v bolt) frame(m boltMessage) []byte {
 	return b
 }
 
-// idAt returns where the id is.
+// idAt returns the offset of the id.
 func (v bolt) idAt() int { return 4 + int(v.version) }
 
 func (v bolt) seal(b []byte, id uint64) {
@@ -106,7 +105,7 @@ func (v bolt) seal(b []byte, id uint64) {
 	}
 }
 
-// boltLengths is what a head tells of the size of a frame.
+// boltLengths holds the lengths of the parts of a frame, in bytes.
 type boltLengths struct {
 	head  int
 	body  int // class, header and content
@@ -114,7 +113,7 @@ type boltLengths struct {
 	whole int
 }
 
-// measure reads the lengths; known is false if the head is not all there.
+// measure reads the lengths from the frame header; known is false if the header is incomplete.
 func (v bolt) measure(b []byte) (l boltLengths, known bool, err error) {
 	if len(b) > 0 && b[0] != v.version {
 		return boltLengths{}, false, fmt.Errorf("a frame begins with %#x", b[0])
@@ -186,7 +185,7 @@ func (v bolt) parse(b []byte) (n int, f Frame, err error) {
 	return l.whole, f, nil
 }
 
-// last returns the string of Size bytes before the trailer.
+// last returns the Size bytes before the trailer.
 func last(body []byte, trailer string) ([]byte, error) {
 	text, found := bytes.CutSuffix(body, []byte(trailer))
 	if !found || len(text) < Size {

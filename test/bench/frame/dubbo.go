@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// dubbo is Dubbo 2 with Hessian 2. Its frames begin with a head of 16 bytes:
-// magic, flags, status, id, length of the body.
+// dubbo is Dubbo 2 with Hessian 2. A frame begins with a header of 16 bytes: magic, flags, status,
+// id, body length.
 type dubbo struct{}
 
 const (
@@ -17,17 +17,17 @@ const (
 	dubboRequest = 0x80
 	dubboTwoWay  = 0x40
 	dubboEvent   = 0x20
-	dubboHessian = 2 // the serialization, in the low bits of the flags
+	dubboHessian = 2 // serialization id, in the low bits of the flags
 	dubboOK      = 20
 )
 
-// Kinds of results: a value, without attachments and with them.
+// Types of a response body: a value without attachments, and a value with attachments.
 const (
 	dubboValue         = 1
 	dubboValueAttached = 4
 )
 
-// dubboCall is what a request says.
+// dubboCall holds the content of a request.
 type dubboCall struct {
 	service, version, method, argument string
 	attachments                        []pair
@@ -65,13 +65,13 @@ func (c dubboCall) frame() []byte {
 	return dubboFrame(dubboRequest|dubboTwoWay, 0, appendMap(body, c.attachments))
 }
 
-// dubboAnswer returns the answer with the value.
+// dubboAnswer encodes a response that returns the value.
 func dubboAnswer(value string, attachments ...pair) []byte {
 	body := appendString([]byte{hessianZero + dubboValueAttached}, value)
 	return dubboFrame(0, dubboOK, appendMap(body, attachments))
 }
 
-// dubboFrame returns a frame with id 0.
+// dubboFrame encodes a frame with id 0.
 func dubboFrame(flags, status byte, body []byte) []byte {
 	b := binary.BigEndian.AppendUint16(nil, dubboMagic)
 	b = append(b, flags|dubboHessian, status)
@@ -130,9 +130,9 @@ func dubboEventKind(flags byte) Kind {
 	return Pong
 }
 
-// readDubboArgument returns the one argument of a request.
+// readDubboArgument returns the only argument of a request.
 func readDubboArgument(body []byte) (text []byte, err error) {
-	// Version of the protocol, service, version, method, types of the arguments.
+	// Protocol version, service, service version, method, argument types.
 	for range 5 {
 		if _, body, err = readString(body); err != nil {
 			return nil, err
@@ -142,7 +142,7 @@ func readDubboArgument(body []byte) (text []byte, err error) {
 	return text, err
 }
 
-// readDubboValue returns the value of an answer.
+// readDubboValue returns the value of a response.
 func readDubboValue(body []byte) ([]byte, error) {
 	if len(body) == 0 || body[0] != hessianZero+dubboValue && body[0] != hessianZero+dubboValueAttached {
 		return nil, fmt.Errorf("an answer without a value: %.300q", body)

@@ -1,60 +1,59 @@
-// Package frame builds and reads the RPC frames of a measurement: Dubbo 2 and
-// SOFA Bolt v1 and v2, as Java peers send them. It knows what the load generator
-// and the origin need and nothing more, and shares no code with what is measured.
+// Package frame encodes and decodes the RPC frames of a measurement: Dubbo 2 and SOFA Bolt v1 and
+// v2, in the form that Java applications send. It implements only what the load generator and the
+// origin need, and shares no code with Weft.
 //
-// A request calls one method with one string of Size bytes; its answer returns
-// that string. The string carries what tells requests apart, so that an answer
-// is known to be that of its request and not only to have its id.
+// A request calls one method with one string of Size bytes; the response returns that string. The
+// string identifies the request, so the generator detects a response that has the right id but
+// belongs to another request.
 package frame
 
 import "fmt"
 
-// Protocol is a framed RPC protocol. It is immutable: several goroutines may use
-// one.
+// Protocol is a framed RPC protocol. It is immutable and safe for concurrent use.
 type Protocol struct {
 	name      string
 	largestID uint64
 	wire      wire
-	// Frames with id 0, of which the functions below write copies.
+	// Frames with id 0, the templates of the Append methods.
 	request, answer, ping, pong []byte
-	// Where the string begins in request and answer.
+	// Offsets of the string in request and answer.
 	requestAt, answerAt int
 }
 
-// wire is what sets one protocol apart from another.
+// wire implements the encoding of one protocol.
 type wire interface {
-	// parse is Protocol.Parse.
+	// parse implements Protocol.Parse.
 	parse(b []byte) (n int, f Frame, err error)
-	// seal sets the id of a frame and what depends on the frame's bytes.
+	// seal sets the id of a frame and the checksum, if the protocol has one.
 	seal(b []byte, id uint64)
 }
 
-// Kind is what a frame is for.
+// Kind is the purpose of a frame.
 type Kind uint8
 
-// The kinds.
+// Kinds of frames.
 const (
-	Request Kind = iota // a call that wants an answer
-	Answer              // of a call, with success
-	Ping                // a heartbeat that wants a Pong
-	Pong                // the answer of a heartbeat
-	Notice              // wants no answer and is none: that a peer is going away
+	Request Kind = iota // a call that expects a response
+	Answer              // a successful response to a call
+	Ping                // a heartbeat that expects a Pong
+	Pong                // the response to a heartbeat
+	Notice              // a one-way message, such as the announcement of a shutdown
 )
 
-// Frame is what was read of one frame.
+// Frame is a decoded frame.
 type Frame struct {
 	Kind Kind
 	ID   uint64
-	Text []byte // of Request and Answer: the string; a part of what was parsed
+	Text []byte // of Request and Answer: the string; it aliases the parsed bytes
 }
 
-// maxFrame is the largest frame that is understood, in bytes.
+// maxFrame is the largest accepted body or content, in bytes.
 const maxFrame = 16 << 10
 
-// Names returns the names that Find knows.
+// Names returns the names that Find accepts.
 func Names() []string { return []string{"dubbo", "bolt", "boltv2"} }
 
-// Find returns the protocol with the name, which is that of configurations.
+// Find returns the protocol with the name that Weft's configuration uses.
 func Find(name string) (*Protocol, error) {
 	switch name {
 	case "dubbo":
@@ -80,7 +79,7 @@ func All() []*Protocol {
 	return all
 }
 
-// Name returns the protocol's name, of nil "".
+// Name returns the protocol's name, or "" if p is nil.
 func (p *Protocol) Name() string {
 	if p == nil {
 		return ""
@@ -88,12 +87,12 @@ func (p *Protocol) Name() string {
 	return p.name
 }
 
-// Starts tells whether a connection whose first byte is b speaks the protocol.
+// Starts reports whether b is the first byte of a frame of the protocol.
 func (p *Protocol) Starts(b byte) bool { return p.request[0] == b }
 
-// Parse reads the frame that b begins with. n is its length, 0 if it is not all
-// there. An answer that tells of a failure is an error, as is all that no peer of
-// a measurement sends.
+// Parse decodes the frame at the start of b. n is its length, or 0 if the frame is incomplete.
+// Parse returns an error for a failed response and for any frame that a measurement does not
+// produce.
 func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
 	n, f, err = p.wire.parse(b)
 	if err != nil {
@@ -102,7 +101,7 @@ func (p *Protocol) Parse(b []byte) (n int, f Frame, err error) {
 	return n, f, err
 }
 
-// AppendRequest appends a request whose string is that of t.
+// AppendRequest appends a request whose string encodes t.
 func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
 	at := len(dst)
 	dst = append(dst, p.request...)
@@ -111,7 +110,7 @@ func (p *Protocol) AppendRequest(dst []byte, id uint64, t Text) []byte {
 	return dst
 }
 
-// AppendAnswer appends an answer with the string, which has Size bytes.
+// AppendAnswer appends a response with text, which must have Size bytes.
 func (p *Protocol) AppendAnswer(dst []byte, id uint64, text []byte) []byte {
 	at := len(dst)
 	dst = append(dst, p.answer...)
@@ -125,7 +124,7 @@ func (p *Protocol) AppendPing(dst []byte, id uint64) []byte {
 	return p.appendSealed(dst, p.ping, id)
 }
 
-// AppendPong appends the answer of a heartbeat.
+// AppendPong appends the response to a heartbeat.
 func (p *Protocol) AppendPong(dst []byte, id uint64) []byte {
 	return p.appendSealed(dst, p.pong, id)
 }
@@ -137,8 +136,8 @@ func (p *Protocol) appendSealed(dst, frame []byte, id uint64) []byte {
 	return dst
 }
 
-// LargestID returns the largest id that the protocol's frames can have.
+// LargestID returns the largest id of the protocol's frames.
 func (p *Protocol) LargestID() uint64 { return p.largestID }
 
-// pair is a key with its value.
+// pair is a key and its value.
 type pair struct{ key, value string }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// captured returns the frame of a file, which real peers sent.
+// captured returns a frame that a real application sent, from testdata.
 func captured(t *testing.T, name string) []byte {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join("testdata", name+".hex"))
@@ -23,7 +23,7 @@ func captured(t *testing.T, name string) []byte {
 	return b
 }
 
-// find returns a protocol.
+// find returns the protocol with the name, or fails the test.
 func find(t *testing.T, name string) *Protocol {
 	t.Helper()
 	p, err := Find(name)
@@ -40,7 +40,7 @@ func sealed(w wire, b []byte, id uint64) []byte {
 	return b
 }
 
-// TestBuildersWriteWhatPeersSent builds the captured frames anew.
+// TestBuildersWriteWhatPeersSent verifies that the encoders reproduce the captured frames.
 func TestBuildersWriteWhatPeersSent(t *testing.T) {
 	user := "org.example.demo.UserService"
 	dubboRequest := dubboCall{
@@ -112,7 +112,7 @@ func TestParseReadsWhatPeersSent(t *testing.T) {
 	}
 }
 
-// TestFramesComeBack reads what is written, from every protocol.
+// TestFramesComeBack verifies that Parse decodes the frames that each protocol encodes.
 func TestFramesComeBack(t *testing.T) {
 	text := Text{Hold: 0x0badcafe, Token: 0x0123456789abcdef}
 	for _, p := range All() {
@@ -144,8 +144,8 @@ func TestFramesComeBack(t *testing.T) {
 	}
 }
 
-// TestNothingIsReadOfAPart: every beginning of a frame waits for more, and what
-// follows a frame changes nothing.
+// TestNothingIsReadOfAPart verifies that Parse waits for the rest of an incomplete frame and
+// ignores the bytes after a frame.
 func TestNothingIsReadOfAPart(t *testing.T) {
 	for _, p := range All() {
 		for _, b := range [][]byte{p.request, p.answer, p.ping, p.pong} {

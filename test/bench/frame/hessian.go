@@ -6,20 +6,19 @@ import (
 	"fmt"
 )
 
-// hessianZero is the integer 0 of Hessian 2: those near to it are one byte each.
+// hessianZero encodes the integer 0 in Hessian 2; integers near 0 take one byte.
 const hessianZero = 0x90
 
-// Longest strings, in bytes, with a length in one byte and in one and a quarter.
+// Maximum lengths, in bytes, of strings whose length takes one byte and ten bits.
 const (
 	tinyString  = 31
 	shortString = 1023
 )
 
-// errString is no string that a peer of a measurement sends.
+// errString reports a string that a measurement does not send.
 var errString = errors.New("not a string in one piece")
 
-// appendString appends a string of ASCII, of which each byte counts as one
-// character, of up to 32 KB.
+// appendString appends an ASCII string of less than 64 KB; each byte counts as one character.
 func appendString(b []byte, s string) []byte {
 	switch n := len(s); {
 	case n <= tinyString:
@@ -32,7 +31,7 @@ func appendString(b []byte, s string) []byte {
 	return append(b, s...)
 }
 
-// readString returns the string of ASCII that b begins with and what is behind it.
+// readString returns the ASCII string at the start of b and the bytes after it.
 func readString(b []byte) (s, rest []byte, err error) {
 	var head, n int
 	switch {
@@ -51,7 +50,7 @@ func readString(b []byte) (s, rest []byte, err error) {
 	return b[head : head+n], b[head+n:], nil
 }
 
-// appendMap appends a map of strings without a type.
+// appendMap appends an untyped map of strings.
 func appendMap(b []byte, pairs []pair) []byte {
 	b = append(b, 'H')
 	for _, p := range pairs {

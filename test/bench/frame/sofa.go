@@ -2,13 +2,13 @@ package frame
 
 import "encoding/binary"
 
-// The class names that SOFARPC puts into Bolt frames.
+// Class names that SOFARPC writes into Bolt frames.
 const (
 	boltRequestClass = "com.alipay.sofa.rpc.core.request.SofaRequest"
 	boltAnswerClass  = "com.alipay.sofa.rpc.core.response.SofaResponse"
 )
 
-// boltHeader returns the pairs as a header of Bolt.
+// boltHeader encodes the pairs as a Bolt header.
 func boltHeader(pairs ...pair) []byte {
 	var b []byte
 	for _, p := range pairs {
@@ -20,8 +20,8 @@ func boltHeader(pairs ...pair) []byte {
 	return b
 }
 
-// boltArguments returns the content of a call with one string: the object that
-// describes it, and the argument. The trace id, if there is one, is a property.
+// boltArguments encodes the content of a call with one string: the SofaRequest object and the
+// argument. A nonempty trace becomes a request property.
 func boltArguments(service, method, trace, argument string) []byte {
 	b := appendClass(nil, boltRequestClass, "methodName", "methodArgSigs", "targetServiceUniqueName", "targetAppName", "requestProps")
 	b = appendSofa(b, method)
@@ -37,14 +37,14 @@ func boltArguments(service, method, trace, argument string) []byte {
 	return appendSofa(append(b, 'z'), argument)
 }
 
-// boltValue returns the content of an answer with a string.
+// boltValue encodes the content of a response with a string.
 func boltValue(value string) []byte {
 	b := appendClass(nil, boltAnswerClass, "isError", "errorMsg", "appResponse", "responseProps")
 	return append(appendSofa(append(b, 'F', 'N'), value), boltTrailer...)
 }
 
-// appendClass appends the definition of a class in SOFA's older Hessian and the
-// beginning of an object of it, whose fields are to follow.
+// appendClass appends a class definition in SOFA's older Hessian, and starts an object of that
+// class. The caller appends the fields.
 func appendClass(b []byte, name string, fields ...string) []byte {
 	b = append(b, 'O', hessianZero+byte(len(name)))
 	b = append(b, name...)
@@ -55,8 +55,8 @@ func appendClass(b []byte, name string, fields ...string) []byte {
 	return append(b, 'o', hessianZero)
 }
 
-// appendSofa appends a string as SOFA's older Hessian does: it has no form
-// between those of one byte and of two for the length.
+// appendSofa appends a string in SOFA's older Hessian, which has only the one-byte and the two-byte
+// length.
 func appendSofa(b []byte, s string) []byte {
 	if len(s) <= tinyString {
 		b = append(b, byte(len(s)))

@@ -7,30 +7,29 @@ import (
 	"strconv"
 )
 
-// Size is the length of the string of every request and answer, in bytes.
+// Size is the length of the string of every request and response, in bytes.
 const Size = 1 << 10
 
-// Text is what tells the string of one request from that of another.
+// Text holds the values that distinguish the string of one request from that of another.
 type Text struct {
-	Hold  uint32 // answers are held back until that many requests have come; 0: none is
-	Token uint64 // the sender's
+	Hold  uint32 // the origin holds responses until this many requests have arrived; 0: it does not hold them
+	Token uint64 // chosen by the sender
 }
 
-// The string begins with both numbers in hexadecimal digits; the rest is the
-// same in all.
+// The string begins with both values in hexadecimal; the rest is the same in every string.
 const (
 	holdDigits  = 8
 	tokenDigits = 16
 	headSize    = holdDigits + tokenDigits
 )
 
-// put writes the part that is not the same in all to the beginning of b.
+// put writes both values to the beginning of b.
 func (t Text) put(b []byte) {
 	putHex(b[:holdDigits], uint64(t.Hold))
 	putHex(b[holdDigits:headSize], t.Token)
 }
 
-// Is tells whether the string is that of t, to its last byte.
+// Is reports whether text is the complete string of t.
 func (p *Protocol) Is(text []byte, t Text) bool {
 	if len(text) != Size {
 		return false
@@ -59,7 +58,7 @@ func ReadHold(text []byte) (uint32, error) {
 
 const digits = "0123456789abcdef"
 
-// putHex fills b with the last digits of v.
+// putHex fills b with the last len(b) hexadecimal digits of v.
 func putHex(b []byte, v uint64) {
 	for i := range slices.Backward(b) {
 		b[i] = digits[v&15]
@@ -67,8 +66,8 @@ func putHex(b []byte, v uint64) {
 	}
 }
 
-// filler returns the string of the zero Text. No part of it is like the part that
-// is some bytes before it or behind, so that one that is misplaced is seen.
+// filler returns the string of the zero Text. The pattern does not repeat within a short distance,
+// so that a misplaced part is detected.
 func filler() string {
 	b := make([]byte, Size)
 	for i := range b {

@@ -7,14 +7,14 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Paths that the origin knows of gRPC. All others are HTTP's.
+// gRPC paths of the origin. All other paths are plain HTTP.
 const (
-	Unary = "/bench.Bench/Unary"  // answers with a message as large
-	Echo  = "/bench.Bench/Stream" // answers each message with itself
-	Hold  = "/bench.Bench/Hold"   // never answers
+	Unary = "/bench.Bench/Unary"  // responds with a message of the same size
+	Echo  = "/bench.Bench/Stream" // responds to each message with the same message
+	Hold  = "/bench.Bench/Hold"   // never responds
 )
 
-// Request returns the fields of a request for a path.
+// Request returns the header fields of a request for a path.
 func Request(path string) []hpack.HeaderField {
 	method := "GET"
 	var more []hpack.HeaderField
@@ -31,24 +31,24 @@ func Request(path string) []hpack.HeaderField {
 	}, more...)
 }
 
-// Trailers returns the block of a successful answer's trailers, which refers to no
-// table: a literal field, its name and its value as they are.
+// Trailers returns the encoded trailers of a successful gRPC response. The block does not use the
+// dynamic table: it is a literal field without indexing or Huffman coding.
 func Trailers() []byte {
 	const name = "grpc-status"
 	return append(append([]byte{0, byte(len(name))}, name...), 1, '0')
 }
 
-// IsGRPC tells whether a path is one of gRPC's.
+// IsGRPC reports whether the path is a gRPC path.
 func IsGRPC(path string) bool { return path == Unary || path == Echo || path == Hold }
 
-// Message returns a gRPC message of so many bytes, with its prefix.
+// Message returns a gRPC message with size zero bytes, including its prefix.
 func Message(size int) []byte {
 	b := make([]byte, 5+size)
 	binary.BigEndian.PutUint32(b[1:], uint32(size))
 	return b
 }
 
-// Check returns what is wrong with the fields of an answer's head or trailers.
+// Check returns an error if the headers or trailers of a response do not report success.
 func Check(s *Stream, f Fields, grpc, end bool) error {
 	switch {
 	case !s.Head && f.Status != "200":

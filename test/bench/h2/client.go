@@ -5,25 +5,24 @@ import (
 	"net"
 )
 
-// Client asks on one connection, and waits.
+// Client is a blocking HTTP/2 client on one connection.
 type Client struct {
 	conn   net.Conn
 	http2  *Conn
-	in     []byte // part of a frame, then room
-	answer int    // bytes of content
+	in     []byte // an incomplete frame
+	answer int    // bytes of the response body
 	done   bool
 }
 
-// Connect greets the server on a connection that is new, and waits for its
-// settings.
+// Connect starts HTTP/2 on a new connection and waits for the settings of the server.
 func Connect(conn net.Conn) (*Client, error) {
 	c := &Client{conn: conn}
 	c.http2 = NewClient(c)
 	return c, c.until(func() bool { return c.http2.Ready })
 }
 
-// Get asks for a path, with one message of size bytes if it is Unary, and returns
-// how many bytes the answer had.
+// Get sends a request for a path, with one message of size bytes if it is a gRPC path, and returns
+// the size of the response body.
 func (c *Client) Get(path string, size int) (n int, err error) {
 	c.done, c.answer = false, 0
 	grpc := IsGRPC(path)
@@ -35,7 +34,7 @@ func (c *Client) Get(path string, size int) (n int, err error) {
 	return c.answer, err
 }
 
-// Hold opens n streams that are not answered.
+// Hold opens n streams that the origin does not respond to.
 func (c *Client) Hold(n int) error {
 	for range n {
 		c.http2.Open(c.http2.Encode(Request(Hold)...), false)
@@ -49,7 +48,7 @@ func (c *Client) flush() error {
 	return err
 }
 
-// until writes and reads until something is so.
+// until writes and reads until the condition is true.
 func (c *Client) until(is func() bool) error {
 	buffer := make([]byte, 32<<10)
 	for {
@@ -85,8 +84,7 @@ func (c *Client) Data(_ *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// Ask greets, gets a path and returns an error unless the answer has so many
-// bytes.
+// Ask connects, requests a path and returns an error unless the response body has want bytes.
 func Ask(conn net.Conn, path string, message, want int) error {
 	c, err := Connect(conn)
 	if err != nil {
@@ -95,7 +93,7 @@ func Ask(conn net.Conn, path string, message, want int) error {
 	return c.Expect(path, message, want)
 }
 
-// Expect gets a path and returns an error unless the answer has so many bytes.
+// Expect requests a path and returns an error unless the response body has want bytes.
 func (c *Client) Expect(path string, message, want int) error {
 	n, err := c.Get(path, message)
 	if err == nil && n != want {

@@ -1,7 +1,6 @@
-// Package h2 is the HTTP/2 of a measurement: one side of a connection without its
-// socket, for the load generator and the origin, which both have one thread. It
-// knows what these need and nothing more, trusts what it reads to be well formed,
-// and shares no code with what is measured but x/net's hpack.
+// Package h2 is the HTTP/2 implementation of the benchmark: one side of a connection without its
+// socket, for the single-threaded load generator and origin. It implements only what these need,
+// trusts its input to be well formed, and shares no code with Weft except x/net's hpack.
 package h2
 
 import (
@@ -13,17 +12,17 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Preface is what a client sends first.
+// Preface is the client connection preface.
 const Preface = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// Window is how many bytes each stream may receive before it is read, and
-// streamsEach how many streams a client may open.
+// Window is the receive window of each stream in bytes, and streamsEach the maximum number of
+// concurrent streams that the server allows.
 const (
 	Window      = 4 << 20
 	streamsEach = 100_000
 	connWindow  = 1 << 30
-	maxFrame    = 16 << 10 // that is sent or received
-	head        = 9        // bytes before a frame's payload
+	maxFrame    = 16 << 10 // maximum payload of a frame, in both directions
+	head        = 9        // bytes of a frame header
 )
 
 // Frame types, flags and settings of RFC 9113.
@@ -51,55 +50,55 @@ const (
 	defaultWindow = 1<<16 - 1
 )
 
-// Fields is what is read of a head or a trailer section; what was not in it is "".
+// Fields holds the decoded fields of a header or trailer section; an absent field is "".
 type Fields struct {
 	Path       string // :path
 	Status     string // :status
 	GRPCStatus string // grpc-status
 }
 
-// Handler is told what comes. Its errors end the connection.
+// Handler receives the events of a connection. An error that it returns ends the connection.
 type Handler interface {
-	// Fields are of a head, or of trailers if the stream had a head before. end
-	// tells that nothing follows.
+	// Fields is called for the headers of a stream, and for the trailers if s.Head is already true.
+	// end is true if the section ends the stream.
 	Fields(s *Stream, f Fields, end bool) error
-	// Data is content, which is valid during the call only.
+	// Data is called for a part of the body. b is valid only during the call.
 	Data(s *Stream, b []byte, end bool) error
 }
 
-// Stream is one that is open. The fields with capitals are of the Handler.
+// Stream is an open stream. The Handler owns Path and Slot. Conn sets Head and adds to Received.
 type Stream struct {
 	Path     string
-	Slot     int // of the load's: which request it is
-	Received int // bytes of content
+	Slot     int // used by the load generator: the slot of the request
+	Received int // bytes of the body
 	Head     bool
 
 	id       uint32
 	window   int64 // bytes that may be sent
-	consumed int   // bytes that came since the last window update
+	consumed int   // bytes received since the last window update
 	pending  []byte
-	trailers []byte // a field block to end with; nil: the last content ends the stream
-	ends     bool   // when all of pending was sent
-	blocked  bool   // it is in the connection's list
+	trailers []byte // encoded trailers; nil: the last DATA frame ends the stream
+	ends     bool   // the stream ends after pending
+	blocked  bool   // the stream is in Conn.blocked
 }
 
-// Conn is one side of a connection. What is to be written is appended to Out, from
-// which the owner takes it.
+// Conn is one side of a connection. It appends its output to Out; the owner writes Out to the
+// socket and clears it.
 type Conn struct {
 	Out     []byte
-	Ready   bool // the peer's settings have come
+	Ready   bool // the settings of the other side have arrived
 	Streams map[uint32]*Stream
 
 	handler  Handler
 	server   bool
-	next     uint32 // the id of a client's next stream
+	next     uint32 // the id of the client's next stream
 	window   int64  // bytes that may be sent
-	initial  int64  // window of the peer's new streams
-	consumed int    // bytes that came since the last window update
+	initial  int64  // initial send window of new streams
+	consumed int    // bytes received since the last window update
 	blocked  []*Stream
 	free     []*Stream
-	block    []byte // of a head that goes on
-	blockEnd bool   // nothing follows that head
+	block    []byte // field block that CONTINUATION frames complete
+	blockEnd bool   // END_STREAM was set on the HEADERS frame of block
 	blockID  uint32
 
 	decoder *hpack.Decoder
@@ -108,7 +107,7 @@ type Conn struct {
 	encoded bytes.Buffer
 }
 
-// NewClient returns the side that opens streams.
+// NewClient returns the client side.
 func NewClient(h Handler) *Conn {
 	c := newConn(h)
 	c.next = 1
@@ -117,8 +116,7 @@ func NewClient(h Handler) *Conn {
 	return c
 }
 
-// NewServer returns the side that answers. The Preface is the first that it
-// receives.
+// NewServer returns the server side. Its caller removes the Preface from the input.
 func NewServer(h Handler) *Conn {
 	c := newConn(h)
 	c.server = true
@@ -133,7 +131,7 @@ func newConn(h Handler) *Conn {
 	return c
 }
 
-// field is told of each field of a block.
+// field stores a field that the decoder emits.
 func (c *Conn) field(f hpack.HeaderField) {
 	switch f.Name {
 	case ":path":
@@ -154,7 +152,7 @@ func (c *Conn) greet(setting uint16, value uint32) {
 	c.windowUpdate(0, connWindow-defaultWindow)
 }
 
-// frame appends the head of a frame.
+// frame appends a frame header.
 func (c *Conn) frame(length int, kind, flags byte, stream uint32) {
 	c.Out = append(c.Out, byte(length>>16), byte(length>>8), byte(length), kind, flags)
 	c.Out = binary.BigEndian.AppendUint32(c.Out, stream)
@@ -165,17 +163,17 @@ func (c *Conn) windowUpdate(stream uint32, n int) {
 	c.Out = binary.BigEndian.AppendUint32(c.Out, uint32(n))
 }
 
-// Encode returns the block of fields, which is to be sent before the next one is
-// encoded, and is valid until then.
+// Encode returns the encoded fields. The result is valid until the next call, and the caller sends
+// it before that call.
 func (c *Conn) Encode(fields ...hpack.HeaderField) []byte {
 	c.encoded.Reset()
 	for _, f := range fields {
-		_ = c.encoder.WriteField(f) // to memory
+		_ = c.encoder.WriteField(f) // writes to memory: no error
 	}
 	return c.encoded.Bytes()
 }
 
-// Open opens a stream by a block of fields. end tells that it has no content.
+// Open opens a stream with an encoded field block. end is true if the request has no body.
 func (c *Conn) Open(block []byte, end bool) *Stream {
 	s := c.newStream(c.next)
 	c.next += 2
@@ -183,7 +181,7 @@ func (c *Conn) Open(block []byte, end bool) *Stream {
 	return s
 }
 
-// Head sends a block of fields: at most one frame of it.
+// Head sends an encoded field block, which must fit into one frame.
 func (c *Conn) Head(s *Stream, block []byte, end bool) {
 	flags := byte(flagEndHeaders)
 	if end {
@@ -193,10 +191,10 @@ func (c *Conn) Head(s *Stream, block []byte, end bool) {
 	c.Out = append(c.Out, block...)
 }
 
-// Send sends content, as far as the windows are open, and the rest when they
-// open. The bytes are not changed, and must not be, until all is sent. end tells
-// that nothing follows but the trailers, if there are any: a block that refers to
-// no table, for others may be sent before it.
+// Send sends a part of the body: now as far as the windows allow, the rest when window updates
+// arrive. The caller must not change b until it is sent. end is true for the last part; trailers,
+// if any, follow it. Trailers must not use the dynamic table, because other blocks may be sent
+// before them.
 func (c *Conn) Send(s *Stream, b []byte, end bool, trailers []byte) {
 	if len(s.pending) > 0 {
 		s.pending = append(s.pending, b...)
@@ -207,10 +205,10 @@ func (c *Conn) Send(s *Stream, b []byte, end bool, trailers []byte) {
 	c.push(s)
 }
 
-// Blocked tells whether something of the stream waits for a window.
+// Blocked reports whether a part of the stream waits for a window update.
 func (s *Stream) Blocked() bool { return len(s.pending) > 0 }
 
-// push sends what the windows let through.
+// push sends as much as the windows allow.
 func (c *Conn) push(s *Stream) {
 	for len(s.pending) > 0 {
 		n := int(min(int64(len(s.pending)), maxFrame, c.window, s.window))
@@ -239,7 +237,7 @@ func (c *Conn) push(s *Stream) {
 	}
 }
 
-// pushAll goes on with what waited.
+// pushAll resumes the blocked streams.
 func (c *Conn) pushAll() {
 	waited := c.blocked
 	c.blocked = nil
@@ -262,7 +260,7 @@ func (c *Conn) newStream(id uint32) *Stream {
 	return s
 }
 
-// drop forgets a stream whose both sides have ended.
+// drop removes a stream that both sides have ended.
 func (c *Conn) drop(s *Stream) {
 	delete(c.Streams, s.id)
 	s.pending = nil
@@ -271,11 +269,11 @@ func (c *Conn) drop(s *Stream) {
 	}
 }
 
-// ErrGoAway tells that the peer takes no more streams.
+// ErrGoAway reports that the server accepts no more streams.
 var ErrGoAway = errors.New("the peer is going away")
 
-// Receive takes what is whole of data and returns the rest, which must lie before
-// what comes next.
+// Receive processes the complete frames of data and returns the rest, which the caller puts before
+// the next data.
 func (c *Conn) Receive(data []byte) (rest []byte, err error) {
 	for len(data) >= head {
 		length := int(data[0])<<16 | int(data[1])<<8 | int(data[2])
@@ -360,7 +358,7 @@ func (c *Conn) settings(b []byte) {
 	c.pushAll()
 }
 
-// headers takes a block, if it is whole.
+// headers decodes the field block once it is complete.
 func (c *Conn) headers(flags byte) error {
 	if flags&flagEndHeaders == 0 {
 		return nil
@@ -400,7 +398,7 @@ func (c *Conn) data(flags byte, id uint32, b []byte) error {
 	}
 	s := c.Streams[id]
 	if s == nil {
-		return nil // it was reset
+		return nil // the stream was reset
 	}
 	if s.consumed += size; s.consumed >= Window/2 && !end {
 		c.windowUpdate(id, s.consumed)

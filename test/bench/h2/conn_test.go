@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// ends are a client and a server, and what they heard.
+// ends holds a client and a server.
 type ends struct {
 	*testing.T
 	client, server *Conn
-	fromClient     []byte // on its way
+	fromClient     []byte // an incomplete frame in transit
 	fromServer     []byte
 }
 
-// side notes what one end is told, and lets a test answer.
+// side records the events of one Conn and lets a test respond to them.
 type side struct {
 	heard []string
 	on    func(s *Stream, b []byte, end bool)
@@ -39,8 +39,8 @@ func (h *side) Data(s *Stream, b []byte, end bool) error {
 	return nil
 }
 
-// carry moves what both ends say, in pieces of at most n bytes, until they are
-// silent.
+// carry passes the output of each Conn to the other in pieces of at most n bytes until neither has
+// output.
 func (e *ends) carry(n int) {
 	e.Helper()
 	preface := len(Preface)
@@ -77,7 +77,7 @@ func TestACallInAnyPieces(t *testing.T) {
 				e.server.Send(s, Message(10), true, Trailers())
 			}
 		}
-		for range 2 { // the second head is made of indices
+		for range 2 { // the second header block consists of indexed fields
 			client.heard, server.heard = nil, nil
 			s := e.client.Open(e.client.Encode(Request(Unary)...), false)
 			e.client.Send(s, Message(3), true, nil)
@@ -100,8 +100,8 @@ func TestACallInAnyPieces(t *testing.T) {
 	}
 }
 
-// A message that is larger than every window comes whole, because what is read
-// opens them again.
+// TestWindowsStopAndGoOn verifies that a message larger than every window is blocked and then
+// delivered completely as window updates arrive.
 func TestWindowsStopAndGoOn(t *testing.T) {
 	var client, server side
 	e := &ends{T: t, client: NewClient(&client), server: NewServer(&server)}

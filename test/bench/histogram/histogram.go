@@ -1,5 +1,5 @@
-// Package histogram records latencies without allocating and answers quantiles
-// of them with a bounded relative error.
+// Package histogram records latencies without allocating and returns quantiles with a bounded
+// relative error.
 package histogram
 
 import (
@@ -8,18 +8,18 @@ import (
 )
 
 const (
-	// precision is the number of bits kept of a value below its leading one: the
-	// relative error of a quantile is at most 2^-precision, 0.8 %.
+	// precision is the number of bits kept of a value below its leading one: the relative error of
+	// a quantile is at most 2^-precision, 0.8 %.
 	precision = 7
 	steps     = 1 << precision
-	// largest is the highest leading bit that is told apart: 2^40 ns are 18
-	// minutes, longer than any run.
+	// largest is the highest leading bit with buckets of its own: 2^40 ns is 18 minutes, longer
+	// than any run.
 	largest = 40
 	buckets = (largest - precision + 2) * steps
 )
 
-// Histogram counts durations in buckets whose width grows with the value. The
-// zero value is empty and ready. It is not safe for concurrent use.
+// Histogram counts durations in buckets whose width grows with the value. The zero value is empty
+// and ready. It is not safe for concurrent use.
 type Histogram struct {
 	counts [buckets]uint64
 	total  uint64
@@ -27,7 +27,8 @@ type Histogram struct {
 	max    time.Duration
 }
 
-// Record counts d once. A negative d counts as 0, one above 2^41 ns as that.
+// Record counts d once. It counts a negative d as 0 and puts a d of 2^41 ns or more into the last
+// bucket.
 func (h *Histogram) Record(d time.Duration) {
 	d = max(d, 0)
 	h.counts[index(uint64(d))]++
@@ -39,10 +40,10 @@ func (h *Histogram) Record(d time.Duration) {
 // Count returns how many durations were recorded.
 func (h *Histogram) Count() uint64 { return h.total }
 
-// Max returns the longest recorded duration, exactly; 0 if there is none.
+// Max returns the longest recorded duration exactly, or 0 if nothing was recorded.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Mean returns the mean of the recorded durations, exactly; 0 if there is none.
+// Mean returns the mean of the recorded durations, or 0 if nothing was recorded.
 func (h *Histogram) Mean() time.Duration {
 	if h.total == 0 {
 		return 0
@@ -50,9 +51,9 @@ func (h *Histogram) Mean() time.Duration {
 	return h.sum / time.Duration(h.total)
 }
 
-// Quantile returns the smallest bucket's upper bound that at least the share q
-// of the recorded durations do not exceed, q between 0 and 1; 0 if nothing was
-// recorded. It is never more than Max.
+// Quantile returns the upper bound of the first bucket such that the fraction q of the recorded
+// durations do not exceed it; q is between 0 and 1. It returns 0 if nothing was recorded, and never
+// more than Max.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0
@@ -68,8 +69,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// index returns the bucket of v: values below 2*steps have one each, above them
-// every power of two has steps of them.
+// index returns the bucket of v. Each value below 2*steps has its own bucket; above, every power of
+// two has steps buckets.
 func index(v uint64) int {
 	if v < 2*steps {
 		return int(v)

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// answer is what the generator wants to know of an answer's head.
+// answer holds the relevant fields of a response head.
 type answer struct {
 	length int  // bytes of the body
-	last   bool // the server closes the connection after it
+	last   bool // the server closes the connection after this response
 }
 
-// parse reads the answer head that b begins with. n is its length, 0 if it is
-// not all there. An answer that is not a 200 with its length is an error: it
-// would be another measurement.
+// parse reads the response head at the start of b. n is its length, or 0 if the head is incomplete.
+// Any response other than a 200 with a Content-Length is an error, because it would not be
+// comparable.
 func parse(b []byte) (n int, a answer, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {

@@ -47,7 +47,7 @@ func TestParseDoesNotAllocate(t *testing.T) {
 func TestQueueIsFirstInFirstOut(t *testing.T) {
 	var q queue[int]
 	in, out := 0, 0
-	// Grows, wraps and empties.
+	// Grows, wraps and empties the queue.
 	for _, step := range []int{3, -2, 20, -15, 40, -46} {
 		for range max(step, 0) {
 			q.push(in)

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// arrivals are the requests of an open loop: they come when they come.
+// arrivals generates the requests of an open loop. They arrive independently of responses.
 type arrivals struct {
-	rate    float64              // a second
-	chance  *rand.Rand           // the same in every run
-	next    time.Duration        // the one that is to come
-	waiting queue[time.Duration] // those that have come and were not sent
+	rate    float64              // requests per second
+	chance  *rand.Rand           // same sequence in every run
+	next    time.Duration        // time of the next arrival
+	waiting queue[time.Duration] // arrival times of requests that were not sent yet
 }
 
 // newArrivals returns arrivals of which the first comes after now.
@@ -20,12 +20,12 @@ func newArrivals(rate float64, now time.Duration) *arrivals {
 	return a
 }
 
-// gap returns the time between two arrivals, of a Poisson process.
+// gap returns the time between two arrivals of a Poisson process.
 func (a *arrivals) gap() time.Duration {
 	return time.Duration(a.chance.ExpFloat64() / a.rate * float64(time.Second))
 }
 
-// come makes those wait that have come by now.
+// come queues the requests that have arrived by now.
 func (a *arrivals) come(now time.Duration) {
 	for ; a.next <= now; a.next += a.gap() {
 		a.waiting.push(a.next)

@@ -11,11 +11,11 @@ import (
 	"github.com/weft-proxy/weft/test/bench/epoll"
 )
 
-// maxHead is the largest answer head that is understood, in bytes.
+// maxHead is the maximum size of a response head, in bytes.
 const maxHead = 8 << 10
 
-// http1 generates HTTP/1.1: one event loop and its connections, each with one
-// request at a time.
+// http1 generates HTTP/1.1 load: one event loop with connections that each have at most one request
+// in flight.
 type http1 struct {
 	*meter
 	job     Job
@@ -27,13 +27,13 @@ type http1 struct {
 	open    *arrivals  // nil: a closed loop
 }
 
-// conn is one connection. A connection without a request under way has begin 0.
+// conn is one connection. begin is 0 if it has no request in flight.
 type conn struct {
 	fd    int
-	begin time.Duration // when the request under way was sent, or arrived
-	left  int           // bytes of the answer's body to come; -1: the head is to come
-	last  bool          // the answer says that it is the last one
-	head  []byte        // part of a head, seldom any
+	begin time.Duration // when the request in flight was sent, or arrived
+	left  int           // remaining bytes of the response body; -1: the head is incomplete
+	last  bool          // the response announces the close of the connection
+	head  []byte        // part of a response head, usually empty
 }
 
 // newHTTP1 returns a generator whose connections are open and idle.
@@ -62,13 +62,13 @@ func newHTTP1(job Job, m *meter) (*http1, error) {
 func (g *http1) close() {
 	for i := range g.conns {
 		if g.conns[i].fd >= 0 {
-			_ = unix.Close(g.conns[i].fd) // all that was wanted has come
+			_ = unix.Close(g.conns[i].fd) // all results have been read
 		}
 	}
 	_ = g.poller.Close()
 }
 
-// connect opens connection i, in place of one that was closed if there was one.
+// connect opens connection i and replaces the closed one, if any.
 func (g *http1) connect(i int) error {
 	c := &g.conns[i]
 	if c.fd >= 0 {
@@ -83,7 +83,7 @@ func (g *http1) connect(i int) error {
 	return nil
 }
 
-// until runs the loop up to the time.
+// until runs the loop until the deadline.
 func (g *http1) until(deadline time.Duration) error {
 	heard := g.now()
 	for {
@@ -109,7 +109,7 @@ func (g *http1) until(deadline time.Duration) error {
 			if err := g.readable(int(e.Token)); err != nil {
 				return err
 			}
-			// At once: requests that leave in bursts would measure the bursts.
+			// Dispatch after each event: sending in bursts would change the measurement.
 			if err := g.dispatch(); err != nil {
 				return err
 			}
@@ -120,8 +120,8 @@ func (g *http1) until(deadline time.Duration) error {
 	}
 }
 
-// dispatch sends what is due: in a closed loop a request on every idle
-// connection, in an open one a request for each that has arrived.
+// dispatch sends the due requests: in a closed loop one on every idle connection, in an open loop
+// one for each arrival while a connection is idle.
 func (g *http1) dispatch() error {
 	if g.open == nil {
 		for g.idle.len() > 0 {
@@ -140,7 +140,7 @@ func (g *http1) dispatch() error {
 	return nil
 }
 
-// send sends a request whose latency counts from begin.
+// send sends a request on connection i; its latency counts from begin.
 func (g *http1) send(i int, begin time.Duration) error {
 	c := &g.conns[i]
 	c.begin = begin
@@ -162,7 +162,7 @@ func (g *http1) readable(i int) error {
 		return nil
 	}
 	if c.begin == 0 && (err != nil || n == 0) {
-		// Closed between requests: a server may. It is still in the idle queue.
+		// The server may close an idle connection. It is still in the idle queue.
 		g.reconnects++
 		return g.connect(i)
 	}
@@ -178,7 +178,7 @@ func (g *http1) readable(i int) error {
 	return g.receive(i, g.scratch[:n])
 }
 
-// receive takes bytes of the answer under way on connection i.
+// receive processes bytes of the current response on connection i.
 func (g *http1) receive(i int, data []byte) error {
 	c := &g.conns[i]
 	if c.left < 0 {
@@ -216,7 +216,7 @@ func (g *http1) receive(i int, data []byte) error {
 	return g.finish(i)
 }
 
-// finish counts the answer of connection i and makes it idle.
+// finish counts the response of connection i and makes the connection idle.
 func (g *http1) finish(i int) error {
 	c := &g.conns[i]
 	g.count(g.now() - c.begin)

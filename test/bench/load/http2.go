@@ -8,14 +8,14 @@ import (
 	"github.com/weft-proxy/weft/test/bench/h2"
 )
 
-// The protocols of HTTP/2, as Job names them.
+// Values of Job.Protocol for HTTP/2.
 const (
-	HTTP2      = "h2"          // GET, each answer Body bytes
+	HTTP2      = "h2"          // GET; each response has Body bytes
 	GRPC       = "grpc"        // unary calls with messages of Body bytes
-	GRPCStream = "grpc-stream" // one stream on each connection, with Depth messages of Body bytes under way
+	GRPCStream = "grpc-stream" // one stream per connection, with Depth messages of Body bytes in flight
 )
 
-// http2 speaks HTTP/2 on one connection, and is what its Conn tells.
+// http2 implements dialect for HTTP/2 on one connection, and h2.Handler.
 type http2 struct {
 	*link
 	conn    *h2.Conn
@@ -41,7 +41,7 @@ func newHTTP2(job Job, m *meter) (*many, error) {
 	})
 }
 
-// ready: the limits that the server sets hold from then on.
+// ready reports whether the server's settings, and so its limits, have arrived.
 func (c *http2) ready() bool { return c.conn.Ready }
 
 func (c *http2) out() *[]byte { return &c.conn.Out }
@@ -59,7 +59,7 @@ func (c *http2) send(slot int) {
 		if c.stream == nil {
 			c.stream = c.conn.Open(c.conn.Encode(c.request...), false)
 		}
-		// Messages come back in their order, and slots are used in turn.
+		// The origin returns the messages in order, so a response belongs to the oldest slot.
 		c.conn.Send(c.stream, c.message, false, nil)
 	}
 }
@@ -101,7 +101,7 @@ func (c *http2) Data(s *h2.Stream, _ []byte, end bool) error {
 	return nil
 }
 
-// oldest is the slot of the message that was sent first.
+// oldest returns the slot of the message that was sent first.
 func (c *http2) oldest() int {
 	at := -1
 	for slot, began := range c.began {

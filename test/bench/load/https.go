@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// The protocols over TLS, as Job names them: HTTP/1.1, with the certificates of
-// Job.Certificates on both sides.
+// Values of Job.Protocol for HTTP/1.1 over TLS. Both sides present the certificates of
+// Job.Certificates.
 const (
 	HTTPS      = "https"       // connections are kept alive
-	HTTPSFresh = "https-fresh" // each request has a connection and a full handshake; it must ask for the end
+	HTTPSFresh = "https-fresh" // each request uses a new connection with a full handshake; the request must ask for the close
 )
 
-// https generates HTTP/1.1 over TLS, in a closed loop: crypto/tls waits for its
-// socket, so that each connection has a goroutine.
+// https generates HTTP/1.1 over TLS in a closed loop. Each connection has a goroutine, because
+// crypto/tls blocks on its socket.
 type https struct {
 	*meter
 	job    Job
 	config *tls.Config
-	conns  []*tls.Conn // nil: to be opened
+	conns  []*tls.Conn // nil: not open
 
-	counting sync.Mutex // of meter
+	counting sync.Mutex // guards meter
 }
 
 func newHTTPS(job Job, m *meter) (*https, error) {
@@ -39,12 +39,12 @@ func newHTTPS(job Job, m *meter) (*https, error) {
 func (g *https) close() {
 	for _, c := range g.conns {
 		if c != nil {
-			_ = c.Close() // all that was wanted has come
+			_ = c.Close() // all results have been read
 		}
 	}
 }
 
-// until lets every connection ask up to the time; what is asked then is answered.
+// until sends requests on every connection until the deadline and waits for their responses.
 func (g *https) until(deadline time.Duration) error {
 	results := make(chan error, len(g.conns))
 	for i := range g.conns {
@@ -70,7 +70,7 @@ func (g *https) loop(i int, deadline time.Duration) error {
 	return nil
 }
 
-// ask sends a request on connection i and reads its answer.
+// ask sends a request on connection i and reads its response.
 func (g *https) ask(i int, buffer []byte) error {
 	c := g.conns[i]
 	if c == nil {
@@ -104,7 +104,7 @@ func (g *https) ask(i int, buffer []byte) error {
 	return c.Close()
 }
 
-// answer reads an answer and reports whether it is the connection's last.
+// answer reads a response and reports whether the server closes the connection after it.
 func (g *https) answer(c *tls.Conn, buffer []byte) (last bool, err error) {
 	got, head, a := 0, 0, answer{}
 	for head == 0 || got < head+a.length {

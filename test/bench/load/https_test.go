@@ -14,8 +14,8 @@ import (
 	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
-// TestHandshakesAreAsManyAsTheLoadSays: one for each request, or for each connection,
-// none of them resumed, and with the client's certificate.
+// TestHandshakesAreAsManyAsTheLoadSays verifies that HTTPS does one handshake per connection and
+// HTTPSFresh one per request, without resumption and with the client's certificate.
 func TestHandshakesAreAsManyAsTheLoadSays(t *testing.T) {
 	dir := certs.Dir(t.TempDir())
 	if err := dir.Write(); err != nil {
@@ -33,7 +33,7 @@ func TestHandshakesAreAsManyAsTheLoadSays(t *testing.T) {
 	pool.AppendCertsFromPEM(ca)
 	for _, test := range []struct {
 		protocol, request string
-		each              bool // a handshake for each request
+		each              bool // one handshake per request
 	}{
 		{HTTPS, "GET / HTTP/1.1\r\nHost: a\r\n\r\n", false},
 		{HTTPSFresh, "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n", true},

@@ -1,13 +1,11 @@
-// Package load generates load from one thread, of HTTP/1.1, of HTTP/2 or of an RPC
-// protocol of package frame, and measures at the same time what the answers take and what
-// the processes under test use.
+// Package load generates HTTP/1.1, HTTP/2 or RPC load from one thread, except over TLS. It measures
+// the latency of the responses and the resource usage of the processes under test.
 //
-// In a closed loop every connection sends its next request when it has an answer,
-// so the slowest part is saturated. In an open loop requests arrive at a given
-// rate whatever happens to earlier ones, and a latency counts from the arrival:
-// what waits for a connection to be free has waited (no coordinated omission). A
-// burst is RPC only: all requests at once, and no answer before the last of them
-// has come to the origin.
+// In a closed loop every connection sends its next request after a response, so the slowest part is
+// saturated. In an open loop requests arrive at a given rate regardless of earlier ones, and a
+// latency counts from the arrival: it includes the wait for a free connection (no coordinated
+// omission). A burst is RPC only: it sends all requests at once, and the origin responds after the
+// last one has arrived.
 package load
 
 import (
@@ -26,33 +24,33 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// Job is one measurement.
+// Job describes one measurement.
 type Job struct {
 	Address     netip.AddrPort `json:"address"`     // the server; IPv4
-	Protocol    string         `json:"protocol"`    // of package frame, HTTP2, GRPC, GRPCStream, HTTPS or HTTPSFresh; empty: HTTP/1.1
-	Request     []byte         `json:"request"`     // of HTTP: sent as it is, one whole request
-	Body        int            `json:"body"`        // of HTTP: bytes that each answer must have
+	Protocol    string         `json:"protocol"`    // a name of package frame, HTTP2, GRPC, GRPCStream, HTTPS or HTTPSFresh; empty: HTTP/1.1
+	Request     []byte         `json:"request"`     // of HTTP/1.1: one complete request, sent unchanged
+	Body        int            `json:"body"`        // of HTTP: required size of each response body, in bytes
 	Connections int            `json:"connections"` // kept alive; all are open before the first request
 	Depth       int            `json:"depth"`       // of RPC and HTTP/2: requests in flight on each connection
 	Burst       bool           `json:"burst"`       // of RPC: no loop, each connection sends Depth requests once
-	Rate        float64        `json:"rate"`        // arrivals per second, in an open loop; 0: a closed loop
-	Warmup      time.Duration  `json:"warmup"`      // load before the measurement
-	Measure     time.Duration  `json:"measure"`     // time that is measured; of a burst: after which it is given up
-	PIDs        []int          `json:"pids"`        // the processes under test; none: no CPU time
-	CPUs        []int          `json:"cpus"`        // those that the measurement is to have for itself
-	Helpers     []int          `json:"helpers"`     // other processes that belong to it: the origin
+	Rate        float64        `json:"rate"`        // arrivals per second in an open loop; 0: a closed loop
+	Warmup      time.Duration  `json:"warmup"`      // duration of the load before the measurement
+	Measure     time.Duration  `json:"measure"`     // duration of the measurement; of a burst: its timeout
+	PIDs        []int          `json:"pids"`        // the processes under test; empty: no CPU time
+	CPUs        []int          `json:"cpus"`        // CPUs that only the measurement should use
+	Helpers     []int          `json:"helpers"`     // other processes of the measurement: the origin
 
 	Certificates certs.Dir `json:"certificates"` // of HTTPS
 }
 
-// Result is what was measured. Requests are those whose answer came to its end
-// within the measured time.
+// Result holds the measured values. Requests counts the requests whose response completed within
+// the measured time.
 type Result struct {
 	Requests   uint64           `json:"requests"`
 	Elapsed    time.Duration    `json:"elapsed_ns"`
 	CPU        time.Duration    `json:"cpu_ns"` // of the processes under test
 	Switches   process.Switches `json:"switches"`
-	Others     float64          `json:"others"` // CPUs' worth of work, on Job.CPUs, that was none of the measurement's
+	Others     float64          `json:"others"` // CPUs' worth of work on Job.CPUs by other processes
 	Mean       time.Duration    `json:"mean_ns"`
 	P50        time.Duration    `json:"p50_ns"`
 	P90        time.Duration    `json:"p90_ns"`
@@ -60,10 +58,10 @@ type Result struct {
 	P999       time.Duration    `json:"p999_ns"`
 	Max        time.Duration    `json:"max_ns"`
 	Reconnects int              `json:"reconnects"` // connections that the server closed between requests
-	All        uint64           `json:"all"`        // requests of the whole run, warm-up included
+	All        uint64           `json:"all"`        // requests of the whole run, including the warm-up
 }
 
-// check reports what cannot be run.
+// check returns an error if the job cannot run.
 func (j *Job) check() error {
 	switch {
 	case !j.Address.Addr().Is4():
@@ -86,10 +84,9 @@ func (j *Job) check() error {
 	return nil
 }
 
-// Run opens the connections, generates the load for Warmup and Measure, and
-// closes them. The first answer that is wrong, connection that breaks or
-// descriptor that lacks is an error that ends the run. It is for a process of
-// its own: see package epoll.
+// Run opens the connections, generates the load for Warmup and Measure, and closes them. It returns
+// an error at the first wrong response or broken connection. It needs a process of its own: see
+// package epoll.
 func Run(job Job) (Result, error) {
 	if err := job.check(); err != nil {
 		return Result{}, err
@@ -109,12 +106,12 @@ func Run(job Job) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	m.histogram = histogram.Histogram{} // those of the warm-up are not counted
+	m.histogram = histogram.Histogram{} // requests of the warm-up are not counted
 	begin := m.now()
 	if err := g.until(begin + job.Measure); err != nil {
 		return Result{}, err
 	}
-	// On a busy machine the first response may come later.
+	// On a busy machine the first response may arrive later.
 	for last := begin + job.Measure + stall; m.histogram.Count() == 0 && m.now() < last; {
 		if err := g.until(m.now() + time.Millisecond); err != nil {
 			return Result{}, err
@@ -149,9 +146,9 @@ func Run(job Job) (Result, error) {
 	}, nil
 }
 
-// generator is one event loop that loads a server.
+// generator loads a server from one event loop, or from goroutines over TLS.
 type generator interface {
-	// until runs the loop up to the time, or to the end of a burst.
+	// until generates load until the deadline, or until the end of a burst.
 	until(deadline time.Duration) error
 	// close closes the connections.
 	close()
@@ -174,10 +171,10 @@ func newGenerator(job Job, m *meter) (generator, error) {
 	return newRPC(job, p, m)
 }
 
-// stall is how long a loop goes on without any answer before it is given up.
+// stall is the maximum time without any response before a run fails.
 const stall = 10 * time.Second
 
-// meter is the clock of a generator and what it counts. All times are since base.
+// meter is the clock and the counters of a generator. All times are since base.
 type meter struct {
 	base       time.Time
 	histogram  histogram.Histogram
@@ -185,17 +182,16 @@ type meter struct {
 	all        uint64
 }
 
-// now is never 0: that means no request.
+// now returns the time since base. It is never 0, because 0 means no request.
 func (m *meter) now() time.Duration { return time.Since(m.base) + 1 }
 
-// count counts an answer that took so long.
+// count records a response with its latency.
 func (m *meter) count(latency time.Duration) {
 	m.histogram.Record(latency)
 	m.all++
 }
 
-// dial opens a connection that does not block and that the poller watches for
-// what can be read, with the token.
+// dial opens a nonblocking connection and registers it with the poller for reading, with the token.
 func dial(poller *epoll.Poller, to netip.AddrPort, token int) (fd int, err error) {
 	fd, err = unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -208,22 +204,22 @@ func dial(poller *epoll.Poller, to netip.AddrPort, token int) (fd int, err error
 		poller.Add(fd, int32(token), epoll.Readable),
 	)
 	if err != nil {
-		_ = unix.Close(fd) // the first error tells more
+		_ = unix.Close(fd) // the first error matters more
 		return -1, fmt.Errorf("connect to %v: %w", to, err)
 	}
 	return fd, nil
 }
 
-// usage is what has been used so far.
+// usage holds cumulative resource usage.
 type usage struct {
-	cpu      time.Duration // by the processes under test
+	cpu      time.Duration // of the processes under test
 	switches process.Switches
-	others   time.Duration // of the CPUs, by processes that do not belong here
+	others   time.Duration // of Job.CPUs, by processes outside the measurement
 }
 
 func read(job Job) (u usage, err error) {
-	// What is read from many files comes first, so that the CPU clock is read as
-	// near to the request counter as can be.
+	// The values that take many file reads come first, so that the CPU clock is read as close as
+	// possible to the request counter.
 	if u.switches, err = process.ReadSwitches(job.PIDs); err != nil {
 		return usage{}, err
 	}

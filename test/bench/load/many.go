@@ -12,57 +12,56 @@ import (
 	"github.com/weft-proxy/weft/test/bench/epoll"
 )
 
-// maxDepth is the largest Job.Depth.
+// maxDepth is the maximum of Job.Depth.
 const maxDepth = 1 << slotBits
 
-// many generates load of the protocols that have many requests under way on a
-// connection: one event loop and its connections. What is sent on a connection
-// leaves in one write, and one read takes all that has come.
+// many generates load for protocols with many requests in flight per connection, in one event loop.
+// It collects the output of a connection into one write, and one read returns all available input.
 type many struct {
 	*meter
 	job     Job
-	burst   uint64 // how many answers a burst has; 0: it is a loop
-	most    int    // bytes that wait on a connection before the next requests are made
+	burst   uint64 // number of responses of a burst; 0: a loop
+	most    int    // pending bytes on a connection above which no more requests are generated
 	poller  *epoll.Poller
 	links   []*link
 	events  [256]epoll.Event
 	scratch [256 << 10]byte
 	ready   bool          // requests may be sent on all connections
-	read    time.Duration // when the last read was
+	read    time.Duration // time of the last read
 
-	// Of the open loop.
+	// Fields of the open loop.
 	open *arrivals // nil: a closed loop, or a burst
-	free int       // slots, of all connections
-	next int       // the connection whose turn it is
+	free int       // free slots of all connections
+	next int       // index of the next connection to use
 }
 
-// dialect is what a protocol says and hears on one connection.
+// dialect implements a protocol on one connection.
 type dialect interface {
-	// ready tells whether requests may be sent.
+	// ready reports whether requests may be sent.
 	ready() bool
-	// out is what is to be written: the dialect appends, the loop takes.
+	// out returns the pending output: the dialect appends to it, the loop writes and clears it.
 	out() *[]byte
 	// send appends the request of a slot.
 	send(slot int)
-	// receive takes every whole frame of data, tells the link which slots were
-	// answered, and returns the rest.
+	// receive processes every complete frame of data, reports the slots with a response to the
+	// link, and returns the rest.
 	receive(data []byte) (rest []byte, err error)
 }
 
-// link is one connection. A slot is the place of a request under way.
+// link is one connection. A slot identifies a request in flight.
 type link struct {
 	dialect
 	load   *many
 	fd     int
-	began  []time.Duration // by slot: when its request was sent, or arrived; 0: there is none
+	began  []time.Duration // by slot: when its request was sent, or arrived; 0: no request
 	free   []int           // slots without a request
-	in     []byte          // part of a frame
+	in     []byte          // an incomplete frame
 	sent   int             // bytes of out that were written
-	writes bool            // the poller watches for room to write
+	writes bool            // the poller watches for writability
 }
 
-// newMany returns a generator whose connections are open and idle. speak returns
-// what connection i speaks.
+// newMany returns a generator whose connections are open and idle. speak returns the dialect of
+// connection i.
 func newMany(job Job, m *meter, speak func(l *link, i int) dialect) (*many, error) {
 	poller, err := epoll.New()
 	if err != nil {
@@ -119,12 +118,12 @@ func (g *many) add(fd int, speak func(l *link, i int) dialect) *link {
 
 func (g *many) close() {
 	for _, l := range g.links {
-		_ = unix.Close(l.fd) // all that was wanted has come
+		_ = unix.Close(l.fd) // all results have been read
 	}
 	_ = g.poller.Close()
 }
 
-// until runs the loop up to the time, a burst at most to its last answer.
+// until runs the loop until the deadline; a burst ends earlier, at its last response.
 func (g *many) until(deadline time.Duration) error {
 	heard, count := g.now(), g.all
 	for i := range g.links {
@@ -156,7 +155,7 @@ func (g *many) until(deadline time.Duration) error {
 	}
 }
 
-// wait handles what happens within the time.
+// wait handles the events of the next poll, which lasts at most the given time.
 func (g *many) wait(most time.Duration) error {
 	n, err := g.poller.Wait(g.events[:], most)
 	if err != nil {
@@ -164,7 +163,7 @@ func (g *many) wait(most time.Duration) error {
 	}
 	for _, e := range g.events[:n] {
 		i := int(e.Token)
-		if e.Events&^epoll.Writable != 0 { // errors and the end are read as well
+		if e.Events&^epoll.Writable != 0 { // errors and hangups are detected by reading
 			if err := g.readable(i); err != nil {
 				return err
 			}
@@ -179,8 +178,8 @@ func (g *many) wait(most time.Duration) error {
 	return nil
 }
 
-// fill sends a request in every free slot of connection i, in a closed loop, and
-// what else there is to write.
+// fill writes pending output of connection i. In a closed loop it first sends a request in every
+// free slot.
 func (g *many) fill(i int) error {
 	l := g.links[i]
 	out := l.out()
@@ -196,9 +195,8 @@ func (g *many) fill(i int) error {
 	return g.flush(l, i)
 }
 
-// dispatch sends the requests that have arrived, in an open loop, as far as there
-// are slots: those that are due together on one connection, in one write, the next
-// ones on the next.
+// dispatch sends the arrived requests of an open loop while slots are free. It sends due requests
+// in one write on one connection, and the next ones on the next connection.
 func (g *many) dispatch() error {
 	if g.open == nil {
 		return nil
@@ -218,7 +216,7 @@ func (g *many) dispatch() error {
 	return nil
 }
 
-// send sends a request, whose latency counts from begin, in a free slot.
+// send sends a request in a free slot; its latency counts from begin.
 func (g *many) send(l *link, begin time.Duration) {
 	slot := l.free[len(l.free)-1]
 	l.free = l.free[:len(l.free)-1]
@@ -227,8 +225,7 @@ func (g *many) send(l *link, begin time.Duration) {
 	l.send(slot)
 }
 
-// answered counts the request of a slot, which is free now unless it was one of a
-// burst.
+// answered counts the request of a slot and, unless it belongs to a burst, frees the slot.
 func (l *link) answered(slot int) {
 	g := l.load
 	g.count(g.read - l.began[slot])
@@ -239,7 +236,7 @@ func (l *link) answered(slot int) {
 	}
 }
 
-// flush writes; what the socket does not take is written when it can.
+// flush writes the pending output; the poller reports when the socket accepts the rest.
 func (g *many) flush(l *link, i int) error {
 	out := l.out()
 	if len(*out) == 0 {
@@ -267,7 +264,7 @@ func (g *many) flush(l *link, i int) error {
 // readable reads from connection i.
 func (g *many) readable(i int) error {
 	l := g.links[i]
-	// What is left over lies before what is read, so that it is in one piece.
+	// The incomplete frame precedes the new data, so that the frame is contiguous.
 	begin := copy(g.scratch[:], l.in)
 	n, err := epoll.Read(l.fd, g.scratch[begin:])
 	if errors.Is(err, unix.EAGAIN) {
@@ -285,8 +282,8 @@ func (g *many) readable(i int) error {
 	return nil
 }
 
-// take gives the connection data, the first bytes of which were left over, and
-// keeps what is left over now.
+// take passes data, which starts with the bytes kept from the last read, to the connection and
+// keeps the unprocessed rest.
 func (g *many) take(l *link, data []byte) error {
 	g.read = g.now()
 	rest, err := l.receive(data)

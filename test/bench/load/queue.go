@@ -1,10 +1,10 @@
 package load
 
-// queue is first in, first out. It grows to what it held at most and does not
-// allocate after that. The zero value is empty.
+// queue is a FIFO ring. It grows to the largest size it had and then does not allocate. The zero
+// value is empty.
 type queue[T any] struct {
 	ring []T // its length is a power of two, or 0
-	head int // place of the first value, modulo the length
+	head int // index of the first value
 	size int
 }
 
@@ -22,7 +22,7 @@ func (q *queue[T]) push(v T) {
 	q.size++
 }
 
-// pop takes the first value; there must be one.
+// pop removes and returns the first value; the queue must not be empty.
 func (q *queue[T]) pop() T {
 	v := q.ring[q.head]
 	q.head = (q.head + 1) & (len(q.ring) - 1)

@@ -7,24 +7,24 @@ import (
 )
 
 const (
-	// slotBits are the low bits of an id that tell the slot of its request.
+	// slotBits is the number of low bits of an id that hold the slot.
 	slotBits = 16
-	// maxOut is how many bytes of a burst wait on a connection: it does not go into
-	// its socket at once.
+	// maxOut is the maximum number of pending bytes per connection, because a burst exceeds the
+	// socket buffer.
 	maxOut = 256 << 10
 )
 
-// rpc speaks a protocol of package frame on one connection.
+// rpc implements dialect for a protocol of package frame.
 type rpc struct {
 	*link
 	protocol *frame.Protocol
-	number   uint64 // of the connection: no other one has it
-	hold     uint32 // in every request
-	frames   []byte // to be written
+	number   uint64 // unique index of the connection
+	hold     uint32 // Text.Hold of every request
+	frames   []byte // pending output
 	ids      []id   // by slot
 }
 
-// id is that of the request in a slot, and how often the slot was used: the upper
+// id is the id of the request in a slot, and the number of uses of the slot, which is the upper
 // part of the id.
 type id struct{ value, turn uint64 }
 
@@ -41,8 +41,8 @@ func newRPC(job Job, p *frame.Protocol, m *meter) (*many, error) {
 	return g, nil
 }
 
-// speakRPC returns what makes connections speak the protocol. The origin holds
-// answers until as many requests have come as hold says.
+// speakRPC returns a function that creates the rpc dialect of a connection. The origin holds the
+// responses until hold requests have arrived.
 func speakRPC(p *frame.Protocol, hold uint32) func(l *link, i int) dialect {
 	return func(l *link, i int) dialect {
 		return &rpc{link: l, protocol: p, number: uint64(i), hold: hold, ids: make([]id, len(l.began))}
@@ -60,8 +60,7 @@ func (c *rpc) send(slot int) {
 	c.frames = c.protocol.AppendRequest(c.frames, q.value, c.text(q.value))
 }
 
-// text returns what the request with the id has in its string: no other one under
-// way has the same.
+// text returns the Text of the request with the id; it is unique among the requests in flight.
 func (c *rpc) text(id uint64) frame.Text {
 	return frame.Text{Hold: c.hold, Token: c.number<<32 | id&(1<<32-1)}
 }
@@ -82,7 +81,7 @@ func (c *rpc) receive(data []byte) (rest []byte, err error) {
 			c.frames = c.protocol.AppendPong(c.frames, f.ID)
 		case frame.Request:
 			return nil, fmt.Errorf("request %d from the server", f.ID)
-		default: // nothing to do
+		default: // a notice needs no response
 		}
 	}
 }

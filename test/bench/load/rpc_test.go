@@ -11,8 +11,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// newTestRPC returns two connections of a generator, of which none is open, with one
-// request under way in each slot.
+// newTestRPC returns two links without sockets, with one request in flight in each slot.
 func newTestRPC(p *frame.Protocol, depth int) (g *many, first, second *rpc) {
 	g = &many{meter: &meter{base: time.Now()}, job: Job{Connections: 2, Depth: depth}}
 	for range g.job.Connections {
@@ -24,8 +23,7 @@ func newTestRPC(p *frame.Protocol, depth int) (g *many, first, second *rpc) {
 	return g, g.links[0].dialect.(*rpc), g.links[1].dialect.(*rpc)
 }
 
-// answers returns what the origin answers to the requests that the connection is
-// to write, in their order.
+// answers returns the origin's responses to the pending requests of the connection, in order.
 func answers(t *testing.T, c *rpc) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -41,13 +39,13 @@ func answers(t *testing.T, c *rpc) [][]byte {
 	return all
 }
 
-// feed gives the connection the piece after what is left over, as readable does.
+// feed passes the piece to the connection after the kept bytes, as readable does.
 func feed(c *rpc, piece []byte) error {
 	return c.load.take(c.link, append(bytes.Clone(c.in), piece...))
 }
 
-// TestAnswersInAnyPieces feeds answers out of order, with a heartbeat between
-// them, cut at every place.
+// TestAnswersInAnyPieces verifies that responses out of order, with a heartbeat among them, are
+// counted wherever the input is split.
 func TestAnswersInAnyPieces(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
@@ -130,7 +128,7 @@ func (c *rpc) stringOf(slot int) []byte {
 func TestIDsStayWithinThoseOfTheProtocol(t *testing.T) {
 	for _, p := range frame.All() {
 		g, c, _ := newTestRPC(p, 1)
-		c.ids[0].turn = p.LargestID() >> slotBits // the last one before it begins anew
+		c.ids[0].turn = p.LargestID() >> slotBits // the last turn before the id wraps around
 		for range 2 {
 			for _, answer := range answers(t, c) {
 				if err := feed(c, answer); err != nil {

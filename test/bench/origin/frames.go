@@ -7,14 +7,14 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// held is a request whose answer waits.
+// held is a request whose response is held back.
 type held struct {
 	id   uint64
 	text []byte
 }
 
-// takeFrames takes every whole frame of data, puts the answers into c.out, one
-// write for all, and returns what is left over.
+// takeFrames processes every complete frame of data, stores all responses in c.out for one write,
+// and returns the rest.
 func (s *server) takeFrames(c *conn, data []byte) (rest []byte, err error) {
 	answers := s.batch[:0]
 	for {
@@ -33,18 +33,18 @@ func (s *server) takeFrames(c *conn, data []byte) (rest []byte, err error) {
 			if answers, err = s.answerFrame(c, answers, f); err != nil {
 				return nil, err
 			}
-		default: // neither wants an answer
+		default: // other frames need no response
 		}
 	}
-	// Kept for its room. It is c's until it is written; what then is left of it is
-	// copied.
+	// The buffer is kept for reuse. c.out borrows it until it is written; handle copies what
+	// remains.
 	s.batch = answers
 	c.out = answers
 	return data, nil
 }
 
-// answerFrame appends the answer, or keeps the request until as many have come
-// as it says.
+// answerFrame appends the response, or holds the request until as many have arrived as its
+// Text.Hold says.
 func (s *server) answerFrame(c *conn, answers []byte, f frame.Frame) ([]byte, error) {
 	want, err := frame.ReadHold(f.Text)
 	if err != nil {
@@ -59,14 +59,14 @@ func (s *server) answerFrame(c *conn, answers []byte, f frame.Frame) ([]byte, er
 	return answers, nil
 }
 
-// releaseAll answers all that was held back.
+// releaseAll responds to all held requests.
 func (s *server) releaseAll() {
 	s.held, s.release = 0, false
 	for fd, c := range s.conns {
 		if c == nil || len(c.held) == 0 {
 			continue
 		}
-		// A fresh array for each: what a socket does not take stays.
+		// Each connection gets its own array, because what a socket does not accept stays there.
 		out := slices.Clone(c.out)
 		for _, h := range c.held {
 			out = c.speaks.AppendAnswer(out, h.id, h.text)

@@ -8,19 +8,19 @@ import (
 	"github.com/weft-proxy/weft/test/bench/frame"
 )
 
-// feed gives the connection the piece after what is left over, as handle does.
+// feed passes the piece to the connection after the kept bytes, as handle does.
 func feed(s *server, c *conn, piece []byte) error {
 	return s.receive(c, append(bytes.Clone(c.in), piece...))
 }
 
-// TestFramesInAnyPieces feeds two requests and a heartbeat cut at every place:
-// the answers are the same three, in their order.
+// TestFramesInAnyPieces verifies that two requests and a heartbeat get the same three responses in
+// order, wherever the input is split.
 func TestFramesInAnyPieces(t *testing.T) {
 	for _, p := range frame.All() {
 		t.Run(p.Name(), func(t *testing.T) {
 			input := p.AppendRequest(nil, 7, frame.Text{Token: 1})
 			input = p.AppendPing(input, 8)
-			input = p.AppendPong(input, 1) // of no ping: it is let go
+			input = p.AppendPong(input, 1) // a pong without a ping is ignored
 			input = p.AppendRequest(input, 6, frame.Text{Token: 2})
 			s := newServer()
 			for cut := range input {
@@ -45,7 +45,7 @@ func TestFramesInAnyPieces(t *testing.T) {
 	}
 }
 
-// checkAnswers reads the frames; the nth answer has the string with token n.
+// checkAnswers verifies the frames; the nth response must have the string with token n.
 func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame) {
 	t.Helper()
 	token := uint64(0)
@@ -68,7 +68,7 @@ func checkAnswers(t *testing.T, p *frame.Protocol, b []byte, want []frame.Frame)
 
 func TestTheFirstByteTellsTheProtocolOnceForAll(t *testing.T) {
 	s, c := newServer(), &conn{}
-	body := bytes.Repeat([]byte{1}, 8) // as Bolt begins
+	body := bytes.Repeat([]byte{1}, 8) // starts like Bolt
 	for _, piece := range [][]byte{[]byte("POST /b/3 HTTP/1.1\r\nContent-Length: 8\r\n\r\n"), body} {
 		if err := feed(s, c, piece); err != nil {
 			t.Fatal(err)

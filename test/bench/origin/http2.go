@@ -12,12 +12,12 @@ import (
 	"github.com/weft-proxy/weft/test/bench/h2"
 )
 
-// http2 answers on one connection: requests for /b/N with N bytes, calls of gRPC
-// as the paths of package h2 say.
+// http2 serves one HTTP/2 connection: requests for /b/N get N bytes, and gRPC calls behave as the
+// paths of package h2 describe.
 type http2 struct {
 	*h2.Conn
 	server  *server
-	started bool // the preface has come
+	started bool // the preface has arrived
 }
 
 func newHTTP2(s *server) *http2 {
@@ -26,7 +26,7 @@ func newHTTP2(s *server) *http2 {
 	return c
 }
 
-// takeHTTP2 takes every whole frame of data, and returns what is left over.
+// takeHTTP2 processes every complete frame of data and returns the rest.
 func takeHTTP2(c *conn, data []byte) (rest []byte, err error) {
 	if !c.http2.started {
 		if len(data) < len(h2.Preface) {
@@ -41,7 +41,7 @@ func takeHTTP2(c *conn, data []byte) (rest []byte, err error) {
 	return c.http2.Receive(data)
 }
 
-// flushHTTP2 writes what the connection has to say.
+// flushHTTP2 writes the pending output of the connection.
 func (s *server) flushHTTP2(fd int, c *conn) error {
 	if len(c.http2.Out) == 0 {
 		return nil
@@ -51,7 +51,7 @@ func (s *server) flushHTTP2(fd int, c *conn) error {
 		return err
 	}
 	if len(c.out) > 0 {
-		c.http2.Out = nil // what is left is in its room
+		c.http2.Out = nil // c.out still uses its array
 	} else {
 		c.http2.Out = c.http2.Out[:0]
 	}
@@ -83,7 +83,7 @@ func (c *http2) Data(s *h2.Stream, b []byte, end bool) error {
 	return nil
 }
 
-// end answers, now that the whole request has come.
+// end responds to the complete request.
 func (c *http2) end(s *h2.Stream) error {
 	switch s.Path {
 	case h2.Hold:
@@ -112,7 +112,7 @@ func (c *http2) end(s *h2.Stream) error {
 
 func field(name, value string) hpack.HeaderField { return hpack.HeaderField{Name: name, Value: value} }
 
-// content returns so many bytes, which nobody may change.
+// content returns size zero bytes. The caller must not change them.
 func (s *server) content(size int) []byte {
 	if size > len(s.zeros) {
 		s.zeros = make([]byte, size)
@@ -120,10 +120,10 @@ func (s *server) content(size int) []byte {
 	return s.zeros[:size:size]
 }
 
-// message returns what a message that came with its prefix, and had so many bytes
-// with it, is answered with. Nobody may change it.
+// message returns the response to a message of size bytes, including the prefix. The caller must
+// not change it.
 func (s *server) message(size int) []byte {
-	if s.answers[-size] == nil { // those of HTTP/1.1 are not negative
+	if s.answers[-size] == nil { // keys of HTTP/1.1 responses are not negative
 		s.answers[-size] = h2.Message(max(size-5, 0))
 	}
 	return s.answers[-size]

@@ -1,12 +1,12 @@
-// Package origin is the upstream of a measurement: a server that does as little
-// as a server can, on one thread, so that what is measured is the proxy before it.
-// It speaks HTTP/1.1, HTTP/2 with prior knowledge (http2.go) and the RPC protocols
-// of package frame; the first bytes of a connection tell which.
+// Package origin is the upstream of the benchmark: a minimal server on one thread, so that the
+// proxy dominates the measurement. It implements HTTP/1.1, HTTP/2 with prior knowledge (http2.go)
+// and the RPC protocols of package frame, and detects the protocol by the first bytes of a
+// connection.
 //
-// Of HTTP it answers any request for /b/N with 200 and N bytes, once the whole
-// request, body included, has come. An RPC is answered with its own string, at
-// once or, as frame.Text says, when a number of them has come; all frames that one
-// read brings are answered by one write.
+// It responds to an HTTP request for /b/N with 200 and N bytes, after the complete request
+// including its body has arrived. It responds to an RPC with the string of the request:
+// immediately, or after as many requests as frame.Text.Hold says have arrived. It writes the
+// responses to all frames of one read together.
 package origin
 
 import (
@@ -35,38 +35,36 @@ type server struct {
 	conns    []*conn // by descriptor
 	answers  map[int][]byte
 	scratch  [256 << 10]byte
-	zeros    []byte // content of HTTP/2
+	zeros    []byte // body of HTTP/2 responses
 
-	// Of RPC.
+	// Fields of RPC.
 	protocols []*frame.Protocol
-	batch     []byte // room for the answers of one read
-	held      int    // requests whose answers wait, on all connections
-	release   bool   // as many have come as were to be waited for
+	batch     []byte // buffer for the responses to one read
+	held      int    // held requests of all connections
+	release   bool   // enough requests have arrived to release the held ones
 }
 
-// conn is one connection. What is left over from a read or a write is kept here;
-// when all goes in one piece, nothing is.
+// conn is one connection. Its buffers are empty unless a read or a write was incomplete.
 type conn struct {
-	in    []byte // received, not yet taken
-	out   []byte // to be written; may be an answer itself: not to be changed
-	watch uint32 // what the poller watches the descriptor for
-	known bool   // its first byte has come
+	in    []byte // received, not yet processed
+	out   []byte // pending output; may alias a shared response: read-only
+	watch uint32 // events that the poller watches for
+	known bool   // the first byte has arrived
 
-	// Of HTTP.
-	body   int    // bytes of a request's body that are still to come
-	answer []byte // what that request will get
+	// Fields of HTTP/1.1.
+	body   int    // remaining bytes of the request body
+	answer []byte // response to that request
 
-	// Of HTTP/2.
+	// Fields of HTTP/2.
 	http2 *http2 // nil: another protocol
 
-	// Of RPC.
+	// Fields of RPC.
 	speaks *frame.Protocol // nil: HTTP
-	held   []held          // requests whose answers wait, in their order
+	held   []held          // held requests, in order
 }
 
-// Serve listens at the address and answers until done, a descriptor, becomes
-// readable or its writer has gone. It is for a process of its own: see package
-// epoll.
+// Serve listens on the address and serves until the descriptor done becomes readable or its writer
+// closes it. It needs a process of its own: see package epoll.
 func Serve(address netip.AddrPort, done int) error {
 	listener, err := listen(address)
 	if err != nil {
@@ -109,12 +107,12 @@ func Serve(address netip.AddrPort, done int) error {
 	}
 }
 
-// newServer returns a server without its descriptors.
+// newServer returns a server without poller and listener.
 func newServer() *server {
 	return &server{answers: map[int][]byte{}, protocols: frame.All()}
 }
 
-// listen returns a listening socket that does not block.
+// listen returns a nonblocking listening socket.
 func listen(address netip.AddrPort) (int, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -126,7 +124,7 @@ func listen(address netip.AddrPort) (int, error) {
 		unix.Listen(fd, 4096),
 	)
 	if err != nil {
-		_ = unix.Close(fd) // the first error tells more
+		_ = unix.Close(fd) // the first error matters more
 		return 0, err
 	}
 	return fd, nil
@@ -156,18 +154,18 @@ func (s *server) accept() error {
 	}
 }
 
-// errGone ends a connection; nobody reads it.
+// errGone closes a connection; it is not reported.
 var errGone = errors.New("the client has gone")
 
 func (s *server) handle(fd int, events uint32) error {
 	c := s.conns[fd]
 	if len(c.out) > 0 {
 		if events&epoll.Writable == 0 {
-			return errGone // neither wanted nor possible: an error or the end
+			return errGone // only an error or a hangup wakes a blocked connection otherwise
 		}
 		return s.flush(fd, c)
 	}
-	// What is left over lies before what is read, so that it is in one piece.
+	// The incomplete request precedes the new data, so that it is contiguous.
 	begin := copy(s.scratch[:], c.in)
 	n, err := epoll.Read(fd, s.scratch[begin:])
 	if errors.Is(err, unix.EAGAIN) {
@@ -195,13 +193,13 @@ func (s *server) handle(fd int, events uint32) error {
 		return err
 	}
 	if c.speaks != nil {
-		c.out = bytes.Clone(c.out) // what is left is in the room that the next batch takes
+		c.out = bytes.Clone(c.out) // the rest is in s.batch, which the next read reuses
 	}
 	return nil
 }
 
-// receive takes what is whole of data, the first of which is what was left over,
-// and keeps the rest.
+// receive processes the complete requests of data, which starts with the bytes kept from the last
+// read, and keeps the rest.
 func (s *server) receive(c *conn, data []byte) error {
 	if !c.known {
 		c.known = true
@@ -209,7 +207,7 @@ func (s *server) receive(c *conn, data []byte) error {
 		if i >= 0 {
 			c.speaks = s.protocols[i]
 		}
-		if bytes.HasPrefix(data, []byte("PRI ")) { // whole: it is sent by itself, or with more
+		if bytes.HasPrefix(data, []byte("PRI ")) { // the preface starts like this, and arrives in the first read
 			c.http2 = newHTTP2(s)
 		}
 	}
@@ -231,8 +229,8 @@ func (s *server) receive(c *conn, data []byte) error {
 	return nil
 }
 
-// take takes every whole request of data, puts the answers into c.out and
-// returns what is left over.
+// take processes every complete request of data, stores the responses in c.out and returns the
+// rest.
 func (s *server) take(c *conn, data []byte) (rest []byte, err error) {
 	for {
 		if c.answer != nil {
@@ -261,18 +259,18 @@ func (s *server) take(c *conn, data []byte) (rest []byte, err error) {
 	}
 }
 
-// queue appends an answer to what is to be written.
+// queue appends a response to the pending output.
 func (c *conn) queue(answer []byte) {
 	if len(c.out) == 0 {
 		c.out = answer
 		return
 	}
-	// Pipelined: a fresh array, for c.out may be another answer itself.
+	// A pipelined response needs a new array, because c.out may alias a shared response.
 	c.out = append(append(make([]byte, 0, len(c.out)+len(answer)), c.out...), answer...)
 }
 
-// flush writes; what the socket does not take is written when it can, and until
-// then nothing is read.
+// flush writes the pending output. While output is pending, the poller watches only for
+// writability, so nothing is read.
 func (s *server) flush(fd int, c *conn) error {
 	n, err := epoll.Write(fd, c.out)
 	if err != nil && !errors.Is(err, unix.EAGAIN) {
@@ -290,7 +288,7 @@ func (s *server) flush(fd int, c *conn) error {
 	return s.poller.Modify(fd, int32(fd), watch)
 }
 
-// answer returns the answer with a body of size bytes.
+// answer returns the response with a body of size bytes.
 func (s *server) answer(size int) []byte {
 	if answer, made := s.answers[size]; made {
 		return answer
@@ -306,7 +304,7 @@ func (s *server) close(fd int) {
 		s.held, s.release = s.held-n, false
 	}
 	s.conns[fd] = nil
-	_ = unix.Close(fd) // what was not sent has nobody to read it
+	_ = unix.Close(fd) // pending output is lost
 }
 
 func (s *server) closeAll() {
@@ -317,14 +315,13 @@ func (s *server) closeAll() {
 	}
 }
 
-// request is what the origin wants to know of one.
+// request holds the relevant fields of a request head.
 type request struct {
-	size int // bytes of the answer's body
-	body int // bytes of the request's body
+	size int // bytes of the response body
+	body int // bytes of the request body
 }
 
-// parse reads the request head that b begins with. n is its length, 0 if it is
-// not all there.
+// parse reads the request head at the start of b. n is its length, or 0 if the head is incomplete.
 func parse(b []byte) (n int, r request, err error) {
 	end := bytes.Index(b, []byte("\r\n\r\n"))
 	if end < 0 {
@@ -345,7 +342,7 @@ func parse(b []byte) (n int, r request, err error) {
 		return 0, request{}, err
 	}
 	if string(method) == "GET" {
-		return end + 4, r, nil // its body, if any, would be refused as the next head
+		return end + 4, r, nil // the next parse rejects a body, if there is one
 	}
 	for field := range bytes.Lines(fields) {
 		name, value, _ := bytes.Cut(field, []byte(":"))

@@ -34,8 +34,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestTakeInAnyPieces feeds two requests cut at every place: the answers are the
-// same two.
+// TestTakeInAnyPieces verifies that two requests get the same two responses wherever the input is
+// split.
 func TestTakeInAnyPieces(t *testing.T) {
 	const input = "POST /b/3 HTTP/1.1\r\nContent-Length: 5\r\n\r\nhelloGET /b/2 HTTP/1.1\r\n\r\n"
 	s := newServer()

@@ -5,11 +5,11 @@ import (
 	"net/netip"
 )
 
-// Control serves the resources of a file as a control plane does, and returns where.
+// Control serves the resources of a file as a control plane and returns its address.
 type Control func(file string) (netip.AddrPort, error)
 
-// WeftXDS returns Weft built at the path with the configuration that Weft gives it, but
-// for where it comes from: a control plane.
+// WeftXDS returns the Weft at the path with the same configuration as Weft, delivered by a control
+// plane.
 func WeftXDS(name, path string, control Control) Program {
 	return Program{Name: name, Path: path, version: []string{"version"}, configure: func(c Config) ([]string, error) {
 		text, err := json.Marshal(resources(c))
@@ -36,7 +36,7 @@ func socket(a netip.AddrPort) object {
 	return object{"socket_address": object{"address": a.Addr().String(), "port_value": a.Port()}}
 }
 
-// hostsAt is a cluster's endpoints.
+// hostsAt returns the endpoints of a cluster with one host.
 func hostsAt(cluster string, a netip.AddrPort) object {
 	return object{"cluster_name": cluster, "endpoints": []object{
 		{"lb_endpoints": []object{{"endpoint": object{"address": socket(a)}}}},
@@ -45,7 +45,8 @@ func hostsAt(cluster string, a netip.AddrPort) object {
 
 func fromADS() object { return object{"ads": object{}, "resource_api_version": "V3"} }
 
-// resources are what weftConfig is of one virtual host and one cluster.
+// resources returns the xDS resources that are equivalent to a weftConfig with one virtual host and
+// one cluster.
 func resources(c Config) object {
 	const types = "type.googleapis.com/envoy.extensions.filters."
 	manager := object{
@@ -72,7 +73,7 @@ func resources(c Config) object {
 	}
 }
 
-// bootstrap is the file of a Weft that has the rest from a control plane.
+// bootstrap returns the configuration file of a Weft that loads its resources from a control plane.
 func bootstrap(c Config, control netip.AddrPort) object {
 	const plane = "control-plane"
 	root := object{

@@ -2,14 +2,14 @@ package peer
 
 import "fmt"
 
-// HAProxy returns haproxy at the path, with one thread. RPC it carries as bytes:
-// each connection has one of its own to the origin.
+// HAProxy returns the haproxy at the path, with one thread. It forwards RPC as bytes and opens an
+// origin connection for each client connection.
 func HAProxy(path string) Program {
 	return Program{Name: "haproxy", Path: path, configure: configureHAProxy, version: []string{"-v"}}
 }
 
-// strict-limits would refuse to start where fewer than 2*maxconn files may be
-// open; idle connections need one each.
+// configureHAProxy writes haproxy.cfg. Without no-strict-limits haproxy refuses to start if fewer
+// than 2*maxconn descriptors may be open; idle connections need only one each.
 func configureHAProxy(c Config) ([]string, error) {
 	mode, keep := "http", "\ttimeout http-request 300s\n\ttimeout http-keep-alive 300s\n\thttp-reuse always\n"
 	if c.Protocol != nil {

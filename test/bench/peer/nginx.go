@@ -5,18 +5,17 @@ import (
 	"os"
 )
 
-// NGINX returns nginx at the path: a master and one worker. Debian's has no module
-// for other protocols.
+// NGINX returns the nginx at the path: a master and one worker. It carries HTTP only, because
+// Debian's build has no stream module.
 func NGINX(path string) Program {
 	return Program{Name: "nginx", Path: path, HTTP: true, configure: configureNGINX, version: []string{"-v"}}
 }
 
-// What callers of HTTP/2 ask for goes to the origin over HTTP/1.1, as nginx does it;
-// only its module for gRPC speaks HTTP/2 there.
+// configureNGINX writes nginx.conf. nginx forwards HTTP/2 requests to the origin over HTTP/1.1;
+// only its gRPC module uses HTTP/2 there.
 //
-// The limits of requests per connection, 1,000 by default on both sides, are
-// lifted for every program, and a body that a slow reader leaves behind stays in
-// memory: neither belongs to what is compared.
+// The configuration lifts the limits of requests per connection, 1,000 by default, and keeps
+// response bodies for slow readers in memory: neither limit is part of the comparison.
 func configureNGINX(c Config) ([]string, error) {
 	user := ""
 	if os.Geteuid() == 0 {

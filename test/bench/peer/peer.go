@@ -1,7 +1,7 @@
-// Package peer runs the programs that are measured, each with the configuration
-// that makes them do the same work: proxies on one thread, with connections kept
-// alive on both sides and no access log. They carry HTTP/1.1, HTTP/2, one as the
-// other, or an RPC protocol, of which haproxy and the relay know only the bytes.
+// Package peer runs the programs under test, each with a configuration that makes it do the same
+// work: a proxy on one thread, with keepalive connections on both sides and no access log. They
+// carry HTTP/1.1, HTTP/2, translation between these, or an RPC protocol, which haproxy and the
+// relay forward as bytes.
 package peer
 
 import (
@@ -23,36 +23,35 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// Config is what a program is to be started with.
+// Config holds the parameters of a program's configuration.
 type Config struct {
-	Dir         string         // an empty directory of its own, for its files
-	Listen      netip.AddrPort // where it is to listen
-	Origin      netip.AddrPort // where its requests go
-	Admin       netip.AddrPort // where its operator's port is to be, if it has one
-	Connections int            // how many connections it must be able to hold on each side
-	Profile     bool           // its profiler is to be on, if it has one
-	MaxQueued   int            // bytes that may wait to be sent to the origin; 0: its default
+	Dir         string         // an empty directory for its files
+	Listen      netip.AddrPort // address that it listens on
+	Origin      netip.AddrPort // address that it forwards to
+	Admin       netip.AddrPort // address of its admin port, if it has one
+	Connections int            // connections that it must be able to hold on each side
+	Profile     bool           // enables its profiler, if it has one
+	MaxQueued   int            // maximum number of pending bytes per origin connection; 0: its default
 
-	Protocol *frame.Protocol // what callers and origin speak; nil: HTTP
+	Protocol *frame.Protocol // protocol of client and origin; nil: HTTP
 	HTTP     Sides           // versions of HTTP
 
-	Certificates certs.Dir // of Sides.MutualTLS
+	Certificates certs.Dir // for Sides.MutualTLS
 }
 
-// Sides says which version of HTTP is spoken on either side of a program. The zero
-// value is HTTP/1.1.
+// Sides holds the HTTP versions of both sides of a program. The zero value is HTTP/1.1.
 type Sides struct {
-	Callers2 bool // callers speak HTTP/2 with prior knowledge
-	Origin2  bool // the origin does
-	GRPC     bool // it is calls of gRPC
+	Callers2 bool // the client uses HTTP/2 with prior knowledge
+	Origin2  bool // the origin uses HTTP/2 with prior knowledge
+	GRPC     bool // the requests are gRPC calls
 
-	MutualTLS bool // callers speak TLS 1.3, and either side shows a certificate
+	MutualTLS bool // the client uses TLS 1.3, and both sides present a certificate
 }
 
-// Same tells whether callers and origin could speak to each other.
+// Same reports whether the client could use the origin without a proxy.
 func (s Sides) Same() bool { return s.Callers2 == s.Origin2 && !s.MutualTLS }
 
-// String is "" for HTTP/1.1.
+// String returns a description, or "" for HTTP/1.1.
 func (s Sides) String() string {
 	name := func(second bool) string {
 		if second {
@@ -73,24 +72,23 @@ func (s Sides) String() string {
 	return name(s.Callers2) + " to " + name(s.Origin2)
 }
 
-// ErrNotSupported tells that a program knows of a protocol and does not carry it.
+// ErrNotSupported reports that a program does not support a protocol yet.
 var ErrNotSupported = errors.New("not supported")
 
-// Program is one that can be measured.
+// Program is a program that can be measured.
 type Program struct {
 	Name string
 	Path string // of the executable
-	HTTP bool   // it carries nothing else
+	HTTP bool   // it carries only HTTP
 
-	// configure writes the files of the configuration and returns the arguments
-	// of a process that runs it in the foreground.
+	// configure writes the configuration files and returns the arguments that run the program in
+	// the foreground.
 	configure func(Config) ([]string, error)
-	// version holds the arguments that make it tell its version.
+	// version holds the arguments that print the version.
 	version []string
 }
 
-// Version returns the first line that the program tells of its version, or ""
-// if it has none.
+// Version returns the first line of the program's version output, or "" if that is not available.
 func (p Program) Version(ctx context.Context) string {
 	if p.version == nil {
 		return ""
@@ -103,20 +101,20 @@ func (p Program) Version(ctx context.Context) string {
 	return string(bytes.TrimSpace(line))
 }
 
-// Host is where programs run: one directory, one CPU, one origin.
+// Host is the environment of the programs: one directory, one CPU, one origin.
 type Host struct {
 	Launcher     *process.Launcher
 	CPU          int
 	Ports        *Ports
-	Dir          string         // each program gets a directory below it
-	Origin       netip.AddrPort // passed on in Config
-	Connections  int            // passed on in Config
-	Certificates certs.Dir      // passed on in Config
-	Profile      bool           // passed on in Config
-	MaxQueued    int            // passed on in Config
+	Dir          string         // parent of the directories of the programs
+	Origin       netip.AddrPort // copied to Config
+	Connections  int            // copied to Config
+	Certificates certs.Dir      // copied to Config
+	Profile      bool           // copied to Config
+	MaxQueued    int            // copied to Config
 }
 
-// Running is a program that was started. Stop it.
+// Running is a started program. The caller stops it.
 type Running struct {
 	Program
 	Listen netip.AddrPort
@@ -125,19 +123,19 @@ type Running struct {
 
 	cmd    *exec.Cmd
 	log    string
-	exited chan struct{} // closed when the process has ended; err is set then
+	exited chan struct{} // closed when the process has exited; err is set before
 	err    error
 }
 
-// startLimit is how long a program may take until it answers.
+// startLimit is the maximum time until a started program serves a request.
 const startLimit = 20 * time.Second
 
-// notSupported is how Weft says that it does not carry what it knows of.
+// notSupported is the text with which Weft reports a feature that it does not support yet.
 const notSupported = "is not supported yet"
 
-// Start starts the program with its configuration for the protocol, nil for
-// HTTP/1.1, and returns when it proxies a request. The error is ErrNotSupported if
-// the program says so of the protocol.
+// Start starts the program with a configuration for the protocol, nil for HTTP/1.1, and returns
+// when it proxies a request. The error wraps ErrNotSupported if the program does not support the
+// protocol.
 func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	if protocol != nil {
@@ -146,7 +144,7 @@ func (h *Host) Start(ctx context.Context, p Program, protocol *frame.Protocol) (
 	return h.start(ctx, p, Config{Protocol: protocol}, probe)
 }
 
-// StartHTTP is Start for versions of HTTP.
+// StartHTTP is Start for the given HTTP versions.
 func (h *Host) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running, error) {
 	probe := HTTP("/b/1", 200)
 	switch {
@@ -160,7 +158,7 @@ func (h *Host) StartHTTP(ctx context.Context, p Program, sides Sides) (*Running,
 	return h.start(ctx, p, Config{HTTP: sides}, probe)
 }
 
-// start completes the configuration.
+// start completes and writes the configuration, and launches the program.
 func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Running, error) {
 	dir, err := os.MkdirTemp(h.Dir, p.Name+"-")
 	if err != nil {
@@ -179,9 +177,8 @@ func (h *Host) start(ctx context.Context, p Program, c Config, probe Probe) (*Ru
 	return h.Launch(ctx, p, arguments, ports[0], ports[1], probe)
 }
 
-// Launch is Start with a configuration that is there already: the program
-// listens at the addresses if it is run with the arguments. It returns when the
-// probe succeeds.
+// Launch starts the program with existing configuration: the program listens on the addresses if it
+// is run with the arguments. Launch returns when the probe succeeds.
 func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen, admin netip.AddrPort, probe Probe) (*Running, error) {
 	log, err := os.CreateTemp(h.Dir, p.Name+"-*.log")
 	if err != nil {
@@ -213,15 +210,15 @@ func (h *Host) Launch(ctx context.Context, p Program, arguments []string, listen
 	return r, nil
 }
 
-// ready waits for a proxied request.
+// ready waits until the probe succeeds, at most startLimit.
 func (r *Running) ready(ctx context.Context, probe Probe) error {
 	ctx, cancel := context.WithTimeout(ctx, startLimit)
 	defer cancel()
 	return r.Await(ctx, probe)
 }
 
-// Await probes the program every millisecond until that succeeds. The error is
-// that of the context, or tells that the program has ended.
+// Await probes the program every millisecond until the probe succeeds. It returns an error if the
+// context ends or the program exits.
 func (r *Running) Await(ctx context.Context, probe Probe) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
@@ -240,7 +237,7 @@ func (r *Running) Await(ctx context.Context, probe Probe) error {
 	}
 }
 
-// errNone stands for no error where one is told of.
+// errNone replaces a nil error in a message.
 var errNone = errors.New("no error")
 
 func orNone(err error) error {
@@ -250,15 +247,15 @@ func orNone(err error) error {
 	return err
 }
 
-// Signal sends the signal to the process that was started.
+// Signal sends the signal to the started process.
 func (r *Running) Signal(s os.Signal) error { return r.cmd.Process.Signal(s) }
 
-// stopLimit is how long a program may take to end before it is killed.
+// stopLimit is the maximum time until a stopped program exits before it is killed.
 const stopLimit = 5 * time.Second
 
-// Stop ends the program and returns when it has ended. It may be called again.
+// Stop stops the program and returns when it has exited. Further calls do nothing.
 func (r *Running) Stop() {
-	// An error means that it has ended already.
+	// An error means that the process has already exited.
 	_ = r.cmd.Process.Signal(syscall.SIGINT)
 	timer := time.NewTimer(stopLimit)
 	defer timer.Stop()
@@ -266,13 +263,13 @@ func (r *Running) Stop() {
 	case <-r.exited:
 	case <-timer.C:
 		for _, pid := range process.Tree(r.cmd.Process.Pid) {
-			_ = syscall.Kill(pid, syscall.SIGKILL) // it may end meanwhile
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it may have exited
 		}
 		<-r.exited
 	}
 }
 
-// tail returns the end of what the program wrote, for an error message.
+// tail returns the end of the program's output, for an error message.
 func (r *Running) tail() string {
 	text, err := os.ReadFile(r.log)
 	if err != nil || len(text) == 0 {
@@ -281,7 +278,7 @@ func (r *Running) tail() string {
 	return "\nit wrote: " + string(text[max(0, len(text)-2000):])
 }
 
-// write writes a file of a configuration and returns its path.
+// write writes a configuration file and returns its path.
 func write(dir, name, text string) (string, error) {
 	path := filepath.Join(dir, name)
 	return path, os.WriteFile(path, []byte(text), 0o600)

@@ -13,7 +13,7 @@ import (
 	"github.com/weft-proxy/weft/test/bench/certs"
 )
 
-// kinds says what the generated files use.
+// kinds returns the features that the generated files use.
 func kinds() configjson.Kinds {
 	return configjson.Kinds{
 		Protocols:      []config.Protocol{config.HTTP1, config.HTTP2},
@@ -192,7 +192,7 @@ func TestPeersAreToldWhereToListenAndGo(t *testing.T) {
 
 func TestPortsAreFreeAndGivenOnce(t *testing.T) {
 	p := NewPorts()
-	p.next = lastPort - 3 // over the end
+	p.next = lastPort - 3 // to test the wraparound
 	taken := map[netip.AddrPort]bool{}
 	for range 4 {
 		ports, err := p.Take(2)

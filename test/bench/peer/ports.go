@@ -7,24 +7,24 @@ import (
 	"os"
 )
 
-// The ports that are given out lie below those that the kernel gives to
-// connections, so that none of these takes one before it is used.
+// The assigned ports lie below the ephemeral range of the kernel, so that no outgoing connection
+// takes one before it is used.
 const (
 	firstPort = 20000
 	lastPort  = 32000
 )
 
-// Ports gives out ports of 127.0.0.1, none twice. It is not safe for concurrent
-// use.
+// Ports assigns ports of 127.0.0.1, each at most once until it wraps around. It is not safe for
+// concurrent use.
 type Ports struct{ next int }
 
-// NewPorts returns Ports that begin at another place in every process, for two
-// runs at one time.
+// NewPorts returns Ports that start at a position derived from the process id, so that two runs can
+// coexist.
 func NewPorts() *Ports {
 	return &Ports{next: firstPort + os.Getpid()*16%(lastPort-firstPort)}
 }
 
-// Take returns n ports that nobody listens at.
+// Take returns n ports without a listener.
 func (p *Ports) Take(n int) ([]netip.AddrPort, error) {
 	var free []netip.AddrPort
 	for range lastPort - firstPort {

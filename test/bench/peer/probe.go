@@ -16,19 +16,19 @@ import (
 	"github.com/weft-proxy/weft/test/bench/h2"
 )
 
-// Probe asks a server once, over a new connection. Its error tells how the answer
-// was not the one that is wanted.
+// Probe sends one request to a server over a new connection. It returns an error unless the
+// response is the expected one.
 type Probe func(server netip.AddrPort) error
 
-// probeLimit is how long an answer may take.
+// probeLimit is the timeout of a probe.
 const probeLimit = 5 * time.Second
 
-// HTTP returns a Probe that asks for target and wants the status.
+// HTTP returns a Probe that requests target and expects the status.
 func HTTP(target string, status int) Probe {
 	return overNewConnection(func(conn net.Conn) error { return ask(conn, target, status) })
 }
 
-// HTTPS is HTTP over TLS, with a certificate.
+// HTTPS is HTTP over TLS with a client certificate.
 func HTTPS(certificates certs.Dir, target string, status int) Probe {
 	return overNewConnection(func(conn net.Conn) error {
 		config, err := certificates.Client()
@@ -61,13 +61,13 @@ func RPC(p *frame.Protocol) Probe {
 	return overNewConnection(func(conn net.Conn) error { return Call(conn, p) })
 }
 
-// HTTP2 returns a Probe that asks for a path over HTTP/2, or calls it with a message
-// of one byte, and wants so many bytes.
+// HTTP2 returns a Probe that requests a path over HTTP/2, with a message of one byte if it is a
+// gRPC path, and expects a response body of size bytes.
 func HTTP2(path string, size int) Probe {
 	return overNewConnection(func(conn net.Conn) error { return h2.Ask(conn, path, 1, size) })
 }
 
-// overNewConnection returns the Probe that asks on the connection it is given.
+// overNewConnection returns a Probe that calls ask with a new connection.
 func overNewConnection(ask func(net.Conn) error) Probe {
 	return func(server netip.AddrPort) error {
 		conn, err := net.DialTimeout("tcp", server.String(), time.Second)
@@ -82,8 +82,8 @@ func overNewConnection(ask func(net.Conn) error) Probe {
 	}
 }
 
-// Call makes one call on the connection, on which none is under way, and takes
-// its answer. Heartbeats that came before it are let go.
+// Call makes one call on a connection without calls in flight and reads its response. It ignores
+// heartbeats before the response.
 func Call(conn net.Conn, p *frame.Protocol) error {
 	const id = 1
 	text := frame.Text{Token: id}

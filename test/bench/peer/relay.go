@@ -8,17 +8,17 @@ import (
 	"sync"
 )
 
-// Relay returns the yardstick of what Go's network poller costs: a process of
-// this very program that copies bytes and understands nothing of them. Run is
-// called in it, by "self relay LISTEN ORIGIN".
+// Relay returns the baseline for the cost of Go's network poller: a process of this executable that
+// copies bytes between connections. Its main function calls RunRelay for the arguments "relay
+// LISTEN ORIGIN".
 func Relay(self string) Program {
 	return Program{Name: "relay", Path: self, configure: func(c Config) ([]string, error) {
 		return []string{"relay", c.Listen.String(), c.Origin.String()}, nil
 	}}
 }
 
-// RunRelay accepts connections for ever and copies each to one of its own to the
-// origin, with two goroutines a connection. It returns only with an error.
+// RunRelay accepts connections and relays each to a new connection to the origin, with two
+// goroutines per connection. It returns only with an error.
 func RunRelay(listen, origin netip.AddrPort) error {
 	listener, err := net.Listen("tcp", listen.String())
 	if err != nil {
@@ -50,11 +50,11 @@ func RunRelay(listen, origin netip.AddrPort) error {
 	}
 }
 
-// relay copies until either side ends. It hides what io.Copy could make of two
-// sockets: for small messages a copy costs less than a splice.
+// relay copies until either side ends. It hides the methods that let io.Copy use splice: for small
+// messages a copy costs less.
 func relay(to io.Writer, from io.Reader) {
 	type writer struct{ io.Writer }
 	type reader struct{ io.Reader }
-	// An end, however it comes, is the end of the connection; nobody is told more.
+	// Any error ends the connection; it is not reported.
 	_, _ = io.CopyBuffer(writer{to}, reader{from}, make([]byte, 64<<10))
 }

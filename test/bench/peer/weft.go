@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Weft returns Weft built at the path. Several builds have several names.
+// Weft returns the Weft at the path. Several builds have different names.
 func Weft(name, path string) Program {
 	return Program{Name: name, Path: path, version: []string{"version"}, configure: func(c Config) ([]string, error) {
 		text, err := weftConfig(c, []virtualHost{{
@@ -29,23 +29,21 @@ func CheckWeft(path string) []string { return []string{"check", "-c", path} }
 
 // Scale is the size of a large configuration.
 type Scale struct {
-	Clusters int // with two hosts each in the mean
+	Clusters int // two hosts each on average
 	Domains  int // virtual hosts
-	Routes   int // in all, the same number in every virtual host
+	Routes   int // total, evenly divided among the virtual hosts
 }
 
-// scaleTarget is the path of the last route of the last virtual host, which is
-// also that of any name that no other has.
+// scaleTarget is the path of the last route of the last virtual host, which also matches every
+// other domain.
 const scaleTarget = "/last/route"
 
-// WeftScale returns a large configuration and the path that its last route
-// matches. As long as moved is false that route leads to the origin's answer of
-// 1 KB; if it is true the route answers 204 by itself, and that is all that is
-// different.
+// WeftScale returns a large configuration and the path that its last route matches. If moved is
+// false, that route forwards to the origin, which responds with 1 KB; if it is true, the route
+// responds with 204. The two configurations are otherwise equal.
 //
-// The hosts of the other clusters are distinct addresses of 127.0.0.0/8 where
-// nobody listens: nothing is sent to them. Of the routes of a virtual host half
-// match a path and half a prefix.
+// The hosts of the other clusters are distinct addresses of 127.0.0.0/8 without a listener; no
+// request goes to them. Half of the routes of a virtual host match a path and half a prefix.
 func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err error) {
 	clusters := []cluster{oneHost("origin", c)}
 	for i := 1; i < s.Clusters; i++ {
@@ -53,7 +51,7 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 		one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited}
 		count := 2
 		if i == 1 {
-			count = 3 // for the origin, which is one
+			count = 3 // the cluster "origin" has only one host
 		}
 		for h := range count {
 			n := 2*i + h
@@ -89,11 +87,11 @@ func WeftScale(c Config, s Scale, moved bool) (text []byte, target string, err e
 	return text, scaleTarget, err
 }
 
-// unlimited are limits for loads of more than 1,024 requests at once: other proxies under
-// test have none.
+// unlimited disables the limits of a cluster for loads of more than 1,024 concurrent requests: the
+// other programs under test have no such limits.
 var unlimited = []breakers{{}} //nolint:gochecknoglobals // never changed
 
-// oneHost returns a cluster whose host is c's origin.
+// oneHost returns a cluster with c's origin as its only host.
 func oneHost(name string, c Config) cluster {
 	one := cluster{Name: name, Type: "SIMPLE", Balance: "LB_ROUNDROBIN", Breakers: unlimited, Hosts: []host{{Address: c.Origin.String()}}}
 	if c.MaxQueued > 0 {
@@ -102,8 +100,7 @@ func oneHost(name string, c Config) cluster {
 	return one
 }
 
-// The part of config.json that is written here; docs/configuration.md tells what
-// the keys mean.
+// The subset of config.json that this package writes; docs/configuration.md describes the keys.
 type (
 	virtualHost struct {
 		Name    string   `json:"name"`

@@ -1,5 +1,5 @@
-// Package process starts the processes of a measurement on chosen CPUs and reads
-// from the kernel what they cost.
+// Package process starts the processes of a measurement on chosen CPUs and reads their resource
+// usage from the kernel.
 package process
 
 import (
@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Launcher starts processes from one thread that it keeps: the CPU affinity of
-// that thread is what a child inherits, and its death is what ends the children
-// if this process is killed. Close it when the last child has ended.
+// Launcher starts processes from one locked thread: children inherit the CPU affinity of that
+// thread, and the kernel signals them when it ends, as when this process is killed. Close it after
+// the last child has exited.
 type Launcher struct {
 	work chan func()
 	done chan struct{}
@@ -39,8 +39,8 @@ func NewLauncher() *Launcher {
 	return l
 }
 
-// Start starts cmd with all of its threads on the one CPU. The child gets
-// SIGTERM if this process dies before it.
+// Start starts cmd with all of its threads on one CPU. The kernel sends SIGTERM to the child if
+// this process dies first.
 func (l *Launcher) Start(cmd *exec.Cmd, cpu int) error {
 	failed := make(chan error, 1)
 	l.work <- func() {
@@ -59,7 +59,7 @@ func (l *Launcher) Start(cmd *exec.Cmd, cpu int) error {
 	return <-failed
 }
 
-// Close ends the thread and returns when it has ended.
+// Close ends the thread and waits for its goroutine.
 func (l *Launcher) Close() {
 	close(l.work)
 	<-l.done
@@ -80,8 +80,7 @@ func CPUs() ([]int, error) {
 	return cpus, nil
 }
 
-// PinSelf moves every thread of this process to the CPU; threads made later
-// inherit it.
+// PinSelf moves every thread of this process to the CPU; later threads inherit it.
 func PinSelf(cpu int) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -94,7 +93,7 @@ func PinSelf(cpu int) error {
 		if err != nil {
 			return err
 		}
-		// A thread that has ended since is no loss.
+		// The thread may have ended since.
 		if err := unix.SchedSetaffinity(tid, &set); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("pin thread %d to CPU %d: %w", tid, cpu, err)
 		}
@@ -102,9 +101,8 @@ func PinSelf(cpu int) error {
 	return nil
 }
 
-// RaiseFiles raises the limit of open files of this process, and so of its
-// children, towards n, and returns the limit then in force. The hard limit is
-// raised as well where that is permitted.
+// RaiseFiles raises the soft limit of open files of this process, which children inherit, towards
+// n, and returns the resulting limit. It also raises the hard limit if permitted.
 func RaiseFiles(n uint64) (uint64, error) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
@@ -147,14 +145,14 @@ func Tree(pid int) []int {
 	return pids
 }
 
-// CPUTime returns the CPU time, user and system, that all threads of the
-// processes have used since they began, threads that have ended included. Its
-// clock is the scheduler's own, in nanoseconds, not the ticks of /proc/PID/stat.
+// CPUTime returns the user and system CPU time of all threads of the processes since they began,
+// including threads that have ended. It reads the scheduler's nanosecond clock, not the ticks of
+// /proc/PID/stat.
 func CPUTime(pids []int) (time.Duration, error) {
 	var sum time.Duration
 	for _, pid := range pids {
-		// The clock of another process, as clock_getcpuclockid(3) forms it:
-		// the complement of the pid above three bits, of which 2 is "scheduled".
+		// The id of another process's CPU clock, as clock_getcpuclockid(3) forms it: the complement
+		// of the pid above three bits, of which 2 means CPUCLOCK_SCHED.
 		clock := int32(^pid<<3 | 2)
 		var used unix.Timespec
 		if err := unix.ClockGettime(clock, &used); err != nil {
@@ -165,9 +163,8 @@ func CPUTime(pids []int) (time.Duration, error) {
 	return sum, nil
 }
 
-// BusyTime returns how long the CPUs have done anything at all since the machine
-// started: work, interrupts, and what a hypervisor gave to others. Its grain is
-// the tick of /proc/stat, 10 ms as a rule.
+// BusyTime returns the time since boot in which the CPUs were not idle: work, interrupts, and time
+// that a hypervisor gave to others. Its resolution is the tick of /proc/stat, usually 10 ms.
 func BusyTime(cpus []int) (time.Duration, error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -180,8 +177,8 @@ func BusyTime(cpus []int) (time.Duration, error) {
 		if cpu, err := strconv.Atoi(string(digits)); !found || err != nil || !slices.Contains(cpus, cpu) {
 			continue
 		}
-		// user nice system idle iowait irq softirq steal guest guest_nice; guests
-		// are counted in user as well.
+		// Fields: user nice system idle iowait irq softirq steal guest guest_nice. Guest time is
+		// included in user.
 		for i, field := range fields[1:min(9, len(fields))] {
 			ticks, err := strconv.ParseUint(string(field), 10, 64)
 			if err != nil {
@@ -192,18 +189,17 @@ func BusyTime(cpus []int) (time.Duration, error) {
 			}
 		}
 	}
-	// The kernel shows its times in hundredths of a second whatever its own tick is.
+	// /proc/stat uses hundredths of a second regardless of the kernel's tick.
 	return time.Duration(busy) * (time.Second / 100), nil
 }
 
-// Switches are context switches: voluntary ones are waits, involuntary ones
-// pre-emptions.
+// Switches counts context switches: voluntary ones are waits, involuntary ones preemptions.
 type Switches struct {
 	Voluntary   uint64 `json:"voluntary"`
 	Involuntary uint64 `json:"involuntary"`
 }
 
-// ReadSwitches sums the switches of all threads that the processes have now.
+// ReadSwitches sums the switches of all current threads of the processes.
 func ReadSwitches(pids []int) (Switches, error) {
 	var sum Switches
 	for _, pid := range pids {
@@ -226,8 +222,8 @@ func ReadSwitches(pids []int) (Switches, error) {
 	return sum, nil
 }
 
-// Memory is what processes hold, in bytes. Pages that several of them share
-// count once for each in Resident and Peak, and in parts in Proportional.
+// Memory is the memory usage of processes, in bytes. Resident and Peak count a page shared by
+// several of them once for each, Proportional counts it in fractions.
 type Memory struct {
 	Resident     uint64 `json:"resident"`     // RSS now
 	Proportional uint64 `json:"proportional"` // PSS now
@@ -253,8 +249,8 @@ func ReadMemory(pids []int) (Memory, error) {
 	return sum, nil
 }
 
-// ResetPeak makes the peak of each process what it holds now. Where the kernel
-// refuses, the peak stays that of the whole life of the process.
+// ResetPeak sets the peak of each process to its current RSS. It returns an error if the kernel
+// refuses.
 func ResetPeak(pids []int) error {
 	for _, pid := range pids {
 		if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0); err != nil {
@@ -264,12 +260,11 @@ func ResetPeak(pids []int) error {
 	return nil
 }
 
-// OpenFiles returns the number of descriptors that the processes hold.
+// OpenFiles returns the number of open descriptors of the processes.
 func OpenFiles(pids []int) (int, error) {
 	sum := 0
 	for _, pid := range pids {
-		// Counted by readdir: the size of the directory is the count only since
-		// Linux 6.2.
+		// Count the entries: the size of the directory is the count only since Linux 6.2.
 		entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 		if err != nil {
 			return 0, err
@@ -279,8 +274,8 @@ func OpenFiles(pids []int) (int, error) {
 	return sum, nil
 }
 
-// readFields returns the numbers after "name:" in a file of /proc, in the order
-// of names. One that is missing is an error.
+// readFields returns the numbers after "name:" in a file of /proc, in the order of names. A missing
+// name is an error.
 func readFields(file string, names ...string) ([]uint64, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// startCat starts a process that lives until its input is closed.
+// startCat starts a cat process on the CPU that exits when its input is closed.
 func startCat(t *testing.T, cpu int) *exec.Cmd {
 	t.Helper()
 	launcher := NewLauncher()

@@ -18,43 +18,42 @@ import (
 	"github.com/weft-proxy/weft/test/bench/process"
 )
 
-// An attack is attackers connections at a time, which are replaced when the server
-// ends them, for attackTime. Each plays a round in pace at most: 400,000 frames a
-// second leave the machine time for the server and for the caller beside.
+// An attack uses attackers connections at a time for attackTime and replaces those that the server
+// closes. Each connection sends at most one round per pace: 400,000 frames per second in total,
+// which leave CPU time for the server and for the other client.
 const (
 	attackers  = 4
 	attackTime = time.Second
 	pace       = time.Millisecond
 )
 
-// What Weft is held to while it is attacked, and behind it. The machine is busy
-// with the attackers themselves.
+// Limits for Weft during and after an attack. The attackers use CPU time of the same machine.
 const (
 	mostGrowth   = 96 << 20               // bytes of memory
-	fewestOthers = 3                      // answers to another caller; the origin, too, is kept busy
-	mostDelay    = 2 * time.Second        // of another caller's answer
-	mostIdle     = 0.1                    // CPUs, when the attackers have gone
-	mostEach     = 25 * time.Millisecond  // of CPU time, for a connection that is ended
-	mostHoard    = 600 * time.Millisecond // of CPU time, by attacks that only hold
+	fewestOthers = 3                      // minimum of responses to another client; the origin is busy too
+	mostDelay    = 2 * time.Second        // latency of another client's response
+	mostIdle     = 0.1                    // CPUs, after the attackers have stopped
+	mostEach     = 25 * time.Millisecond  // CPU time per connection that the server closes
+	mostHoard    = 600 * time.Millisecond // CPU time of attacks that only hold resources
 )
 
-// outcome is what an attack came to.
+// outcome is the result of an attack.
 type outcome struct {
 	frames      int
 	connections int
-	goneAway    int           // of the connections, by GOAWAY
+	goneAway    int           // connections that the server closed with GOAWAY
 	cpu         time.Duration // of the server
-	growth      int64         // of its memory, in bytes: from before to the most
+	growth      int64         // growth of its memory, in bytes: from the start to the peak
 	others      []time.Duration
-	failures    []error // of other callers
+	failures    []error // of other clients
 }
 
-// compareKey in the environment has all attacks played on net/http's server as
-// well, for comparison.
+// compareKey is the environment variable that makes the tests run all attacks on net/http's server
+// too, for comparison.
 const compareKey = "WEFT_H2_COMPARE"
 
-// TestAttacksAreMeasured attacks a server that is not ours: the first flood and the
-// first hoard.
+// TestAttacksAreMeasured verifies that the harness measures attacks on a third-party server, with
+// the first flood and the first hoard.
 func TestAttacksAreMeasured(t *testing.T) {
 	address, pid := startProcess(t)
 	list := []attack{floods()[0], hoards()[0]}
@@ -74,7 +73,7 @@ func TestAttacksAreMeasured(t *testing.T) {
 	table.keep(t, "net-http")
 }
 
-// TestAttacksAreJudged breaks each bound by itself.
+// TestAttacksAreJudged verifies that judge reports a violation of each limit.
 func TestAttacksAreJudged(t *testing.T) {
 	waits := func(d time.Duration) []time.Duration { return slices.Repeat([]time.Duration{d}, fewestOthers) }
 	fine := func() outcome {
@@ -101,9 +100,8 @@ func TestAttacksAreJudged(t *testing.T) {
 	}
 }
 
-// TestAttacksOnWeft attacks Weft before an origin, with fewer streams on each
-// connection than by default, so that it is not the origin that has enough. Nothing
-// runs beside it.
+// TestAttacksOnWeft attacks Weft in front of an origin. It lowers the limit of concurrent streams,
+// so that the origin's limit is not reached first. It does not run in parallel with other tests.
 func TestAttacksOnWeft(t *testing.T) {
 	origin, _ := startProcess(t)
 	w := startWeft(t, listener{
@@ -112,8 +110,7 @@ func TestAttacksOnWeft(t *testing.T) {
 	table := newAttackTable()
 	for _, k := range attacks() {
 		t.Run(k.name, func(t *testing.T) {
-			// What the machine does beside is no matter of Weft's: it is so only if it is
-			// so each time.
+			// Other work on the machine can cause a failure once; only repeated failures count.
 			const tries = 3
 			var o outcome
 			var problems []string
@@ -133,7 +130,7 @@ func TestAttacksOnWeft(t *testing.T) {
 	table.keep(t, "weft")
 }
 
-// attackTable is a report.
+// attackTable formats a report.
 type attackTable struct{ text strings.Builder }
 
 func newAttackTable() *attackTable {
@@ -144,7 +141,7 @@ func newAttackTable() *attackTable {
 }
 
 func (r *attackTable) line(cells ...any) {
-	_, _ = fmt.Fprintf(&r.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // to memory
+	_, _ = fmt.Fprintf(&r.text, "| %-40v | %11v | %8v | %6v | %8v | %9v | %6v | %6v | %6v |\n", cells...) // writes to memory
 }
 
 func (r *attackTable) add(k attack, o outcome) {
@@ -153,7 +150,7 @@ func (r *attackTable) add(k attack, o outcome) {
 		fmt.Sprintf("%.1f", float64(o.growth)/(1<<20)), len(o.others), o.percentile(99).Milliseconds(), o.percentile(100).Milliseconds())
 }
 
-// keep shows the report, and writes it as h2-attacks-NAME.md.
+// keep logs the report and writes it to h2-attacks-NAME.md.
 func (r *attackTable) keep(t *testing.T, name string) {
 	t.Helper()
 	head := fmt.Sprintf("# Attacks over HTTP/2 on %s\n\nEach for %v, by %d connections at a time. Connections: those that were ended by GOAWAY, of all.\n"+
@@ -162,7 +159,7 @@ func (r *attackTable) keep(t *testing.T, name string) {
 	keep(t, "h2-attacks-"+name+".md", []byte(head+r.text.String()))
 }
 
-// percentile is that of how long others waited; o.others is in order.
+// percentile returns a percentile of the other client's latencies; o.others is sorted.
 func (o outcome) percentile(p int) time.Duration {
 	if len(o.others) == 0 {
 		return 0
@@ -170,7 +167,7 @@ func (o outcome) percentile(p int) time.Duration {
 	return o.others[min(len(o.others)*p/100, len(o.others)-1)]
 }
 
-// judge returns the bounds that were broken.
+// judge returns the violated limits.
 func (k attack) judge(o outcome) (problems []string) {
 	miss := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }
 	if len(o.failures) > 0 {
@@ -195,7 +192,7 @@ func (k attack) judge(o outcome) (problems []string) {
 	return problems
 }
 
-// against plays the attack, and measures the server and another caller meanwhile.
+// against runs the attack and measures the server and another client.
 func (k attack) against(t *testing.T, address string, pid int) outcome {
 	t.Helper()
 	pids := []int{pid}
@@ -241,7 +238,7 @@ func (k attack) against(t *testing.T, address string, pid int) outcome {
 	return o
 }
 
-// attackAll has all attackers play until the end.
+// attackAll runs all attackers until the end.
 func (k attack) attackAll(address string, end time.Time) outcome {
 	var o outcome
 	var mu sync.Mutex // guards o
@@ -260,7 +257,7 @@ func (k attack) attackAll(address string, end time.Time) outcome {
 	return o
 }
 
-// attack plays until the end, and connects again when the server has ended a
+// attack runs one attacker until the end, and connects again after the server has closed the
 // connection.
 func (k attack) attack(address string, end time.Time) (o outcome) {
 	tick := time.NewTicker(pace)
@@ -269,10 +266,10 @@ func (k attack) attack(address string, end time.Time) (o outcome) {
 		<-tick.C
 		a, err := newAttacker(address, !k.unread, k.settings...)
 		if a == nil {
-			continue // refused, which is a defence
+			continue // the server refused the connection, which is a defense
 		}
 		o.connections++
-		_ = a.conn.SetDeadline(end) // an attack that is not read ends so
+		_ = a.conn.SetDeadline(end) // ends an attack that does not read
 		for err == nil && time.Now().Before(end) && !a.isOver() {
 			err = k.play(a)
 			<-tick.C
@@ -289,8 +286,8 @@ func (k attack) attack(address string, end time.Time) (o outcome) {
 	return o
 }
 
-// await waits until the time, or until the server ends the connection, if that is
-// read.
+// await waits until the given time, or until the server closes the connection if the attacker
+// reads.
 func (a *attacker) await(until time.Time) {
 	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
@@ -300,8 +297,8 @@ func (a *attacker) await(until time.Time) {
 	}
 }
 
-// callBeside calls on a connection of its own until the end, every few
-// milliseconds, and returns how long the answers took.
+// callBeside sends a request every few milliseconds on its own connection until the end, and
+// returns the latencies and the errors.
 func callBeside(address string, end time.Time) (took []time.Duration, failures []error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -322,7 +319,7 @@ func callBeside(address string, end time.Time) (took []time.Duration, failures [
 	return took, failures
 }
 
-// awaitIdle waits until the processes do nothing more for the attackers.
+// awaitIdle waits until the processes use hardly any CPU time.
 func awaitIdle(t *testing.T, pids []int) {
 	t.Helper()
 	const span = 100 * time.Millisecond
@@ -346,15 +343,15 @@ func awaitIdle(t *testing.T, pids []int) {
 	}
 }
 
-// The attackers, and servers that are not Weft, are processes of their own, so that
-// they do not take the time of the caller beside. roleKey is set in them.
+// Attackers and servers other than Weft run in child processes, so that they do not slow down the
+// other client in this process. The parent sets roleKey for them.
 const (
 	roleKey    = "WEFT_H2_ROLE"
-	serveRole  = "serve"  // with an address
-	attackRole = "attack" // with an address and the name of an attack
+	serveRole  = "serve"  // followed by an address
+	attackRole = "attack" // followed by an address and the name of an attack
 )
 
-// play is the life of such a process.
+// play runs a child process in its role.
 func play(role string) error {
 	what, rest, _ := strings.Cut(role, " ")
 	address, name, _ := strings.Cut(rest, " ")
@@ -365,7 +362,7 @@ func play(role string) error {
 	if i < 0 {
 		return fmt.Errorf("role %q", role)
 	}
-	// Whoever attacks has less of a machine than those who are attacked.
+	// The attackers get a lower priority than the server.
 	if err := syscall.Setpriority(syscall.PRIO_PROCESS, 0, 10); err != nil {
 		return err
 	}
@@ -374,8 +371,7 @@ func play(role string) error {
 	return err
 }
 
-// startProcess runs net/http's server as a process of its own until the end of
-// the test.
+// startProcess runs net/http's server in a child process until the end of the test.
 func startProcess(t *testing.T) (address string, pid int) {
 	t.Helper()
 	address = free(t)
@@ -386,7 +382,7 @@ func startProcess(t *testing.T) (address string, pid int) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // it may have exited
 		_ = cmd.Wait()         // it was killed
 	})
 	awaitListener(t, address)

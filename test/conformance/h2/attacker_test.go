@@ -12,24 +12,23 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attacker is a connection of a caller that breaks the rules. It is used by one
-// goroutine.
+// attacker is the connection of a client that violates the protocol. Only one goroutine uses it.
 type attacker struct {
 	conn   net.Conn
 	out    *bufio.Writer
 	framer *http2.Framer // writes to out
-	block  bytes.Buffer  // the field block that encoder wrote last
+	block  bytes.Buffer  // the field block that fields wrote last
 	fields *hpack.Encoder
-	stream uint32 // the last that was opened
-	frames int    // that were sent
+	stream uint32 // the last stream that was opened
+	frames int    // number of frames sent
 
-	goneAway atomic.Bool   // by GOAWAY
-	over     chan struct{} // closed when GOAWAY came or nothing more is read; nil if nobody reads
-	ended    chan struct{} // closed when nothing more is read; nil if nobody reads
+	goneAway atomic.Bool   // the server sent GOAWAY
+	over     chan struct{} // closed after GOAWAY or a read error; nil: the attacker does not read
+	ended    chan struct{} // closed after a read error; nil: the attacker does not read
 }
 
-// newAttacker connects, sends the preface with settings, and reads what comes back
-// if reads. Close it.
+// newAttacker connects and sends the preface with settings. If reads is true, it reads in the
+// background. The caller closes it.
 func newAttacker(address string, reads bool, settings ...http2.Setting) (*attacker, error) {
 	conn, err := dial(address)
 	if err != nil {
@@ -48,7 +47,7 @@ func newAttacker(address string, reads bool, settings ...http2.Setting) (*attack
 	return a, errors.Join(err, a.framer.WriteSettings(settings...), a.out.Flush())
 }
 
-// read ends with the connection.
+// read reads frames until the connection ends.
 func (a *attacker) read() {
 	defer close(a.ended)
 	for {
@@ -64,8 +63,8 @@ func (a *attacker) read() {
 	}
 }
 
-// isOver tells whether the server has ended the connection, as far as anybody
-// reads it.
+// isOver reports whether the server has ended the connection; it is false if the attacker does not
+// read.
 func (a *attacker) isOver() bool {
 	select {
 	case <-a.over: // nil: never
@@ -76,13 +75,13 @@ func (a *attacker) isOver() bool {
 }
 
 func (a *attacker) close() {
-	_ = a.conn.Close() // it may be gone
+	_ = a.conn.Close() // the server may have closed it
 	if a.ended != nil {
 		<-a.ended
 	}
 }
 
-// sent counts a frame, or passes on why it could not be sent.
+// sent counts a frame unless err reports that it was not sent, and returns err.
 func (a *attacker) sent(err error) error {
 	if err == nil {
 		a.frames++
@@ -90,10 +89,10 @@ func (a *attacker) sent(err error) error {
 	return err
 }
 
-// errExhausted tells that a connection has no stream ids left.
+// errExhausted reports that a connection has no stream ids left.
 var errExhausted = errors.New("no stream ids are left")
 
-// next makes stream the id of a new one.
+// next sets stream to the id of a new stream.
 func (a *attacker) next() error {
 	switch {
 	case a.stream == 0:
@@ -113,7 +112,7 @@ func (a *attacker) encode(method, path string, more ...hpack.HeaderField) []byte
 		{Name: ":method", Value: method}, {Name: ":scheme", Value: "http"},
 		{Name: ":authority", Value: "attack.test"}, {Name: ":path", Value: path},
 	}, more...) {
-		_ = a.fields.WriteField(f) // to memory
+		_ = a.fields.WriteField(f) // writes to memory
 	}
 	return a.block.Bytes()
 }

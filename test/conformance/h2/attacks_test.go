@@ -10,31 +10,29 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// attack is something that a caller does to a server.
+// attack is a client behavior that can harm a server.
 type attack struct {
 	name     string
 	settings []http2.Setting
-	// unread: the attacker reads nothing of what comes back.
+	// unread means that the attacker does not read.
 	unread bool
-	// ends: the server must end the connection. What is not so costs the attacker
-	// as much as the server.
+	// ends means that the server must close the connection. Other attacks cost the attacker as much
+	// as the server.
 	ends bool
-	// cost is how much CPU time a frame may cost the server; 0: costPerFrame.
+	// cost is the maximum CPU time of the server per frame; 0: costPerFrame.
 	cost time.Duration
-	// play sends some frames, and is called again until the time is over or the
-	// connection is.
+	// play sends some frames. It is called until the time is over or the connection ends.
 	play func(a *attacker) error
 }
 
-// costPerFrame is enough for a request that is forwarded, in two frames, on a
-// machine that is busy.
+// costPerFrame is enough CPU time for one of the two frames of a forwarded request on a busy
+// machine.
 const costPerFrame = 20 * time.Microsecond
 
-// batch is how many times a round of play sends its frames before it looks at the
-// clock.
+// batch is how many times a round sends its frames before it checks the time.
 const batch = 100
 
-// rounds is a play that repeats what it is given.
+// rounds returns a play function that calls send batch times.
 func rounds(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		for range batch {
@@ -46,7 +44,7 @@ func rounds(send func(a *attacker) error) func(a *attacker) error {
 	}
 }
 
-// hold is a play that sends something once, and then waits for the end.
+// hold returns a play function that calls send once and then keeps the connection open.
 func hold(send func(a *attacker) error) func(a *attacker) error {
 	return func(a *attacker) error {
 		if a.frames == 0 {
@@ -58,17 +56,16 @@ func hold(send func(a *attacker) error) func(a *attacker) error {
 	}
 }
 
-// errWait tells that an attack has nothing more to send on this connection, which
-// is to stay open.
+// errWait reports that an attack has nothing more to send and keeps the connection open.
 var errWait = errors.New("the connection is to stay")
 
-// attacks lists them. Those about requests are on the path /away, which is
-// answered by an origin.
+// attacks lists all attacks. Those with requests use the path /away, which Weft forwards to an
+// origin.
 func attacks() []attack {
 	return append(floods(), hoards()...)
 }
 
-// floods are attacks by the number of frames.
+// floods lists attacks by the number of frames.
 func floods() []attack {
 	return []attack{
 		{name: "rapid reset", ends: true, play: rounds(func(a *attacker) error {
@@ -124,7 +121,7 @@ func floods() []attack {
 			if err := a.openOnce("/away"); err != nil {
 				return err
 			}
-			// No more than the window that all servers give.
+			// Stay within the initial window of all servers.
 			for range batch {
 				if err := a.sent(a.framer.WriteDataPadded(a.stream, false, nil, make([]byte, 200))); err != nil {
 					return err
@@ -155,7 +152,7 @@ func floods() []attack {
 	}
 }
 
-// hoards are attacks by what the server has to keep.
+// hoards lists attacks by the resources that the server must hold.
 func hoards() []attack {
 	wide := []http2.Setting{{ID: http2.SettingInitialWindowSize, Val: 1<<31 - 1}}
 	return []attack{
@@ -182,7 +179,7 @@ func hoards() []attack {
 			var errs []error
 			for range 50 {
 				errs = append(errs, a.open("/stall", false))
-				for range 4 { // to the end of the window of a stream; beyond that of the connection
+				for range 4 { // up to the window of the stream and beyond the window of the connection
 					errs = append(errs, a.sent(a.framer.WriteData(a.stream, false, make([]byte, 16<<10-1))))
 				}
 			}
@@ -197,7 +194,7 @@ func hoards() []attack {
 	}
 }
 
-// openOnce opens a stream with content to come if there is none.
+// openOnce opens a stream for a request with a body, if none is open.
 func (a *attacker) openOnce(path string) error {
 	if a.stream != 0 {
 		return nil
@@ -205,7 +202,7 @@ func (a *attacker) openOnce(path string) error {
 	return a.open(path, false)
 }
 
-// openWithoutEnd opens a stream by a head that goes on, if there is none.
+// openWithoutEnd opens a stream with a header block that continues, if none is open.
 func (a *attacker) openWithoutEnd() error {
 	if a.stream != 0 {
 		return nil
@@ -216,20 +213,20 @@ func (a *attacker) openWithoutEnd() error {
 	return a.sent(a.framer.WriteHeaders(http2.HeadersFrameParam{StreamID: a.stream, BlockFragment: a.encode("GET", "/away")}))
 }
 
-// literal is a field of about so many bytes that no table keeps.
+// literal encodes a field of about size bytes that is never indexed.
 func (a *attacker) literal(size int) []byte {
 	a.block.Reset()
-	// To memory.
+	// Writes to memory.
 	_ = a.fields.WriteField(hpack.HeaderField{Name: "x-literal", Value: strings.Repeat("!", size), Sensitive: true})
 	return a.block.Bytes()
 }
 
-// bomb puts a field of 4 KB into the table of the connection and names it as often
-// as a frame holds: 16 KB on the wire, 64 MB in a list.
+// bomb adds a field of 4 KB to the dynamic table and refers to it 15,000 times in one frame: 16 KB
+// on the wire become about 60 MB of headers.
 func (a *attacker) bomb() error {
 	const (
 		names  = 15_000
-		newest = 0x80 | 62 // the field that came into the table last, by its index
+		newest = 0x80 | 62 // index of the newest entry of the dynamic table
 	)
 	if a.stream == 0 {
 		large := hpack.HeaderField{Name: "x-bomb", Value: strings.Repeat("b", 3900)}
@@ -246,7 +243,7 @@ func (a *attacker) bomb() error {
 	}))
 }
 
-// largeHead sends a head of so many bytes in as many frames as it takes.
+// largeHead sends a header block of about size bytes in several frames.
 func (a *attacker) largeHead(size int) error {
 	if err := a.next(); err != nil {
 		return err

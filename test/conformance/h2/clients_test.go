@@ -17,18 +17,18 @@ import (
 	"time"
 )
 
-// toolTime is how long one run of another program may take.
+// toolTime is the timeout of one run of another program.
 const toolTime = 60 * time.Second
 
-// front is what a client calls: an origin, or Weft before one.
+// front is the server that a client calls: an origin, or Weft in front of one.
 type front struct {
 	address string
 	origin  *origin
-	drain   func(t *testing.T) // ends it in good order; returns when it has ended
+	drain   func(t *testing.T) // shuts it down gracefully and waits for its exit
 }
 
-// fronts lists what the clients are tried on: first a server that is not ours,
-// which shows that the test can pass.
+// fronts lists the servers under test. The first is a third-party server, which shows that the
+// tests can pass.
 func fronts() map[string]func(t *testing.T) front {
 	before := func(upstream string, http2 bool) func(t *testing.T) front {
 		return func(t *testing.T) front {
@@ -55,7 +55,7 @@ func fronts() map[string]func(t *testing.T) front {
 	}
 }
 
-// onFronts runs a test on each front.
+// onFronts runs a test on each front in parallel.
 func onFronts(t *testing.T, test func(t *testing.T, f front)) {
 	t.Helper()
 	t.Parallel()
@@ -67,7 +67,7 @@ func onFronts(t *testing.T, test func(t *testing.T, f front)) {
 	}
 }
 
-// run runs a program and returns what it wrote; the test fails if it does.
+// run runs a program and returns its output; it fails the test if the program fails.
 func run(t *testing.T, program string, args ...string) string {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), toolTime)
@@ -79,8 +79,8 @@ func run(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// curl runs curl for HTTP/2 with prior knowledge. It prints heads, content,
-// trailers, and a last line with the version and the status.
+// curl runs curl for HTTP/2 with prior knowledge. Its output has heads, content, trailers, and a
+// last line with the version and the status.
 func curl(t *testing.T, args ...string) string {
 	t.Helper()
 	program := tool(t, "curl", "curl")
@@ -90,7 +90,7 @@ func curl(t *testing.T, args ...string) string {
 	}, args...)...)
 }
 
-// file writes a file of so many bytes.
+// file writes a file of size bytes.
 func file(t *testing.T, size int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "content")
@@ -100,7 +100,7 @@ func file(t *testing.T, size int) string {
 	return path
 }
 
-// has fails the test if a text lacks a part.
+// has reports an error for each part that the text does not contain.
 func has(t *testing.T, text string, parts ...string) {
 	t.Helper()
 	for _, part := range parts {
@@ -136,9 +136,9 @@ func TestCurlDownloads10MB(t *testing.T) {
 	})
 }
 
-// Trailers go both ways: the origin answers with the trailer that it was sent. The
-// length of the content before it is not said, because HTTP/1.1 has trailers behind
-// chunks alone.
+// TestTrailersGoBothWays verifies that request and response trailers are forwarded: the origin
+// copies the request trailer to the response. The response has no Content-Length, because HTTP/1.1
+// has trailers only after chunks.
 func TestTrailersGoBothWays(t *testing.T) {
 	nghttp := tool(t, "nghttp", "nghttp2-client")
 	onFronts(t, func(t *testing.T, f front) {
@@ -149,8 +149,8 @@ func TestTrailersGoBothWays(t *testing.T) {
 	})
 }
 
-// A client that offers to be pushed to, and one that does not, see no push, and
-// those that send priorities are served.
+// TestNghttpWithPriorities verifies that clients never receive a push, and that clients that send
+// priorities are served.
 func TestNghttpWithPriorities(t *testing.T) {
 	nghttp := tool(t, "nghttp", "nghttp2-client")
 	onFronts(t, func(t *testing.T, f front) {
@@ -176,8 +176,7 @@ func TestNghttpWithPriorities(t *testing.T) {
 	})
 }
 
-// h2load runs a load and returns what it says of its requests. All must be
-// answered.
+// h2load runs h2load and verifies that all requests succeed.
 func h2load(t *testing.T, want string, args ...string) {
 	t.Helper()
 	out := run(t, tool(t, "h2load", "nghttp2-client"), args...)
@@ -194,8 +193,8 @@ func TestH2LoadWithManyStreams(t *testing.T) {
 	})
 }
 
-// Every stream that is open when the server is told to end is answered, by h2load
-// whose requests all wait at that moment.
+// TestADrainAnswersOpenStreams verifies that a drain completes every open stream: h2load has 100
+// requests in flight when it begins.
 func TestADrainAnswersOpenStreams(t *testing.T) {
 	tool(t, "h2load", "nghttp2-client")
 	onFronts(t, func(t *testing.T, f front) {
@@ -210,9 +209,9 @@ func TestADrainAnswersOpenStreams(t *testing.T) {
 	})
 }
 
-// A caller without pause sees nothing of a drain but that no new connection is
-// taken: what was sent on the old ones was answered, or by the last stream of
-// GOAWAY is known to be for another.
+// TestADrainUnderLoadFailsNoStream verifies that a client under load only sees refused connections
+// during a drain. Requests on existing connections succeed, or GOAWAY tells the client that they
+// may be retried.
 func TestADrainUnderLoadFailsNoStream(t *testing.T) {
 	onFronts(t, func(t *testing.T, f front) {
 		protocols := new(http.Protocols)
@@ -246,21 +245,21 @@ func TestADrainUnderLoadFailsNoStream(t *testing.T) {
 	})
 }
 
-// get asks for 100 bytes.
+// get requests 100 bytes.
 func get(client *http.Client, url string) error {
 	r, err := client.Get(url)
 	if err != nil {
 		return err
 	}
 	n, err := io.Copy(io.Discard, r.Body)
-	_ = r.Body.Close() // it was read
+	_ = r.Body.Close() // the body was read
 	if err == nil && (r.StatusCode != http.StatusOK || n != 100) {
 		return errors.New(r.Status)
 	}
 	return err
 }
 
-// Weft as a bridge for callers of HTTP/1.1, and for those that ask to upgrade.
+// TestCallersOfHTTP1ReachHTTP2 verifies the translation from HTTP/1.1 to HTTP/2.
 func TestCallersOfHTTP1ReachHTTP2(t *testing.T) {
 	t.Parallel()
 	curl := tool(t, "curl", "curl")

@@ -19,26 +19,25 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// How many cases h2spec has with the strict ones, and how long a run may take in
-// which each that fails waits for its time.
+// Number of h2spec cases including the strict ones, and the timeout of a run. Each failed case
+// waits for its own timeout.
 const (
 	h2specCases = 146
 	h2specTime  = 3 * time.Minute
 )
 
-// h2specBinary is the path of the judge, as the module in judge pins it.
+// h2specBinary builds h2spec at the version that the module in judge pins, and returns its path.
 var h2specBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "h2spec")
 	return path, subject.Build("judge", "github.com/summerwind/h2spec/cmd/h2spec", path)
 })
 
-// exceptions lists the cases that Weft fails knowingly, as "section: title", each
-// with its reason. One that passes after all is an error, so that the list stays
-// true.
+// exceptions lists the cases that Weft is known to fail, as "section: title" with a reason. A case
+// that passes nevertheless is an error, so that the list stays correct.
 func exceptions() map[string]string { return map[string]string{} }
 
-// netHTTPFailures lists the cases that net/http's server fails. They show that
-// the judge judges.
+// netHTTPFailures lists the cases that net/http's server fails. They show that h2spec detects
+// violations.
 func netHTTPFailures() map[string]string {
 	return map[string]string{
 		"3.5. HTTP/2 Connection Preface: Sends invalid connection preface":                                                                           "known",
@@ -49,16 +48,15 @@ func netHTTPFailures() map[string]string {
 	}
 }
 
-// TestH2SpecJudges runs h2spec against a server that is not ours and is known to
-// fail five cases.
+// TestH2SpecJudges verifies that h2spec detects the known failures of a third-party server.
 func TestH2SpecJudges(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, true)
 	judge(t, "net-http", o.address, "/", netHTTPFailures())
 }
 
-// TestH2Spec runs h2spec, strict cases included, against a listener that answers
-// by itself, and against one that forwards to an origin of each protocol.
+// TestH2Spec verifies that Weft passes h2spec, including the strict cases: a listener that responds
+// by itself, and listeners that forward to an origin of each protocol.
 func TestH2Spec(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -82,8 +80,8 @@ func TestH2Spec(t *testing.T) {
 	}
 }
 
-// judge runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares
-// what fails with what is expected to.
+// judge runs h2spec, keeps its report as h2spec-NAME.xml and .txt, and compares the failures with
+// the expected ones.
 func judge(t *testing.T, name, address, path string, expected map[string]string) {
 	t.Helper()
 	program, err := h2specBinary()
@@ -127,13 +125,13 @@ func judge(t *testing.T, name, address, path string, expected map[string]string)
 	}
 }
 
-// verdict is what h2spec found.
+// verdict is the result of h2spec.
 type verdict struct {
-	cases  int               // that were run
-	failed map[string]string // "section: title" to what was expected and what came
+	cases  int               // number of cases
+	failed map[string]string // "section: title" to the failure
 }
 
-// parseReport reads the report that h2spec writes, in JUnit's form.
+// parseReport parses the JUnit report of h2spec.
 func parseReport(text []byte) (verdict, error) {
 	var r struct {
 		Suites []struct {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTheHarnessRunsWeft starts Weft for HTTP/1.1 as the other tests do for
-// HTTP/2, so that a skip of theirs is about the protocol alone.
+// TestTheHarnessRunsWeft verifies that the harness works with HTTP/1.1, so that a skipped HTTP/2
+// test depends only on the protocol.
 func TestTheHarnessRunsWeft(t *testing.T) {
 	t.Parallel()
 	o := startOrigin(t, false)
@@ -24,7 +24,7 @@ func TestTheHarnessRunsWeft(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := io.ReadAll(r.Body)
-		_ = r.Body.Close() // it was read
+		_ = r.Body.Close() // the body was read
 		if err != nil || string(got) != want {
 			t.Errorf("GET %s = %q, %v, want %q", path, got, err, want)
 		}

@@ -1,14 +1,14 @@
-// Package h2 holds Weft's HTTP/2 to what others know of it: h2spec, the clients
-// nghttp, h2load and curl, and nginx on either side. Weft runs as a process and is
-// looked at from outside, also while it is attacked.
+// Package h2 tests Weft's HTTP/2 with third-party programs: h2spec, the clients nghttp, h2load and
+// curl, and nginx on either side. Weft runs as a process and is observed from outside, also under
+// attack.
 //
-//	TestH2Spec…      every frame in every state, by h2spec            h2spec_test.go
-//	Test…            what common clients and servers do               clients_test.go, nginx_test.go
-//	TestAttack…      floods: bounded cost, others are served          attack_test.go, attacker_test.go
+//	TestH2Spec…      every frame in every state, by h2spec       h2spec_test.go
+//	Test…            what common clients and servers do          clients_test.go, nginx_test.go
+//	TestAttack…      floods: bounded cost, other clients served  attack_test.go, attacker_test.go
 //
-// Each judge is first shown to judge: it looks at a server that is not ours. Where
-// Weft says by "weft check" that it does not support something yet, the part about
-// Weft is a skip that names it; any other complaint fails.
+// Each tool first tests a third-party server, which shows that it detects violations. If "weft
+// check" reports that a feature is not supported yet, the tests of Weft are skipped with that
+// message; any other problem fails them.
 package h2
 
 import (
@@ -23,10 +23,10 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// root is the checkout.
+// root is the root directory of the checkout.
 const root = "../../.."
 
-// binaries is where this run builds programs.
+// binaries is the directory of the programs that this run builds.
 var binaries string
 
 func TestMain(m *testing.M) {
@@ -44,18 +44,18 @@ func TestMain(m *testing.M) {
 	}
 	binaries = dir
 	status := m.Run()
-	_ = os.RemoveAll(dir) // what stays is in the temporary directory
+	_ = os.RemoveAll(dir) // the system cleans up what remains
 	os.Exit(status)
 }
 
-// weftBinary is the path of weft as users build it.
+// weftBinary builds weft as users do and returns its path.
 var weftBinary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(binaries, "weft")
 	return path, subject.Weft(root, path)
 })
 
-// unreachable finds the line of a failed build that says that the network gives
-// not what it needs; "" if the sources are to blame.
+// unreachable returns the line of a build error that reports a network problem, or "" if there is
+// none.
 func unreachable(err error) string {
 	for line := range strings.Lines(err.Error()) {
 		for _, sign := range []string{"dial tcp", "lookup disabled", "i/o timeout", "TLS handshake", "reading https://"} {
@@ -67,8 +67,8 @@ func unreachable(err error) string {
 	return ""
 }
 
-// tool returns the path of a program of Debian's, or skips the test and says how
-// to get it.
+// tool returns the path of a program, or skips the test with the name of the Debian package that
+// has it.
 func tool(t *testing.T, name, of string) string {
 	t.Helper()
 	for _, path := range []string{name, "/usr/sbin/" + name} {

@@ -13,9 +13,8 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// startNginx runs nginx with HTTP/2 on a port until the end of the test, and
-// returns its address. The locations are of its configuration; files are served
-// from the folder.
+// startNginx runs nginx with HTTP/2 until the end of the test and returns its address. locations
+// are the location blocks of its configuration; it serves files from the returned directory.
 func startNginx(t *testing.T, locations string) (address, folder string) {
 	t.Helper()
 	program := tool(t, "nginx", "nginx")
@@ -57,8 +56,8 @@ http {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // the master ends its worker
-		_ = cmd.Wait()                          // it was told to end
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the master stops its worker
+		_ = cmd.Wait()                          // a signal stopped it
 		if t.Failed() && log.String() != "" {
 			t.Logf("nginx wrote:\n%s", log)
 		}
@@ -67,7 +66,7 @@ http {
 	return address, dir
 }
 
-// awaitListener waits until somebody listens at an address.
+// awaitListener waits until the address accepts connections.
 func awaitListener(t *testing.T, address string) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -77,7 +76,7 @@ func awaitListener(t *testing.T, address string) {
 	for {
 		conn, err := dial(address)
 		if err == nil {
-			_ = conn.Close() // nothing was said
+			_ = conn.Close() // nothing was sent
 			return
 		}
 		select {
@@ -88,8 +87,8 @@ func awaitListener(t *testing.T, address string) {
 	}
 }
 
-// nginx carries requests over HTTP/2 to Weft, and Weft to nginx, by the module
-// that nginx has for gRPC.
+// TestNginxOnEitherSide verifies that nginx forwards requests over HTTP/2 to Weft, and Weft to
+// nginx. nginx uses its gRPC module.
 func TestNginxOnEitherSide(t *testing.T) {
 	t.Parallel()
 	tool(t, "nginx", "nginx")
@@ -122,8 +121,8 @@ func TestNginxOnEitherSide(t *testing.T) {
 	}
 }
 
-// nginx pushes to callers that it may push to. Weft is none, and its callers are
-// not pushed to.
+// TestNothingIsPushed verifies that Weft neither receives nor forwards a push from nginx, which
+// pushes to clients that allow it.
 func TestNothingIsPushed(t *testing.T) {
 	t.Parallel()
 	nghttp := tool(t, "nghttp", "nghttp2-client")

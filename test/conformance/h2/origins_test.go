@@ -14,16 +14,15 @@ import (
 	"time"
 )
 
-// origin is an application that is net/http's, and speaks HTTP/1.1 or HTTP/2 with
-// prior knowledge.
+// origin is a net/http server for HTTP/1.1, or for HTTP/2 with prior knowledge.
 type origin struct {
 	address string
-	hits    atomic.Int64 // requests that have come
+	hits    atomic.Int64 // number of requests received
 
 	server *http.Server
 }
 
-// startOrigin serves answers until the end of the test.
+// startOrigin runs an origin until the end of the test.
 func startOrigin(t *testing.T, http2 bool) *origin {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -57,7 +56,7 @@ func startOrigin(t *testing.T, http2 bool) *origin {
 	return o
 }
 
-// drain ends the server after the answers to what has come.
+// drain shuts the server down after the responses to all requests.
 func (o *origin) drain(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -67,7 +66,7 @@ func (o *origin) drain(t *testing.T) {
 	}
 }
 
-// awaitHits waits until n requests have come.
+// awaitHits waits until n requests have arrived.
 func (o *origin) awaitHits(t *testing.T, n int64) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
@@ -83,14 +82,14 @@ func (o *origin) awaitHits(t *testing.T, n int64) {
 	}
 }
 
-// answer answers by path:
+// answer responds according to the path:
 //
 //	/bytes/N   N bytes
 //	/wait/D    "waited" after a duration D
 //	/trailers  "content" with the trailer X-After: the value of X-Before, of the
-//	           request's header or its trailer
-//	/stall     nothing, and the content stays unread, until the caller has gone
-//	others     a line with method, path, protocol's major version and size of the content
+//	           request's headers or trailers
+//	/stall     nothing, and it does not read the body, until the client disconnects
+//	others     a line with method, path, protocol major version and body size
 func answer(w http.ResponseWriter, r *http.Request) {
 	path, argument, _ := strings.Cut(r.URL.Path[1:], "/")
 	if path == "stall" {
@@ -99,7 +98,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	}
 	size, err := io.Copy(io.Discard, r.Body)
 	if err != nil {
-		return // the answer would reach nobody
+		return // the client has disconnected
 	}
 	switch path {
 	case "bytes":
@@ -109,7 +108,7 @@ func answer(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		w.Header().Set("Content-Length", argument)
-		_, _ = io.CopyN(w, zeros{}, int64(n)) // the caller may be gone
+		_, _ = io.CopyN(w, zeros{}, int64(n)) // the client may have disconnected
 	case "wait":
 		d, err := time.ParseDuration(argument)
 		if err != nil {
@@ -124,17 +123,17 @@ func answer(w http.ResponseWriter, r *http.Request) {
 	case "trailers":
 		w.Header().Set("Trailer", "X-After")
 		_, _ = io.WriteString(w, "content\n")
-		_ = http.NewResponseController(w).Flush() // no Content-Length: curl would end at it
+		_ = http.NewResponseController(w).Flush() // no Content-Length: curl would stop reading there
 		w.Header().Set("X-After", r.Header.Get("X-Before")+r.Trailer.Get("X-Before"))
 	default:
 		_, _ = fmt.Fprintf(w, "%s %s %d %d\n", r.Method, r.URL.Path, r.ProtoMajor, size)
 	}
 }
 
-// quiet is a log for servers whose callers break rules on purpose.
+// quiet returns a log that discards its output, for servers whose clients violate the protocol.
 func quiet() *log.Logger { return log.New(io.Discard, "", 0) }
 
-// zeros is an endless reader.
+// zeros is an endless reader of zeros.
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) {

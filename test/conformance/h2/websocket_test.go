@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// socketPeer is a program that speaks WebSocket in one version of HTTP.
+// socketPeer is a WebSocket server and client for one version of HTTP.
 type socketPeer struct {
-	protocol       string // as in configuration
+	protocol       string // as in Weft's configuration
 	server, client string // scripts
-	scheme         string // before the client's address
-	modules        string // of Python that they need
-	packages       string // of Debian's that have them
+	scheme         string // URL scheme before the address
+	modules        string // required Python modules
+	packages       string // Debian packages that have them
 }
 
 func socketPeers() []socketPeer {
@@ -26,12 +26,11 @@ func socketPeers() []socketPeer {
 	}
 }
 
-// said is what a client prints that finds everything as it should be.
+// said is the output of a client if all of its checks pass.
 const said = "handshake\ntext\nbinary\nfragments\nping\nlarge\nmany\nclose\nclosed by the server\nfifty at once\n"
 
-// TestWebSocketPassesBetweenVersions lets two ends that know RFC 6455 or RFC 8441
-// speak through Weft, in each pair of versions. Those of one version first speak
-// without it.
+// TestWebSocketPassesBetweenVersions verifies WebSocket through Weft for each pair of HTTP versions
+// (RFC 6455, RFC 8441). Peers of the same version first connect directly.
 func TestWebSocketPassesBetweenVersions(t *testing.T) {
 	t.Parallel()
 	for _, up := range socketPeers() {
@@ -46,7 +45,7 @@ func TestWebSocketPassesBetweenVersions(t *testing.T) {
 				}
 				w := startWeft(t, listener{
 					downstream: down.protocol, upstream: up.protocol, hosts: []string{echo},
-					route: object{"timeout": "2s"}, // a tunnel is not bound by it
+					route: object{"timeout": "2s"}, // the timeout does not apply to a tunnel
 				})
 				down.speak(t, python, w.addresses[0])
 			})
@@ -54,7 +53,7 @@ func TestWebSocketPassesBetweenVersions(t *testing.T) {
 	}
 }
 
-// speak runs a client against an address.
+// speak runs the client against an address and verifies its output.
 func (p *socketPeer) speak(t *testing.T, python, address string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 4*patience)
@@ -69,8 +68,8 @@ func (p *socketPeer) speak(t *testing.T, python, address string) {
 	}
 }
 
-// pythonWith returns the path of a Python that has what a peer needs, or skips the
-// test and says how to get it. The first python3 need not be Debian's.
+// pythonWith returns the path of a Python that has the modules of a peer, or skips the test with
+// the names of the Debian packages. The first python3 in PATH may not be Debian's.
 func pythonWith(t *testing.T, p socketPeer) string {
 	t.Helper()
 	for _, name := range []string{"/usr/bin/python3", "python3"} {
@@ -82,8 +81,8 @@ func pythonWith(t *testing.T, p socketPeer) string {
 	return ""
 }
 
-// startScript runs a server until the end of the test: it ends with its input. It
-// returns the first line that it writes.
+// startScript runs a server until the end of the test, which closes its stdin. It returns the first
+// line of the server's output.
 func startScript(t *testing.T, python, script string) string {
 	t.Helper()
 	cmd := exec.Command(python, script)
@@ -101,7 +100,7 @@ func startScript(t *testing.T, python, script string) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = in.Close() // it may have ended
+		_ = in.Close() // it may have exited
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("%s: %v", script, err)
 		}

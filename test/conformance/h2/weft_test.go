@@ -17,34 +17,32 @@ import (
 	"github.com/weft-proxy/weft/test/subject"
 )
 
-// patience is how long anything may take that should take no time. The machine
-// that runs the tests may be busy.
+// patience is the timeout of operations that should complete immediately. The machine may be busy.
 const patience = 15 * time.Second
 
-// object is JSON.
+// object is a JSON object.
 type object map[string]any
 
-// listener is one of Weft's: what comes in is answered by Weft itself on the path
-// /direct, and goes to the hosts on all others.
+// listener describes a listener of Weft: Weft responds to the path /direct itself and forwards all
+// other paths to the hosts.
 type listener struct {
-	downstream string   // protocol; "" for Http2
-	upstream   string   // protocol; "" for as the caller speaks
-	hosts      []string // addresses; none: Weft answers everything
-	extend     object   // limits
-	route      object   // further keys of the route to the hosts
+	downstream string   // protocol; "": Http2
+	upstream   string   // protocol; "": that of the client
+	hosts      []string // addresses; nil: Weft responds to every request
+	extend     object   // extend_config: limits
+	route      object   // additional keys of the route to the hosts
 }
 
 // weft is a process under test.
 type weft struct {
-	addresses []string // of the listeners, in their order
+	addresses []string // of the listeners, in order
 	cmd       *exec.Cmd
 	log       *subject.Journal
-	ended     chan struct{} // closed when the process has
+	ended     chan struct{} // closed when the process has exited
 }
 
-// startWeft runs Weft until the end of the test and returns when all listeners
-// are open. The test is skipped if Weft says that it does not support yet what
-// the listeners need.
+// startWeft runs Weft until the end of the test and returns when all listeners are open. It skips
+// the test if Weft does not support yet what the listeners need.
 func startWeft(t *testing.T, listeners ...listener) *weft {
 	t.Helper()
 	binary, err := weftBinary()
@@ -72,7 +70,7 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	}
 	go func() {
 		defer close(w.ended)
-		_ = w.cmd.Wait() // ProcessState tells
+		_ = w.cmd.Wait() // ProcessState has the result
 		w.log.Close()
 	}()
 	t.Cleanup(func() { w.end(t) })
@@ -82,14 +80,14 @@ func startWeft(t *testing.T, listeners ...listener) *weft {
 	return w
 }
 
-// end makes sure that nothing is left, and that nothing went wrong unseen.
+// end kills the process and checks its log for defects.
 func (w *weft) end(t *testing.T) {
-	_ = w.cmd.Process.Kill() // it may have ended
+	_ = w.cmd.Process.Kill() // it may have exited
 	<-w.ended
 	w.log.Judge(t)
 }
 
-// terminate asks Weft to end in good order.
+// terminate asks Weft to shut down gracefully.
 func (w *weft) terminate(t *testing.T) {
 	t.Helper()
 	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
@@ -110,8 +108,8 @@ func (w *weft) awaitExit(t *testing.T, within time.Duration) int {
 	return w.cmd.ProcessState.ExitCode()
 }
 
-// needSupport skips the test if "weft check" refuses the configuration for
-// nothing but what is not supported yet, and fails it if it refuses anything else.
+// needSupport skips the test if "weft check" rejects the configuration only for features that are
+// not supported yet, and fails it for any other problem.
 func needSupport(t *testing.T, binary, path string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -124,7 +122,7 @@ func needSupport(t *testing.T, binary, path string) {
 	missing := ""
 	for line := range strings.Lines(string(out)) {
 		if !strings.Contains(line, path+":") {
-			continue // the summary
+			continue // the summary line
 		}
 		if !strings.Contains(line, "is not supported yet") {
 			t.Fatalf("weft check: %v\n%s", err, out)
@@ -137,7 +135,7 @@ func needSupport(t *testing.T, binary, path string) {
 	t.Skip("SKIPPED, NOT SHOWN: " + missing)
 }
 
-// configuration is config.json for listeners at addresses.
+// configuration returns a config.json with the listeners on the addresses.
 func configuration(addresses []string, listeners []listener) object {
 	var all, routers, clusters []object
 	for i, l := range listeners {
@@ -188,7 +186,7 @@ func or(value, otherwise string) string {
 	return value
 }
 
-// free returns an address on which nobody listens yet.
+// free returns a loopback address without a listener.
 func free(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -199,7 +197,7 @@ func free(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// dial connects to an address; what is done with the connection has patience.
+// dial connects to an address and sets a deadline for the connection.
 func dial(address string) (net.Conn, error) {
 	conn, err := net.DialTimeout("tcp", address, patience)
 	if err == nil {
@@ -208,7 +206,7 @@ func dial(address string) (net.Conn, error) {
 	return conn, err
 }
 
-// port is that of an address.
+// port returns the port of an address.
 func port(t *testing.T, address string) string {
 	t.Helper()
 	_, port, err := net.SplitHostPort(address)

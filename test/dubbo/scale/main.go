@@ -1,10 +1,9 @@
-// Command scale measures many Dubbo services at a real ZooKeeper: how soon Weft has
-// published and subscribed them, what it holds, and what one change and one call of its API
-// take.
+// Command scale measures many Dubbo services with a real ZooKeeper: the time until Weft has
+// published and subscribed to them, its memory, and the latency of one change and of one API call.
 //
 //	go run ./test/dubbo/scale -bin bin/weft -published 1000 -subscribed 2000 -providers 20
 //
-// It runs ZooKeeper of Debian's package by itself, in a folder of its own on loopback.
+// It runs ZooKeeper from Debian's package on loopback, with a temporary data directory.
 package main
 
 import (
@@ -18,11 +17,11 @@ import (
 	"time"
 )
 
-// sizes are what is asked for.
+// sizes holds the parameters of a measurement.
 type sizes struct {
-	published, subscribed, providers int // providers of each service that is subscribed
-	changes                          int // that are timed
-	calls                            int // of the API that are timed, of each kind
+	published, subscribed, providers int // providers of each subscribed service
+	changes                          int // providers: of each subscribed service
+	calls                            int // number of measured API calls of each kind
 }
 
 func main() {
@@ -108,8 +107,7 @@ func measure(bin, profiles string, s sizes) (err error) {
 	return nil
 }
 
-// compare times calls of the API, and beside them what the registry itself takes for what a
-// call asks of it.
+// compare measures API calls, and the corresponding operations on ZooKeeper without Weft.
 func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 	var pub, sub, create, read times
 	for i := range s.calls {
@@ -135,10 +133,10 @@ func compare(ctx context.Context, r *registry, w *weft, s sizes) error {
 	return nil
 }
 
-// times are durations of the same thing.
+// times holds durations of one operation.
 type times []time.Duration
 
-// String is their median and their 99th percentile.
+// String returns the median and the 99th percentile.
 func (t times) String() string {
 	sorted := slices.Sorted(slices.Values(t))
 	at := func(q float64) time.Duration {
@@ -147,7 +145,7 @@ func (t times) String() string {
 	return fmt.Sprintf("%v (p99 %v)", at(0.5), at(0.99))
 }
 
-// atOnce does n things, 64 at a time, and returns what went wrong with any.
+// atOnce calls do n times, at most 64 at a time, and returns the first error.
 func atOnce(n int, do func(i int) error) error {
 	next, failed := make(chan int), make(chan error, n)
 	var all sync.WaitGroup

@@ -18,13 +18,13 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// server is a ZooKeeper.
+// server is a ZooKeeper process.
 type server struct {
 	address, dir string
 	cmd          *exec.Cmd
 }
 
-// startServer runs Debian's ZooKeeper, as its defaults are but for where it is.
+// startServer runs Debian's ZooKeeper with default settings, except for addresses and directories.
 func startServer(ctx context.Context) (*server, error) {
 	dir, err := os.MkdirTemp("", "weft-scale-zookeeper")
 	if err != nil {
@@ -49,10 +49,10 @@ func startServer(ctx context.Context) (*server, error) {
 	return s, s.cmd.Start()
 }
 
-// jar is where Debian's package zookeeper has the server.
+// jar is the path of the server in Debian's package zookeeper.
 const jar = "/usr/share/java/zookeeper.jar"
 
-// missing says what there is not on this machine; nil: nothing.
+// missing returns an error if Java or ZooKeeper is not installed.
 func missing() error {
 	if _, err := exec.LookPath("java"); err != nil {
 		return err
@@ -61,14 +61,14 @@ func missing() error {
 	return err
 }
 
-// end removes the server with its data.
+// end kills the server and removes its data.
 func (s *server) end() error {
-	_ = s.cmd.Process.Kill() // it may have ended
+	_ = s.cmd.Process.Kill() // it may have exited
 	_ = s.cmd.Wait()         // it was killed
 	return os.RemoveAll(s.dir)
 }
 
-// freeAddress is one of loopback that was free a moment ago.
+// freeAddress returns a loopback address that was free a moment ago.
 func freeAddress(ctx context.Context) (string, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -77,16 +77,18 @@ func freeAddress(ctx context.Context) (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// registry is a session with the server that provides what Weft subscribes to.
+// registry is a session with the server. It registers the providers of the services that Weft
+// subscribes to.
 type registry struct{ conn *zk.Conn }
 
-// service is the interface of a number.
+// service returns the interface name of service i.
 func service(i int) string { return fmt.Sprintf("com.example.service.Number%d", i) }
 
-// providers is the folder of a service's providers.
+// providers returns the path of a service's providers.
 func providers(name string) string { return "/dubbo/" + name + "/providers" }
 
-// node is what a provider is registered as: a URL as Dubbo's are, of a process of its own.
+// node returns the znode name of a provider: an escaped Dubbo URL with different process parameters
+// for each provider.
 func node(name, address string) string {
 	started := 1_700_000_000_000 + int64(crc32.ChecksumIEEE([]byte(name+address)))
 	return url.QueryEscape("dubbo://" + address + "/" + name + "?anyhost=true&application=scale&deprecated=false&dubbo=2.0.2&dynamic=true&generic=false" +
@@ -121,12 +123,12 @@ func folder(path string) *zk.CreateRequest {
 	return &zk.CreateRequest{Path: path, Acl: zk.WorldACL(zk.PermAll)}
 }
 
-// address is of the p-th provider of a service.
+// address returns the address of the p-th provider of service i.
 func address(i, p int) string {
 	return fmt.Sprintf("10.%d.%d.%d:20880", p, i>>8, i&255)
 }
 
-// create registers a provider, and the folders above it, as a registration does.
+// create registers a provider and creates its parent znodes, as a registration does.
 func (r *registry) create(name, at string) error {
 	folders := []string{"/dubbo/" + name, providers(name)}
 	for _, path := range folders {
@@ -138,7 +140,7 @@ func (r *registry) create(name, at string) error {
 	return err
 }
 
-// read reads what a subscription reads, one after the other.
+// read reads the znodes that a subscription reads, one after another.
 func (r *registry) read(name string) error {
 	for _, path := range []string{
 		providers(name), "/dubbo/" + name + "/configurators", "/dubbo/" + name + "/routers", "/dubbo/mapping/" + name,
@@ -152,8 +154,8 @@ func (r *registry) read(name string) error {
 	return err
 }
 
-// change registers providers, one after the other, and times from ZooKeeper's event, which
-// a watch of its own is told, until Weft uses each.
+// change registers providers one after another. It measures the time from ZooKeeper's watch event
+// until Weft uses each provider.
 func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 	var took times
 	before := w.cpu()
@@ -181,7 +183,7 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 			if strings.Contains(page, at) {
 				break
 			}
-			time.Sleep(time.Millisecond) // the page is work for the process, too
+			time.Sleep(time.Millisecond) // polling costs CPU time of the process too
 		}
 		took = append(took, max(0, time.Since(<-told)))
 	}
@@ -192,8 +194,8 @@ func (r *registry) change(ctx context.Context, w *weft, s sizes) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// silent is where the client of ZooKeeper writes its log.
+// silent discards the log of the ZooKeeper client.
 type silent struct{}
 
-// Printf forgets.
+// Printf discards its arguments.
 func (silent) Printf(string, ...any) {}

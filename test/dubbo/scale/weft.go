@@ -16,19 +16,19 @@ import (
 	"time"
 )
 
-// weft is the process that is measured.
+// weft is the process under test.
 type weft struct {
 	bin, dir   string
-	profiles   string // the folder; "": none are taken
+	profiles   string // directory; "": no profiles
 	api, admin string // addresses
 	cmd        *exec.Cmd
 	client     *http.Client
 }
 
-// errRefused is of an answer that says that something was not done.
+// errRefused reports a response that is not a success.
 var errRefused = errors.New("not done")
 
-// newWeft writes the configuration of one that uses the registry.
+// newWeft writes the configuration of a Weft that uses the registry.
 func newWeft(bin, registry, profiles string) (*weft, error) {
 	ctx := context.Background()
 	dir, err := os.MkdirTemp("", "weft-scale")
@@ -58,7 +58,7 @@ func newWeft(bin, registry, profiles string) (*weft, error) {
 	return w, os.WriteFile(filepath.Join(dir, "weft.json"), []byte(text), 0o600)
 }
 
-// start runs it, and returns when it takes calls.
+// start starts the process and returns when it is ready.
 func (w *weft) start(ctx context.Context) error {
 	w.cmd = exec.CommandContext(ctx, w.bin, "start", "-c", filepath.Join(w.dir, "weft.json"))
 	w.cmd.Stderr = os.Stderr
@@ -74,13 +74,13 @@ func (w *weft) start(ctx context.Context) error {
 	}
 }
 
-// end stops it, if it runs, and waits until it has ended; what it has kept stays.
+// end stops the process, if it runs, and waits for its exit; its state file remains.
 func (w *weft) end() {
 	if w.cmd.Process == nil {
-		return // it has not begun
+		return // it was not started
 	}
-	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have ended
-	_ = w.cmd.Wait()                          // how it ended is seen on its standard error
+	_ = w.cmd.Process.Signal(syscall.SIGTERM) // it may have exited
+	_ = w.cmd.Wait()                          // errors are on its stderr
 }
 
 // get returns a page.
@@ -106,7 +106,7 @@ func (w *weft) do(ctx context.Context, method, at, path, body string) (string, e
 	return string(text), err
 }
 
-// ask makes a call of the API about a service.
+// ask makes an API call about a service.
 func (w *weft) ask(ctx context.Context, path, name string) error {
 	text, err := w.do(ctx, http.MethodPost, w.api, path, `{"service": {"interface": "`+name+`", "version": "1.0.0", "methods": ["create", "find", "remove", "update"]}}`)
 	if err == nil && !strings.Contains(text, `"err_no":0`) {
@@ -115,7 +115,7 @@ func (w *weft) ask(ctx context.Context, path, name string) error {
 	return err
 }
 
-// askAll publishes and subscribes everything.
+// askAll publishes and subscribes to all services.
 func (w *weft) askAll(ctx context.Context, s sizes) error {
 	return atOnce(s.published+s.subscribed, func(i int) error {
 		if i < s.published {
@@ -125,8 +125,8 @@ func (w *weft) askAll(ctx context.Context, s sizes) error {
 	})
 }
 
-// settled returns when everything is published, and the registry has told the providers of
-// everything, and all of them are in force.
+// settled returns when every service is published, the registry has confirmed every subscription,
+// and all providers are active.
 func (w *weft) settled(ctx context.Context, s sizes) error {
 	for {
 		text, err := w.get(ctx, w.admin, "/metrics")
@@ -142,16 +142,16 @@ func (w *weft) settled(ctx context.Context, s sizes) error {
 	}
 }
 
-// gauge is one of the discovery's in the page of metrics.
+// gauge returns a discovery gauge from the metrics page, or 0 if it is absent.
 func gauge(page, name string) int {
 	_, rest, _ := strings.Cut(page, "\nweft_discovery_"+name+" ")
 	text, _, _ := strings.Cut(rest, "\n")
-	n, _ := strconv.Atoi(text) // 0: it is not there
+	n, _ := strconv.Atoi(text) // 0 if it is absent
 	return n
 }
 
-// profile writes a page of the profiler to a file of this name; it has ended when done is
-// closed.
+// profile fetches a page of the profiler in the background and writes it to a file; it closes done
+// when it has finished.
 func (w *weft) profile(ctx context.Context, name, page string) (done <-chan struct{}) {
 	ended := make(chan struct{})
 	go func() {
@@ -170,9 +170,9 @@ func (w *weft) profile(ctx context.Context, name, page string) (done <-chan stru
 	return ended
 }
 
-// rest prints what it holds when it has nothing to do.
+// rest prints the memory of the idle process.
 func (w *weft) rest(ctx context.Context, empty int64) {
-	const calm = 20 * time.Second // until memory that only the beginning has needed is given back
+	const calm = 20 * time.Second // until the memory that only the start needed is released
 	peak := w.status("VmHWM:")
 	select {
 	case <-time.After(calm):
@@ -181,7 +181,7 @@ func (w *weft) rest(ctx context.Context, empty int64) {
 	fmt.Printf("%d MB resident %v later, %d MB at most, %d MB when nothing was published\n", w.resident()>>20, calm, peak>>20, empty>>20)
 }
 
-// cpu is the processor time that it has used.
+// cpu returns the CPU time of the process.
 func (w *weft) cpu() time.Duration {
 	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", w.cmd.Process.Pid))
 	if err != nil {
@@ -197,10 +197,10 @@ func (w *weft) cpu() time.Duration {
 	return sum
 }
 
-// resident is the memory that it has, in bytes.
+// resident returns the resident memory in bytes.
 func (w *weft) resident() int64 { return w.status("VmRSS:") }
 
-// status is a number of bytes that the kernel tells of the process.
+// status returns a value of /proc/PID/status in bytes.
 func (w *weft) status(key string) int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", w.cmd.Process.Pid))
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/common/constant"
 )
 
-// patience is how long a call waits.
+// patience is the timeout of a call.
 const patience = 10 * time.Second
 
-// remote is the Java peers' service as its consumer has it.
+// remote is the service of the Java peers, as its client.
 type remote struct {
 	Say         func(ctx context.Context, text string) (string, error)               `dubbo:"say"`
 	Nothing     func(ctx context.Context, text string) (any, error)                  `dubbo:"nothing"`
@@ -50,7 +50,7 @@ func consume(reports *os.File) error {
 	return commands(c.play)
 }
 
-// line is one report; the order of its fields is that of all peers.
+// line is one report. The order of its fields is the same in all peers.
 type line struct {
 	Call      string `json:"call,omitempty"`
 	Value     any    `json:"value,omitempty"`
@@ -69,7 +69,7 @@ func (c *consumer) report(l line) {
 	}
 }
 
-// play plays a command: SCENARIO PORT.
+// play runs a command: SCENARIO PORT.
 func (c *consumer) play(command string) {
 	words := strings.Fields(command)
 	if len(words) < 2 {
@@ -89,7 +89,7 @@ func (c *consumer) play(command string) {
 	c.report(end)
 }
 
-// remote returns the service at a port, which is referred to once.
+// remote returns the client of the service at a port. There is one for each port.
 func (c *consumer) remote(port string) (*remote, error) {
 	if r := c.remotes[port]; r != nil {
 		return r, nil
@@ -109,7 +109,7 @@ func (c *consumer) remote(port string) (*remote, error) {
 
 var changing = regexp.MustCompile(`127\.0\.0\.1:\d+`)
 
-// call reports what a call returned.
+// call makes a call and reports its result.
 func (c *consumer) call(name string, f func() (any, error)) {
 	began := time.Now()
 	value, err := f()
@@ -124,7 +124,7 @@ func (c *consumer) call(name string, f func() (any, error)) {
 	c.report(l)
 }
 
-// short is a value, or what tells it from others.
+// short returns value, or the length and the checksum of bytes and long texts.
 func short(value any) any {
 	switch v := value.(type) {
 	case []byte:
@@ -161,7 +161,7 @@ func (c *consumer) value(r *remote) {
 	c.say("beyond the first plane", r, "\u00e4\u20ac\U0001f600")
 	c.say("of two chunks", r, strings.Repeat("x", 70_000))
 	c.call("bytes both ways", func() (any, error) {
-		data := make([]byte, 500_000) // it takes no frame of a megabyte
+		data := make([]byte, 500_000) // the library accepts no frame of a megabyte
 		for i := range data {
 			data[i] = byte(i * 31 >> 3)
 		}
@@ -184,7 +184,7 @@ func (c *consumer) runtimeException(r *remote) {
 	c.say("afterwards", r, "still here")
 }
 
-// concurrent makes a hundred calls at once, the first of which are answered last.
+// concurrent makes a hundred calls concurrently. The first ones get their responses last.
 func (c *consumer) concurrent(r *remote) {
 	var mu sync.Mutex
 	answers, wrong, first := 0, 0, -1

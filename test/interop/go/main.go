@@ -1,6 +1,5 @@
-// Peer is a consumer or a provider of the interoperability tests that is written
-// with dubbo-go. It speaks for itself as the peers in Java do: commands from
-// standard input, reports to standard output.
+// Peer is a consumer or a provider of the interoperability tests, written with dubbo-go. Like the
+// peers in Java, it reads commands from standard input and writes reports to standard output.
 //
 //	peer consumer
 //	peer provider PORT
@@ -27,7 +26,7 @@ import (
 	_ "dubbo.apache.org/dubbo-go/v3/proxy/proxy_factory"
 )
 
-// service is the interface of the Java peers that is called and served.
+// service is the interface of the Java peers that Peer calls and serves.
 const service = "weft.interop.dubbo.Echo"
 
 func main() {
@@ -53,8 +52,8 @@ func fail(err error) {
 	os.Exit(1)
 }
 
-// takeStdout returns standard output for reports alone: what else is written there,
-// as the library's log, goes to standard error from now on.
+// takeStdout returns standard output for reports alone. Other output, such as the log of the
+// library, goes to standard error from now on.
 func takeStdout() (*os.File, error) {
 	fd, err := syscall.Dup(syscall.Stdout)
 	if err != nil {
@@ -63,7 +62,7 @@ func takeStdout() (*os.File, error) {
 	return os.NewFile(uintptr(fd), "reports"), syscall.Dup3(syscall.Stderr, syscall.Stdout, 0)
 }
 
-// commands calls f with each line of standard input, until that ends.
+// commands calls f with each line of standard input, until EOF.
 func commands(f func(line string)) error {
 	lines := bufio.NewScanner(os.Stdin)
 	for lines.Scan() {

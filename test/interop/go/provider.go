@@ -14,11 +14,10 @@ import (
 	"dubbo.apache.org/dubbo-go/v3/server"
 )
 
-// Echo is the part of the Java peers' service that is served. The library wants the
-// name to be exported.
+// Echo serves a part of the service of the Java peers. The library requires an exported type.
 type Echo struct{}
 
-// MethodMapper gives methods the names that they have in Java.
+// MethodMapper maps methods to their names in Java.
 func (*Echo) MethodMapper() map[string]string {
 	return map[string]string{"Say": "say", "Fail": "fail", "Sleep": "sleep", "Reverse": "reverse"}
 }
@@ -48,10 +47,10 @@ func provide(reports *os.File, port string) error {
 	}
 	instance, err := dubbo.NewInstance(
 		dubbo.WithName("go-provider"),
-		// Or the library would serve its own service on a fixed port. Nobody else has
-		// these; a taken one would keep the library from serving.
+		// Without this option the library serves its own service on a fixed port. A port in use
+		// would keep the library from serving. These ports are not in ports.Interop.
 		dubbo.WithMetadataServicePort(26_000+number%6_000),
-		// A protocol whose id is its name gets TLS (3.3.1), wanted or not.
+		// dubbo-go 3.3.1 enables TLS for a protocol whose ID is its name.
 		dubbo.WithProtocol(protocol.WithDubbo(), protocol.WithID("here"), protocol.WithIp("127.0.0.1"), protocol.WithPort(number)),
 	)
 	if err != nil {
@@ -75,7 +74,8 @@ func provide(reports *os.File, port string) error {
 	return commands(func(string) {})
 }
 
-// awaitListening returns when a connection to the address is taken.
+// awaitListening waits until a connect to address succeeds. It returns the error of failed if that
+// comes first.
 func awaitListening(address string, failed <-chan error) error {
 	knock := time.NewTicker(20 * time.Millisecond)
 	defer knock.Stop()

@@ -1,6 +1,6 @@
-// Package kit builds the peers of test/interop, other people's programs, with the tools of
-// their own languages. What is built stays in a folder that is named after a hash of the
-// sources: tests that need the same build it once.
+// Package kit builds the peers of test/interop, which are third-party programs, with the tools of
+// their languages. It keeps a build in a directory that is named after a hash of the sources, so
+// that tests with the same sources share it.
 package kit
 
 import (
@@ -19,16 +19,16 @@ import (
 	"time"
 )
 
-// Kit is peers that are built, or installed, by other people's tools.
+// Kit is a set of peers that third-party tools build or install.
 type Kit struct {
-	Name     string   // of the folder of its sources
+	Name     string   // of the directory of its sources
 	programs []string // that must be installed
-	packages string   // where they are from
+	packages string   // where to get the programs
 	build    func(from, into string) error
 }
 
-// Java returns the peers in Java: a folder for each module, with its jar and, in lib, all
-// that it needs.
+// Java returns the peers in Java: a directory for each module, with its jar and, in lib, its
+// dependencies.
 func Java() Kit {
 	return Kit{"java", []string{"java", "javac", "mvn"}, "Debian: default-jdk-headless, maven", runMaven}
 }
@@ -43,15 +43,15 @@ func All() []Kit {
 	}
 }
 
-// MissingError says what the machine lacks: the tests that need it are skipped.
+// MissingError says what the machine lacks. Tests that need it are skipped.
 type MissingError struct{ What string }
 
-// Error says what the machine lacks.
+// Error returns what the machine lacks.
 func (e *MissingError) Error() string { return e.What }
 
-// Get returns the folder of what the kit was built into, below tools, which exists; sources
-// is the folder test/interop. Tests that ask at the same time wait for each other. An error
-// that is a *MissingError is no fault of the sources.
+// Get builds the kit if necessary and returns the directory of the build. It is below tools, which
+// must exist; sources is the directory test/interop. Concurrent calls wait for each other. A
+// *MissingError is not a defect of the sources.
 func (k Kit) Get(sources, tools string) (string, error) {
 	from := filepath.Join(sources, k.Name)
 	sum, err := hashTree(from)
@@ -76,7 +76,7 @@ func (k Kit) Get(sources, tools string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	defer func() { _ = os.RemoveAll(part) }() // it was renamed, or is of no use
+	defer func() { _ = os.RemoveAll(part) }() // it was renamed, or it is incomplete
 	if err := k.build(from, part); err != nil {
 		return "", err
 	}
@@ -92,7 +92,7 @@ func (k Kit) Get(sources, tools string) (string, error) {
 	return dir, os.Rename(part, dir)
 }
 
-// lock waits until nobody else has the file locked.
+// lock waits until no other process has locked the file, and locks it.
 func lock(path string) (unlock func(), err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
@@ -101,11 +101,11 @@ func lock(path string) (unlock func(), err error) {
 	if err := syscall.Flock(int(file.Fd()), syscall.LOCK_EX); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	return func() { _ = file.Close() }, nil // which unlocks it
+	return func() { _ = file.Close() }, nil // the close unlocks it
 }
 
-// runMaven builds the peers into a folder. What Maven cannot fetch is missing;
-// everything else that goes wrong is wrong with the sources.
+// runMaven builds the peers into a directory. It returns a *MissingError if Maven cannot fetch
+// something or takes too long. Any other error is a defect of the sources.
 func runMaven(from, into string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Minute)
 	defer cancel()
@@ -128,7 +128,7 @@ func runMaven(from, into string) error {
 	return fmt.Errorf("mvn package: %w\n%s", err, out)
 }
 
-// hashTree is a hash of the path, from dir on, and the content of every file below dir.
+// hashTree returns a hash of the content and the relative path of every file below dir.
 func hashTree(dir string) (string, error) {
 	sum := sha256.New()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -149,8 +149,8 @@ func hashTree(dir string) (string, error) {
 	return hex.EncodeToString(sum.Sum(nil)[:6]), err
 }
 
-// runNPM installs what the lock file names, none of whose scripts run. What npm
-// cannot fetch is missing.
+// runNPM installs what the lock file names, without running scripts. It returns a *MissingError if
+// npm cannot fetch something or takes too long.
 func runNPM(from, into string) error {
 	if err := os.CopyFS(into, os.DirFS(from)); err != nil {
 		return err
@@ -177,8 +177,7 @@ func runNPM(from, into string) error {
 	return fmt.Errorf("npm ci: %w\n%s", err, out)
 }
 
-// runGo builds the module with dubbo-go. What the module proxy does not give is
-// missing.
+// runGo builds the module with dubbo-go. Its errors are those of buildProblem.
 func runGo(from, into string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -188,8 +187,8 @@ func runGo(from, into string) error {
 	return buildProblem(ctx, "dubbo-go", cmd)
 }
 
-// runGRPC builds grpc-go's interop client and server as they are, and what asks by
-// its health client. What the module proxy does not give is missing.
+// runGRPC builds grpc-go's unmodified interop client and server, and the health client. Its errors
+// are those of buildProblem.
 func runGRPC(from, into string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Minute)
 	defer cancel()
@@ -200,8 +199,8 @@ func runGRPC(from, into string) error {
 	return buildProblem(ctx, "gRPC", cmd)
 }
 
-// buildProblem runs "go build" for peers. What the module proxy does not give is
-// missing; everything else that goes wrong is wrong with the sources.
+// buildProblem runs "go build" for peers. It returns a *MissingError if the module proxy does not
+// deliver something or the build takes too long. Any other error is a defect of the sources.
 func buildProblem(ctx context.Context, peers string, cmd *exec.Cmd) error {
 	out, err := cmd.CombinedOutput()
 	if err == nil {

@@ -1,5 +1,5 @@
-// Package control is a control plane that serves the resources of a file over ADS, in
-// both forms, and again whenever the file changes.
+// Package control is a control plane that serves the resources of a file over ADS, in the
+// state-of-the-world and the delta variant. It serves them again when the file changes.
 package control
 
 import (
@@ -19,8 +19,8 @@ import (
 	endpointv3 "github.com/envoyproxy/go-control-plane/envoy/config/endpoint/v3"
 	listenerv3 "github.com/envoyproxy/go-control-plane/envoy/config/listener/v3"
 	routev3 "github.com/envoyproxy/go-control-plane/envoy/config/route/v3"
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"                     // a message of the files
-	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3" // a message of the files
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/http/router/v3"                     // a message type in the files
+	_ "github.com/envoyproxy/go-control-plane/envoy/extensions/filters/network/http_connection_manager/v3" // a message type in the files
 	discoveryv3 "github.com/envoyproxy/go-control-plane/envoy/service/discovery/v3"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/types"
 	"github.com/envoyproxy/go-control-plane/pkg/cache/v3"
@@ -33,18 +33,18 @@ import (
 	corev3 "github.com/envoyproxy/go-control-plane/envoy/config/core/v3"
 )
 
-// everybody is who the resources are for: all nodes have the same.
+// everybody is the snapshot key of all nodes, which get the same resources.
 const everybody = "all"
 
-// nodes tells nodes apart: not at all.
+// nodes is a cache.NodeHash that does not distinguish nodes.
 type nodes struct{}
 
-// ID is cache.NodeHash's.
+// ID implements cache.NodeHash.
 func (nodes) ID(*corev3.Node) string { return everybody }
 
-// Serve serves the file to whoever connects to ln until ctx ends; all nodes get the
-// same. Problems of the file after the first time are told to log, and what was served
-// before stays.
+// Serve serves the file to all clients of ln until ctx ends; all nodes get the same resources. It
+// returns an error if the file is invalid at the start. Later errors are logged, and the previous
+// resources remain.
 func Serve(ctx context.Context, ln net.Listener, path string, log *slog.Logger) error {
 	ctx, cancel := context.WithCancel(ctx)
 	c := cache.NewSnapshotCache(true, nodes{}, nil)
@@ -88,7 +88,7 @@ func follow(ctx context.Context, c cache.SnapshotCache, path, version string, lo
 	}
 }
 
-// file is a file of resources, each in its JSON form.
+// file is the content of a resource file, each resource in protobuf JSON.
 type file struct {
 	Clusters  []json.RawMessage `json:"clusters"`
 	Endpoints []json.RawMessage `json:"endpoints"`
@@ -96,8 +96,7 @@ type file struct {
 	Routes    []json.RawMessage `json:"routes"`
 }
 
-// load serves what the file says, unless it is what was served as version already. It
-// returns the version.
+// load serves the content of the file, unless it is the given version. It returns the version.
 func load(ctx context.Context, c cache.SnapshotCache, path, version string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// wake has a request go to one cluster after the other, whose hosts refuse connections,
-// twice, and tells what the first request to each takes more than the second.
+// wake sends two requests to each of several clusters whose hosts refuse connections, and prints
+// their latencies: the first request subscribes to the cluster.
 func (m *model) wake(ctx context.Context, w *weft) error {
 	before := w.cpu()
 	var took [2]time.Duration
@@ -27,7 +27,7 @@ func (m *model) wake(ctx context.Context, w *weft) error {
 	return nil
 }
 
-// ask makes a request that takes a route.
+// ask makes a request that matches a route.
 func (m *model) ask(ctx context.Context, route int) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/%d/", listening, route), nil)
 	if err != nil {

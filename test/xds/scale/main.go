@@ -1,5 +1,5 @@
-// Command scale measures how Weft takes a large configuration from a control plane: how
-// soon it is ready, what it holds, and what one change costs.
+// Command scale measures how Weft handles a large configuration from a control plane: time until it
+// is ready, memory, and the cost of one change.
 //
 //	go run ./test/xds/scale -bin bin/weft -clusters 10000 -endpoints 10 -routes 20000
 package main
@@ -42,9 +42,9 @@ import (
 
 type sizes struct {
 	clusters, endpoints, routes, hosts, updates int
-	// every is the time between two changes.
+	// every is the interval between two changes.
 	every time.Duration
-	// lazy: what is not used is left with the control plane.
+	// lazy enables on-demand resources.
 	lazy bool
 }
 
@@ -87,7 +87,7 @@ func measure(bin string, delta bool, s sizes) error {
 	}
 	fmt.Printf("ready after %.2f s with %d clusters of %d endpoints and %d routes; %.2f s of CPU, %d MB resident\n",
 		time.Since(began).Seconds(), s.clusters, s.endpoints, s.routes, w.cpu().Seconds(), w.resident()>>20)
-	time.Sleep(10 * time.Second) // until it has given back the memory that only the beginning has needed
+	time.Sleep(10 * time.Second) // until the memory that only the start needed is released
 	idle := w.cpu()
 	time.Sleep(3 * time.Second)
 	fmt.Printf("idle: %.1f ms of CPU in 3 s, %d MB resident\n", ms(w.cpu()-idle), w.resident()>>20)
@@ -104,23 +104,23 @@ func measure(bin string, delta bool, s sizes) error {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// model is what the control plane serves.
+// model is the content of the control plane.
 type model struct {
 	sizes
-	caches map[string]*cache.LinearCache // by type
+	caches map[string]*cache.LinearCache // by type URL
 	events chan event
 }
 
-// event is that Weft was told of a type, or has answered.
+// event records that the control plane sent a response of a type, or received its ACK or NACK.
 type event struct {
 	kind   string
 	at     time.Time
 	answer bool
-	why    string // of a refusal
+	why    string // error detail of a NACK
 }
 
-// publish serves everything. A cache of its own for each type makes a change cost the
-// control plane little, too.
+// publish fills the caches. A separate cache for each type keeps the cost of a change for the
+// control plane low.
 func (m *model) publish() {
 	all := map[string]map[string]types.Resource{
 		resource.ListenerType: {"scale": m.listener()}, resource.RouteType: {"table": m.table(0)},
@@ -136,7 +136,7 @@ func (m *model) publish() {
 	}
 }
 
-// mux is the cache of everything.
+// mux returns a cache that combines all types.
 func (m *model) mux() cache.Cache {
 	mux := &cache.MuxCache{
 		Classify:      func(r *cache.Request) string { return r.GetTypeUrl() },
@@ -166,7 +166,7 @@ func fromADS() *corev3.ConfigSource {
 	}
 }
 
-// assignment has the endpoints of a cluster; its revision is a weight.
+// assignment returns the endpoints of a cluster; revision changes their weight.
 func (m *model) assignment(i, revision int) *endpointv3.ClusterLoadAssignment {
 	l := &endpointv3.LocalityLbEndpoints{}
 	for e := range m.endpoints {
@@ -209,10 +209,10 @@ func pack(m proto.Message) *anypb.Any {
 	return a
 }
 
-// each is how many routes a virtual host has.
+// each returns the number of routes per virtual host.
 func (m *model) each() int { return max(1, m.routes/max(1, m.hosts)) }
 
-// table has the routes; its revision is where one of them leads.
+// table returns the routes; revision changes the cluster of one of them.
 func (m *model) table(revision int) *routev3.RouteConfiguration {
 	t := &routev3.RouteConfiguration{Name: "table"}
 	each := m.each()
@@ -237,7 +237,7 @@ func (m *model) table(revision int) *routev3.RouteConfiguration {
 	return t
 }
 
-// serve begins to serve, and notes what is acknowledged.
+// serve starts the control plane and records responses, ACKs and NACKs.
 func (m *model) serve(ctx context.Context) (address string, stop func(), err error) {
 	ln, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -276,7 +276,8 @@ func (m *model) serve(ctx context.Context) (address string, stop func(), err err
 	return ln.Addr().String(), s.Stop, nil
 }
 
-// change publishes changes at a pace and tells what each costs, from when it is sent.
+// change publishes changes at a fixed interval and prints the time from response to ACK and the CPU
+// time of each.
 func (m *model) change(ctx context.Context, w *weft, what string, times int, kind string, next func(i int) types.Resource) error {
 	var waited, longest time.Duration
 	pace := time.NewTicker(m.every)
@@ -308,7 +309,7 @@ func (m *model) change(ctx context.Context, w *weft, what string, times int, kin
 	return nil
 }
 
-// await returns when Weft was told of a type, or answered.
+// await returns the time of the next response of a type, or of its ACK; a NACK is an error.
 func (m *model) await(ctx context.Context, kind string, answer bool) (time.Time, error) {
 	for {
 		select {
@@ -326,7 +327,7 @@ func (m *model) await(ctx context.Context, kind string, answer bool) (time.Time,
 	}
 }
 
-// weft is the process that is measured.
+// weft is the process under test.
 type weft struct {
 	cmd *exec.Cmd
 	dir string
@@ -347,7 +348,7 @@ func start(ctx context.Context, bin, control string, delta, lazy bool) (*weft, e
 	}
 	level, napping := "WARN", ""
 	if lazy {
-		level, napping = "ERROR", `"xds_lazy": {},` // hosts that refuse connections are not worth a line
+		level, napping = "ERROR", `"xds_lazy": {},` // do not log hosts that refuse connections
 	}
 	file := filepath.Join(dir, "xds.json")
 	text := fmt.Sprintf(`{"servers": [{"default_log_level": %q}], "node": {"id": "scale", "cluster": "scale"},
@@ -369,7 +370,7 @@ func (w *weft) end() {
 	_ = os.RemoveAll(w.dir)
 }
 
-// answers waits until the listener does.
+// answers waits until the listener responds.
 func (w *weft) answers(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d/ready", listening), nil)
@@ -387,16 +388,16 @@ func (w *weft) answers(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// cpu is the processor time that it has used.
+// cpu returns the CPU time of the process.
 func (w *weft) cpu() time.Duration {
 	used, err := process.CPUTime([]int{w.cmd.Process.Pid})
 	if err != nil {
-		return 0 // it has ended
+		return 0 // it has exited
 	}
 	return used
 }
 
-// resident is the memory that it has, in bytes.
+// resident returns the resident memory in bytes.
 func (w *weft) resident() int64 {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", w.cmd.Process.Pid))
 	if err != nil {

@@ -1,6 +1,5 @@
-// Health asks a server about services by grpc-go's client of gRPC's health protocol,
-// and writes what it says: a line for Check of each name that it is given, and one
-// for Watch.
+// Health queries a server with grpc-go's client of the gRPC health protocol. It prints a line for a
+// Check of each name in its arguments, and one for a Watch.
 package main
 
 import (
