@@ -183,7 +183,7 @@ func (p *process) setLevel(name string) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("no log level %q: there are %v", name, levels())
+	return fmt.Errorf("%q is not a valid log level: expected one of %v", name, levels())
 }
 
 // exportState exports the metrics of the process.

@@ -35,7 +35,7 @@ const (
 )
 
 func (f *outputForm) flag(flags *pflag.FlagSet) {
-	flags.StringVarP((*string)(f), "output", "o", string(formText), "`FORM` of what is printed: text or json")
+	flags.StringVarP((*string)(f), "output", "o", string(formText), "output `FORMAT`: text or json")
 }
 
 func (f outputForm) check() error {
@@ -95,7 +95,7 @@ func (a *asking) ask(ctx context.Context, method, page string, query url.Values,
 	defer transport.CloseIdleConnections()
 	answer, err := (&http.Client{Transport: transport}).Do(request)
 	if err != nil {
-		return fmt.Errorf("%s does not answer (%s says where it is): %w", what, flag, err)
+		return fmt.Errorf("%s does not respond (set its address with %s): %w", what, flag, err)
 	}
 	defer func() { _ = answer.Body.Close() }() // the body was read as far as needed
 	text, err := io.ReadAll(io.LimitReader(answer.Body, mostAnswer))

@@ -24,14 +24,14 @@ func checkCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check FILE",
 		Short: "Check a configuration without running it",
-		Long: "Check reads the file as start does and prints everything that is wrong with it, with\n" +
-			"its place. It makes everything that start makes before it binds an address: filters,\n" +
-			"route tables, certificates, log files. It binds and creates nothing, connects to\n" +
-			"nothing and does not ask a control plane.\n\n" +
-			"It also warns of what start accepts and what is probably a mistake, as a route that\n" +
-			"no request can reach.\n\n" +
-			"The exit status is 0 for a file that start runs, and 1 for one that it refuses, or\n" +
-			"with --strict for one with warnings.",
+		Long: "Check reads the file as start does and prints all errors with their positions. It does\n" +
+			"everything that start does before it binds an address: it builds filters and route tables\n" +
+			"and checks certificates and log files. It binds no address, creates no file and opens no\n" +
+			"connection.\n\n" +
+			"It also warns about likely mistakes that start accepts, such as a route that no request\n" +
+			"can reach.\n\n" +
+			"The exit status is 0 for a file that start accepts and 1 for one that it rejects, or, with\n" +
+			"--strict, for one with warnings.",
 		Example: "  weft check config.json\n" +
 			"  weft check --strict -o json config.yaml\n" +
 			"  helm template . | weft check -",
@@ -43,15 +43,15 @@ func checkCommand() *cobra.Command {
 			case len(args) > 0:
 				f.path = args[0]
 			case f.path == "":
-				return errors.New("no file: expected weft check FILE, or - for standard input")
+				return errors.New("the file is missing: run weft check FILE, or - for standard input")
 			}
 			return f.run(cmd)
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` (JSON, JSON with comments, or YAML), or - for standard input; the same as the argument")
-	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
-	flags.BoolVar(&f.strict, "strict", false, "warnings fail the check")
+	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` (JSON, JSON with comments, or YAML), or - for standard input; the same as the argument")
+	flags.BoolVar(&f.lenient, "lenient", false, "report unknown keys as warnings")
+	flags.BoolVar(&f.strict, "strict", false, "fail on warnings")
 	f.form.flag(flags)
 	return cmd
 }
@@ -151,8 +151,8 @@ func schemaCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "schema",
 		Short: "Print the JSON Schema of config.json",
-		Long: "Schema prints a JSON Schema (2020-12) with every key, its meaning, unit and default,\n" +
-			"so that an editor completes and checks config.json.",
+		Long: "Schema prints a JSON Schema (2020-12) with every key, its description, unit and default,\n" +
+			"which editors use to complete and check config.json.",
 		Example: "  weft schema > weft.schema.json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

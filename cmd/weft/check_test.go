@@ -209,7 +209,7 @@ func TestCheckWantsOneFile(t *testing.T) {
 func TestWarningsFailAStrictCheck(t *testing.T) {
 	path := written(t, strings.Replace(configuredFile(listenerAt("front", "127.0.0.1:0", ""), "", ""),
 		`{"direct_response"`, `{"match": {"prefix": "api"}, "direct_response"`, 1))
-	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path begins with`
+	const want = `servers[0].routers[0].virtual_hosts[0].routers[0].match.prefix: found "api", which no path matches`
 	status, out, errs := command(t, "check", path)
 	if status != 0 || !strings.Contains(errs, want) || !strings.Contains(out, ": ok: ") {
 		t.Errorf("status %d, %s%s", status, out, errs)

@@ -63,7 +63,7 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 	for name, paths := range configjson.ClusterKeys() {
 		count += len(paths)
 		if !strings.Contains(text, name) {
-			t.Errorf("%s is not looked at", name)
+			t.Errorf("%s is not checked", name)
 		}
 	}
 	for n, at := range []string{
@@ -75,7 +75,7 @@ cluster_manager: {clusters: [{name: shop, hosts: [{address: "127.0.0.1:2"}]}]}
 		fmt.Fprintf(&want, "%s:"+at+": unknown cluster \"shop%d\"; did you mean \"shop\"?\n", path, "servers[0].listeners[0].stream_filters", n+1)
 	}
 	if got := diagnostics.Error() + "\n"; got != want.String() || strings.Count(got, "\n") != count {
-		t.Errorf("it says\n%s, want %d lines\n%s", got, count, want.String())
+		t.Errorf("it prints\n%s, want %d lines\n%s", got, count, want.String())
 	}
 }
 

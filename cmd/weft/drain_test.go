@@ -161,7 +161,7 @@ func TestIdleConnectionsAreClosedWithoutAWord(t *testing.T) {
 		t.Error(err)
 	}
 	d.server.Drain(ended(t))
-	if text := loggedText(t, d.log, "ending at once"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
+	if text := loggedText(t, d.log, "exiting immediately"); strings.Contains(text, "closed") || strings.Contains(text, "WARN") {
 		t.Errorf("the log is\n%s", text)
 	}
 }

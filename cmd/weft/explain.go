@@ -24,14 +24,14 @@ func explainCommand() *cobra.Command {
 	f := &explainFlags{}
 	cmd := &cobra.Command{
 		Use:   "explain [URL | --dubbo SERVICE/METHOD] [-c FILE]",
-		Short: "Say where a request would go, and why not elsewhere",
-		Long: "Explain says which listener, filter chain, virtual host, route, cluster and hosts a\n" +
-			"request would take, and why each other one is not taken. It asks the admin port of a\n" +
-			"running Weft, or reads a file with -c, in which all hosts are taken to be up. Nothing\n" +
-			"is sent, and filters are not run. The exit status is 1 if the request ends at Weft without\n" +
-			"a route: the line \"end\" says why.\n\n" +
-			"The listener is the one that the URL's port, or --to, leads to, else the only one that\n" +
-			"speaks the protocol, or the one that --listener names.",
+		Short: "Show which route and hosts a request would take, and why",
+		Long: "Explain shows which listener, filter chain, virtual host, route, cluster and hosts a\n" +
+			"request would take, and why the others do not match. It queries the admin port of a\n" +
+			"running Weft, or reads a file with -c and assumes that all hosts are up. It sends no\n" +
+			"request and runs no filters. The exit status is 1 if no route matches: the line \"result\" has\n" +
+			"the reason.\n\n" +
+			"The listener is the one that --listener names. Otherwise it is the one at the port of the URL\n" +
+			"or at --to, or else the only one with the protocol.",
 		Example: "  weft explain http://shop.example/cart --listener egress\n" +
 			"  weft explain -X POST -H 'end-user: jason' http://reviews:9080/reviews/0\n" +
 			"  weft explain --dubbo com.example.Catalog/find --group grey -c config.json\n" +
@@ -41,19 +41,19 @@ func explainCommand() *cobra.Command {
 	}
 	flags := cmd.Flags()
 	f.asking.flags(flags)
-	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` to read, instead of asking a running Weft")
+	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` to read instead of querying a running Weft")
 	flags.StringVarP(&f.method, "request", "X", "", "`METHOD` of an HTTP request (default GET)")
-	flags.StringArrayVarP(&f.fields, "header", "H", nil, "`NAME:VALUE` of a field; again for more")
-	flags.StringVar(&f.call, "dubbo", "", "`SERVICE/METHOD` of a call, in place of a URL")
+	flags.StringArrayVarP(&f.fields, "header", "H", nil, "`NAME:VALUE` of a header; repeatable")
+	flags.StringVar(&f.call, "dubbo", "", "`SERVICE/METHOD` of a call, instead of a URL")
 	flags.StringVar(&f.protocol, "protocol", "", "`PROTOCOL` of the call (default dubbo)")
-	flags.StringVar(&f.group, "group", "", "`GROUP` of the service that is called")
-	flags.StringVar(&f.version, "version", "", "`VERSION` of the service that is called")
-	flags.StringArrayVar(&f.attachments, "attachment", nil, "`NAME=VALUE` of an attachment of the call; again for more")
+	flags.StringVar(&f.group, "group", "", "`GROUP` of the called service")
+	flags.StringVar(&f.version, "version", "", "`VERSION` of the called service")
+	flags.StringArrayVar(&f.attachments, "attachment", nil, "`NAME=VALUE` of an attachment of the call; repeatable")
 	flags.StringVar(&f.listener, "listener", "", "`NAME` of the listener")
-	flags.StringVar(&f.to, "to", "", "`IP:PORT` that the connection goes to")
-	flags.StringVar(&f.from, "from", "", "`IP` or ip:port that the connection comes from")
-	flags.StringVar(&f.serverName, "sni", "", "server `NAME` that a TLS handshake asks for (default: the URL's host)")
-	flags.StringVar(&f.alpn, "alpn", "", "`PROTOCOLS` that the caller offers, separated by commas (default: h2,http/1.1 with TLS)")
+	flags.StringVar(&f.to, "to", "", "destination `IP:PORT` of the connection")
+	flags.StringVar(&f.from, "from", "", "source `IP` or ip:port of the connection")
+	flags.StringVar(&f.serverName, "sni", "", "server `NAME` in the TLS handshake (default: the host of the URL)")
+	flags.StringVar(&f.alpn, "alpn", "", "comma-separated `PROTOCOLS` that the client offers (default: h2,http/1.1 with TLS)")
 	return cmd
 }
 
@@ -131,7 +131,7 @@ func (p *process) adminExplain(query url.Values) (any, error) {
 	}
 	running := p.server.Running()
 	if running == nil {
-		return nil, errors.New("no configuration is in force yet")
+		return nil, errors.New("no configuration is active yet")
 	}
 	return explain.Explain(running, p.upstreamNow, q), nil
 }

@@ -13,9 +13,9 @@ func TestExplainFailsWhereARequestEndsWithoutARoute(t *testing.T) {
 		out    string
 	}{
 		"a route that answers":         {[]string{"http://127.0.0.1:1801/"}, 0, `listener "front"`},
-		"an unknown listener":          {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `end: there is no listener "fornt"; did you mean "front"?`},
-		"one that is like no other":    {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "end: there is no listener \"zzz\"\n"},
-		"a port of no listener":        {[]string{"http://127.0.0.1:9999/"}, 1, "end: "},
+		"an unknown listener":          {[]string{"http://127.0.0.1:1801/", "--listener", "fornt"}, 1, `result: listener "fornt" is not defined; did you mean "front"?`},
+		"one that is like no other":    {[]string{"http://127.0.0.1:1801/", "--listener", "zzz"}, 1, "result: listener \"zzz\" is not defined\n"},
+		"a port of no listener":        {[]string{"http://127.0.0.1:9999/"}, 1, "result: "},
 		"a port of no listener, as -o": {[]string{"http://127.0.0.1:9999/", "-o", "json"}, 1, `"end": "`},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func TestExplainOfAFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	stdout, stderr, status := execute(t, "explain", "-c", path, "-H", "end-user: bob", "http://shop.test/cart")
-	for _, want := range []string{`not "of jason": field end-user is "bob", expected "jason"`, `route "rest": all its conditions hold`, "host 127.0.0.1:1\n"} {
+	for _, want := range []string{`not "of jason": header end-user is "bob", expected "jason"`, `route "rest": all its conditions match`, "host 127.0.0.1:1\n"} {
 		if status != 0 || !strings.Contains(stdout, want) {
 			t.Errorf("status %d, printed %s%s; want %s", status, stdout, stderr, want)
 		}
@@ -91,12 +91,12 @@ func TestExplainOfWhatRuns(t *testing.T) {
 
 func TestExplainSaysWhatIsWrongWithAQuestion(t *testing.T) {
 	for want, args := range map[string][]string{
-		"url or call is missing":                    {"explain"},
-		"--output xml: expected text or json":       {"explain", "-o", "xml", "http://a/"},
-		"the admin port does not answer":            {"explain", "http://a/", "--admin", "/nowhere/admin.sock"},
-		"one of url and call is expected, not both": {"explain", "http://a/", "--dubbo", "a/b"},
-		`attachment: "tag", expected name=value`:    {"explain", "--dubbo", "a/b", "--attachment", "tag"},
-		`config.json: cannot be read`:               {"explain", "http://a/", "-c", "config.json"},
+		"url or call is required":                             {"explain"},
+		"--output xml: expected text or json":                 {"explain", "-o", "xml", "http://a/"},
+		"the admin port does not respond":                     {"explain", "http://a/", "--admin", "/nowhere/admin.sock"},
+		"url and call are mutually exclusive":                 {"explain", "http://a/", "--dubbo", "a/b"},
+		`attachment: "tag" is not valid, expected name=value`: {"explain", "--dubbo", "a/b", "--attachment", "tag"},
+		`config.json: cannot be read`:                         {"explain", "http://a/", "-c", "config.json"},
 	} {
 		if stdout, stderr, status := execute(t, args...); status != 1 || stdout != "" || !strings.Contains(stderr, want) {
 			t.Errorf("%v: status %d, printed %s and %s, want %s", args, status, stdout, stderr, want)

@@ -47,7 +47,7 @@ func inFront(t testing.TB, settings [][2]string) protocol.AsyncService {
 	for _, one := range slices.Backward(settings) {
 		at := slices.IndexFunc(kinds, func(k filter.StreamFilterFactory) bool { return k.Name == one[0] })
 		if at < 0 {
-			t.Fatalf("there is no filter %s", one[0])
+			t.Fatalf("filter %s is not known", one[0])
 		}
 		report := new(document.Report)
 		cfg := kinds[at].Config()

@@ -33,7 +33,7 @@ const builtin = "quickstart.json"
 // noFile rejects arguments, because users may pass a file without -c.
 func noFile(_ *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return fmt.Errorf("%q: the file is given by -c %s", args[0], args[0])
+		return fmt.Errorf("unexpected argument %q: specify the file with -c %s", args[0], args[0])
 	}
 	return nil
 }
@@ -160,7 +160,7 @@ func greeting(s source, c *config.Snapshot) string {
 	if s.isQuickstart() {
 		b.WriteString("\nTry:    curl -i http://127.0.0.1:2045/\n" +
 			"Expect: HTTP/1.1 200 OK and \"Hello from the application, through two Wefts.\"\n" +
-			"Then:   curl http://127.0.0.1:34901/   what the admin port has\n\n")
+			"Then:   curl http://127.0.0.1:34901/   the pages of the admin port\n\n")
 	}
 	return b.String()
 }

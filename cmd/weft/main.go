@@ -41,14 +41,14 @@ func newCommand() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "weft",
 		Short: "Weft, a sidecar data plane for HTTP and RPC",
-		Long: "Weft carries the HTTP and RPC traffic of the application beside it.\n" +
-			"It reads config.json in MOSN's schema; see docs/configuration.md.",
+		Long: "Weft proxies the HTTP and RPC traffic of the application next to it.\n" +
+			"It reads config.json in the schema of MOSN; see docs/configuration.md.",
 		Example: "  weft start                        run the built-in example\n" +
 			"  weft start -c config.json\n" +
-			"  weft check config.json            say everything that is wrong with a file\n" +
-			"  weft reload                       have a running Weft read its file again\n" +
+			"  weft check config.json            report all errors of a file\n" +
+			"  weft reload                       make a running Weft read its file again\n" +
 			"  weft schema > weft.schema.json    for your editor\n" +
-			"  weft explain http://host/path     where a request would go, and why not elsewhere\n" +
+			"  weft explain http://host/path     which route a request would take, and why\n" +
 			"  source <(weft completion bash)",
 		SilenceUsage:  true,
 		SilenceErrors: true,

@@ -19,20 +19,20 @@ var updateMistakes = flag.Bool("update-mistakes", false, "write what is said of 
 func TestMistakesInFilesForEnvoy(t *testing.T) {
 	files, err := filepath.Glob("testdata/mistakes/*.yaml")
 	if err != nil || len(files) == 0 {
-		t.Fatal("there are no files", err)
+		t.Fatal("no files found", err)
 	}
 	goType := regexp.MustCompile(`\*?\b\w+v3\.\w+_|<nil>|map\[|proto:`)
 	for _, path := range files {
 		t.Run(filepath.Base(path), func(t *testing.T) {
 			file, whole, diagnostics := source{path: path}.openWhole()
 			if file != nil || whole != nil {
-				t.Error("the file is taken")
+				t.Error("the file is accepted")
 			}
 			got := strings.ReplaceAll(diagnostics.Errors().Error(), path, filepath.Base(path)) + "\n"
 			seen := map[string]bool{}
 			for _, d := range diagnostics.Errors() {
 				if seen[d.Error()] || d.Line == 0 {
-					t.Errorf("told twice, or without a line: %s", d.Error())
+					t.Errorf("reported twice, or without a line: %s", d.Error())
 				}
 				seen[d.Error()] = true
 				if goType.MatchString(d.Text()) {
@@ -51,7 +51,7 @@ func TestMistakesInFilesForEnvoy(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got != string(want) {
-				t.Errorf("it is said\n%s\nwant\n%s", got, want)
+				t.Errorf("reported\n%s\nwant\n%s", got, want)
 			}
 		})
 	}

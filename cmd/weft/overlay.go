@@ -81,7 +81,7 @@ func (o *overlay) change(c dubbo.Change) (undo func(), err error) {
 }
 
 func clusterClash(name string) error {
-	return fmt.Errorf("the file has a cluster %q, which is the name of a service that the application calls: it needs another name", name)
+	return fmt.Errorf("the file defines cluster %q, but the application subscribes to a service with this name: rename the cluster", name)
 }
 
 // snapshot returns the file with all services.
@@ -140,7 +140,7 @@ func follow(t *config.RouteTable, v *config.VirtualHost) error {
 	}
 	for _, r := range v.Routes {
 		if named[r.Name] {
-			return fmt.Errorf("the file's table %q has a route %q, which is the name of one of a service that the application calls: it needs another name", t.Name, r.Name)
+			return fmt.Errorf("route table %q of the file defines route %q, but a service that the application subscribes to has a route with this name: rename the route", t.Name, r.Name)
 		}
 	}
 	if at >= 0 {

@@ -94,7 +94,7 @@ func TestServicesAreLaidOverTheFile(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := describe(o.snapshot()); got != tt.want {
-				t.Errorf("in force is %s, want %s", got, tt.want)
+				t.Errorf("active: %s, want %s", got, tt.want)
 			}
 			if after := describe(tt.file); after != before {
 				t.Errorf("the file has become %s, it was %s", after, before)
@@ -114,22 +114,22 @@ func TestNamesOfTheFileAreRefused(t *testing.T) {
 	}
 	before := describe(o.snapshot())
 	for name, do := range map[string]func() error{
-		`a cluster "a"`: func() error {
+		`cluster "a"`: func() error {
 			_, err := o.change(dubbo.Change{Clusters: clustersNamed("B", "a"), Removed: []string{"A"}})
 			return err
 		},
-		`a route "x"`: func() error {
+		`route "x"`: func() error {
 			_, err := o.change(dubbo.Change{Clusters: clustersNamed("B"), Removed: []string{"A"}, Routes: tableOf("*: r1 x")})
 			return err
 		},
-		`a cluster "A"`: func() error { return o.rebase(&config.Snapshot{Clusters: clustersNamed("b", "A")}) },
-		`a route "r1"`:  func() error { return o.rebase(&config.Snapshot{Routes: []*config.RouteTable{tableOf("*: r1")}}) },
+		`cluster "A"`: func() error { return o.rebase(&config.Snapshot{Clusters: clustersNamed("b", "A")}) },
+		`route "r1"`:  func() error { return o.rebase(&config.Snapshot{Routes: []*config.RouteTable{tableOf("*: r1")}}) },
 	} {
 		if err := do(); err == nil || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s is taken twice: %v", name, err)
+			t.Errorf("the conflict of %s is not reported: %v", name, err)
 		}
 		if got := describe(o.snapshot()); got != before {
-			t.Errorf("after %s in force is %s, want %s", name, got, before)
+			t.Errorf("after %s, active: %s, want %s", name, got, before)
 		}
 	}
 }
@@ -145,7 +145,7 @@ func TestAServiceWithTheNameOfAClusterIsRefused(t *testing.T) {
 	} {
 		var field *dubbo.FieldError
 		if err := s.subscribe(t.Context(), dubbo.Request{Service: service}); !errors.As(err, &field) {
-			t.Errorf("%+v: %v, want that the name is taken", service, err)
+			t.Errorf("%+v: %v, want a name conflict", service, err)
 		}
 	}
 }
@@ -198,7 +198,7 @@ func TestWhatWasSubscribedToKeepsNoProcessFromStarting(t *testing.T) {
 	ctx, cancel = context.WithCancel(t.Context())
 	running.Go(func() { _ = p.services.hub.Run(ctx) })
 	if err := p.services.subscribe(ctx, dubbo.Request{Service: dubbo.Service{Interface: "com.example.Other"}}); err != nil {
-		t.Errorf("the other service is not in force: %v", err)
+		t.Errorf("the other service is not active: %v", err)
 	}
 	if p.server.Clusters().Find("com.example.Other") == nil {
 		t.Error("the other service has no cluster")
@@ -221,10 +221,10 @@ func TestChangesOfServicesCanBeTakenBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got, want := describe(o.snapshot()), "A C | dubbo host0(* r2)"; got != want {
-		t.Errorf("in force is %s, want %s", got, want)
+		t.Errorf("active: %s, want %s", got, want)
 	}
 	undo()
 	if got := describe(o.snapshot()); got != before || o.clusters["A"] != a {
-		t.Errorf("taken back, in force is %s, want %s", got, before)
+		t.Errorf("after the rollback, active: %s, want %s", got, before)
 	}
 }

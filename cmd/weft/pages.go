@@ -75,7 +75,7 @@ func parseMapping(text string) (mapping, error) {
 	a, err1 := strconv.ParseUint(from, 16, 64)
 	b, err2 := strconv.ParseUint(to, 16, 64)
 	if err := errors.Join(err1, err2); err != nil || a >= b {
-		return mapping{}, fmt.Errorf("smaps: %q is no range of addresses", text)
+		return mapping{}, fmt.Errorf("smaps: %q is not a valid address range", text)
 	}
 	return mapping{uintptr(a), uintptr(b)}, nil
 }

@@ -47,7 +47,7 @@ func TestMappingsOfTheProgram(t *testing.T) {
 		"00400000-00b00000 r-xp 0 fe:00 12 /usr/bin/weft\nRss: many kB\n",
 	} {
 		if _, _, err := programMappings([]byte(broken), "/usr/bin/weft"); err == nil {
-			t.Errorf("%q is taken", broken)
+			t.Errorf("%q is accepted", broken)
 		}
 	}
 }

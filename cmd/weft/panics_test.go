@@ -94,7 +94,7 @@ func TestFiltersGiveBackWhatTheyHoldAfterPanics(t *testing.T) {
 	cases := panicCases()
 	for i, kind := range streamFilters() {
 		if len(cases[kind.Name]) == 0 {
-			t.Errorf("%s: there is no case", kind.Name)
+			t.Errorf("%s: the test has no case", kind.Name)
 		}
 		for _, c := range cases[kind.Name] {
 			for _, at := range filtertest.Moments() {

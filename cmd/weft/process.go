@@ -178,7 +178,7 @@ func (p *process) applyFirst(ctx context.Context, file *configjson.File) error {
 	if err := p.apply(ctx, file); err != nil {
 		return err
 	}
-	p.log.Error("the file does not agree with what the application subscribed to before, which is tried one by one", "error", err)
+	p.log.Error("the file conflicts with the restored subscriptions of the application, which are applied one by one", "error", err)
 	return nil
 }
 
@@ -205,7 +205,7 @@ func (p *process) run(ctx context.Context, signals <-chan os.Signal) error {
 		tasks = append(tasks, p.services.tasks()...)
 	}
 	for _, port := range p.ports {
-		tasks = append(tasks, run.Task{Name: "operator's port", Run: port.Run})
+		tasks = append(tasks, run.Task{Name: "admin port", Run: port.Run})
 	}
 	return run.Group(ctx, 0, tasks...)
 }
@@ -267,10 +267,10 @@ func (p *process) end() {
 
 func (p *process) reopenLogs() {
 	if err := p.logs.Reopen(); err != nil {
-		p.log.Error("reopening access logs", "error", err)
+		p.log.Error("cannot reopen access logs", "error", err)
 	}
 	if err := p.output.reopen(); err != nil {
-		p.log.Error("reopening the log", "error", err)
+		p.log.Error("cannot reopen the log", "error", err)
 	}
 }
 

@@ -91,7 +91,7 @@ var errLeaving = errors.New("weft is shutting down")
 func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
 	result.Problems = append(result.Problems, reasons...)
 	for _, r := range result.Problems {
-		p.log.Error("configuration refused, the running one stays", "reason", r)
+		p.log.Error("configuration rejected, the previous one stays active", "reason", r)
 	}
 	now := *p.state.Load()
 	now.rejected = &rejection{at: time.Now(), reasons: result.Problems}
@@ -105,13 +105,13 @@ func (p *process) refuse(result admin.Reload, reasons ...string) admin.Reload {
 func (p *process) applyRest(next *config.Snapshot) (restart []string) {
 	p.level.Set(levelOf(next.Server.Log.Level))
 	if err := p.output.move(next.Server.Log); err != nil {
-		p.log.Error("the log stays where it is", "error", err)
+		p.log.Error("cannot change the log output, the previous one stays", "error", err)
 	}
 	p.applying.Lock()
 	err := p.movePID(next.Server.PIDFile)
 	p.applying.Unlock()
 	if err != nil {
-		p.log.Error("the pid file stays where it is", "error", err)
+		p.log.Error("cannot change the pid file, the previous one stays", "error", err)
 	}
 	if n := next.Server.Processor; n > 0 {
 		runtime.GOMAXPROCS(n)

@@ -14,11 +14,11 @@ func reloadCommand() *cobra.Command {
 	a := &asking{}
 	cmd := &cobra.Command{
 		Use:   "reload [--admin ADDRESS]",
-		Short: "Have a running Weft read its configuration again",
+		Short: "Make a running Weft read its configuration again",
 		Long: "Reload asks the admin port of a running Weft to read its configuration file again, and\n" +
-			"says what came of it. A file that is refused changes nothing: the exit status is 1 and\n" +
-			"the reasons are printed. Without an admin port, send the process SIGHUP; its log has\n" +
-			"the result then.",
+			"prints the result. If the file is rejected, the previous configuration stays active: the exit\n" +
+			"status is 1, and the reasons are printed. Without an admin port, send SIGHUP to the process and\n" +
+			"read the result in its log.",
 		Example: "  weft reload\n  weft reload --admin 127.0.0.1:9901\n  weft reload --admin /run/weft/admin -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -57,7 +57,7 @@ func (r *reloadResult) Text() string {
 	if r.Applied {
 		fmt.Fprintf(&b, "%s: applied\n", r.Source)
 	} else {
-		fmt.Fprintf(&b, "%s: refused, the running configuration stays\n", r.Source)
+		fmt.Fprintf(&b, "%s: rejected, the previous configuration stays active\n", r.Source)
 	}
 	return b.String()
 }

@@ -73,7 +73,7 @@ func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
 		}
 	}
 	if !strings.Contains(string(text), "configuration applied") {
-		t.Errorf("the log did not move to where the file says:\n%s", text)
+		t.Errorf("the log did not move to the path in the file:\n%s", text)
 	}
 	if _, err := os.Stat(filepath.Join(dir, "a.pid")); !os.IsNotExist(err) {
 		t.Errorf("the former pid file is there: %v", err)
@@ -82,7 +82,7 @@ func TestReloadAppliesOrSaysThatARestartIsNeeded(t *testing.T) {
 		t.Errorf("the pid file holds %q (%v)", number, err)
 	}
 	if again := p.reload(t.Context()); !slices.Equal(again.Restart, want) {
-		t.Errorf("a second reload says %q: what waits for a restart is the same", again.Restart)
+		t.Errorf("the second reload returns %q, want the same keys", again.Restart)
 	}
 	rewrite(file(pid("b.pid")+adminAt(0), log(second, "")))
 	if back := p.reload(t.Context()); !back.Applied || len(back.Restart) > 0 {
@@ -154,7 +154,7 @@ func TestAShutdownOvertakesAReload(t *testing.T) {
 	case err := <-ended:
 		t.Fatalf("it ended: %v", err)
 	case <-time.After(10 * time.Second):
-		t.Fatal("the reload asks for no hosts")
+		t.Fatal("the reload does not wait for hosts")
 	}
 	begun := time.Now()
 	signals <- syscall.SIGTERM
@@ -186,12 +186,12 @@ func TestTheReloadCommandPrintsTheResult(t *testing.T) {
 		"applied": {200, `{"source": "a.json", "applied": true, "problems": ["a.json:1:1: warning: w"], "restart": ["pprof.debug"]}`, 0,
 			"a.json:1:1: warning: w\nthe change of pprof.debug takes effect after a restart\na.json: applied\n"},
 		"refused": {422, `{"source": "a.json", "applied": false, "problems": ["a.json:3:4: wrong"]}`, 1,
-			"a.json:3:4: wrong\na.json: refused, the running configuration stays\n"},
+			"a.json:3:4: wrong\na.json: rejected, the previous configuration stays active\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			port := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 				if r.Method != http.MethodPost || r.URL.Path != "/reload" {
-					t.Errorf("it asks %s %s", r.Method, r.URL.Path)
+					t.Errorf("the request is %s %s", r.Method, r.URL.Path)
 				}
 				w.WriteHeader(c.status)
 				fmt.Fprint(w, c.body)
@@ -223,7 +223,7 @@ func TestTheAdminPortReloads(t *testing.T) {
 		t.Errorf("status %d, %s%s", status, out, errs)
 	}
 	rewrite(`{"servers": [{"listeners": [{"name": "front"}]}]}`)
-	if status, out, errs := command(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": refused, the running configuration stays\n") {
+	if status, out, errs := command(t, "reload", "--admin", address); status != 1 || !strings.Contains(out, "config.json:1:") || !strings.HasSuffix(out, ": rejected, the previous configuration stays active\n") {
 		t.Errorf("a bad file: status %d, %s%s", status, out, errs)
 	}
 }

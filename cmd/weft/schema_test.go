@@ -55,7 +55,7 @@ func TestTheSchemaKnowsWhatIsBuilt(t *testing.T) {
 		}
 	}
 	if checked < 30 {
-		t.Errorf("%d files were looked at", checked)
+		t.Errorf("%d files were checked", checked)
 	}
 	const file = `{"servers": [{"listeners": [{"name": "l", "address": "127.0.0.1:1", "listener_filters": [{"type": "original_dst"}],
 		"filter_chains": [{"filters": [{"type": "proxy", "config": {"downstream_protocol": "Http1,Http2", "router_config_name": "t"}}]}],

@@ -38,7 +38,7 @@ func TestConfigurationsOfTheSecurityPage(t *testing.T) {
 		}
 		file, whole, diagnostics := source{path: path}.openWhole()
 		if file == nil || whole == nil {
-			t.Errorf("%s is refused", one[1])
+			t.Errorf("%s is rejected", one[1])
 		}
 		for _, d := range diagnostics {
 			if d.Severity == document.Error || !strings.HasSuffix(d.Path, ".stat_prefix") {

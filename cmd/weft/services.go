@@ -28,18 +28,18 @@ func servicesCommand() *cobra.Command {
 	f := &servicesFlags{}
 	cmd := &cobra.Command{
 		Use:   "services [--api ADDRESS | --socket PATH | -c FILE]",
-		Short: "Say which Dubbo services a running Weft publishes and subscribes",
-		Long: "Services asks the API of Dubbo services of a running Weft what the application\n" +
-			"publishes and calls, what registries say of it, how old that is, and what went wrong\n" +
-			"last. With -c it finds the API, and its token, as the file says.",
+		Short: "Show the Dubbo services that a running Weft publishes and subscribes to",
+		Long: "Services queries the API of Dubbo services of a running Weft. It shows the services that the\n" +
+			"application publishes and calls, their state in the registries, the age of that state and the\n" +
+			"last errors. With -c it reads the address and the token of the API from the file.",
 		Example: "  weft services\n  weft services --api 127.0.0.1:10022\n  weft services -c config.json -o json",
 		Args:    noFile,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return f.run(cmd) },
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.address, "api", config.DefaultRegistryAPI, "`ADDRESS` of the API: ip:port")
-	flags.StringVar(&f.socket, "socket", "", "`PATH` of the API's unix socket, in place of an address")
-	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE` that says where the API is, and its token")
+	flags.StringVar(&f.socket, "socket", "", "`PATH` of the unix socket of the API, instead of an address")
+	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE` with the address and the token of the API")
 	f.form.flag(flags)
 	cmd.MarkFlagsMutuallyExclusive("api", "socket", "config")
 	return cmd
@@ -61,7 +61,7 @@ func (f *servicesFlags) run(cmd *cobra.Command) error {
 		}
 		d := file.Snapshot.Dubbo
 		if !d.Enable {
-			return fmt.Errorf("%s has no dubbo_registry that is enabled", f.path)
+			return fmt.Errorf("%s has no enabled dubbo_registry", f.path)
 		}
 		a.admin, a.flag, a.token = d.API, "-c", d.Token
 		if a.admin == "" {
@@ -85,7 +85,7 @@ type servicesNow struct {
 func (s *servicesNow) Text() string {
 	var b strings.Builder
 	if s.LastError != "" {
-		fmt.Fprintf(&b, "what was said last is not in force: %s\n", harmless(s.LastError))
+		fmt.Fprintf(&b, "the last change could not be applied: %s\n", harmless(s.LastError))
 	}
 	s.registries(&b)
 	s.published(&b)
@@ -126,7 +126,7 @@ func (s *servicesNow) registries(b *strings.Builder) {
 	rows := [][]string{{"TYPE", "ADDRESS", "USER", "STATE", "SINCE", "SESSIONS", "LAST ERROR"}}
 	for i := range s.Registries {
 		r := &s.Registries[i]
-		state := "away"
+		state := "disconnected"
 		if r.Connected {
 			state = "connected"
 		}
@@ -154,7 +154,7 @@ func registered(is bool) string {
 	if is {
 		return "registered"
 	}
-	return "waits"
+	return "pending"
 }
 
 // fewProviders is the maximum number of addresses in a row; the others are only counted.
@@ -166,7 +166,7 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 		return
 	}
 	b.WriteString("subscribed\n")
-	rows := [][]string{{"SERVICE", "REGISTRY", "LIST", "AGE", "PROVIDERS", "ERROR"}}
+	rows := [][]string{{"SERVICE", "REGISTRY", "SNAPSHOT", "AGE", "PROVIDERS", "ERROR"}}
 	for i := range s.Subscribed {
 		one := &s.Subscribed[i]
 		providers := s.providers(one)
@@ -188,13 +188,13 @@ func (s *servicesNow) subscribed(b *strings.Builder) {
 func (s *servicesNow) list(from *dubbo.SubscriptionStatus) string {
 	switch {
 	case !from.EmptySince.IsZero():
-		return "empty for " + s.since(from.EmptySince) + ", not believed"
+		return "empty for " + s.since(from.EmptySince) + ", providers retained"
 	case from.Restored:
-		return "of the last run"
+		return "restored"
 	case from.Received:
-		return "known"
+		return "received"
 	}
-	return "awaited"
+	return "pending"
 }
 
 // providers returns the number of providers in use, with some addresses.

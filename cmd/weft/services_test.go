@@ -48,21 +48,21 @@ func TestServicesInPlainWords(t *testing.T) {
 					{Key: "E", Sources: []dubbo.SubscriptionStatus{{Registry: "memory", Received: true, Restored: true}}, Providers: []dubbo.Provider{{Address: "a"}}},
 				},
 			},
-			`what was said last is not in force: a port is in use
+			`the last change could not be applied: a port is in use
 registries
-  TYPE       ADDRESS  USER  STATE      SINCE  SESSIONS  LAST ERROR
-  zookeeper  a:1      u     connected  2m0s   3         -
-  memory     -        -     away       80ms   0         gone
+  TYPE       ADDRESS  USER  STATE         SINCE  SESSIONS  LAST ERROR
+  zookeeper  a:1      u     connected     2m0s   3         -
+  memory     -        -     disconnected  80ms   0         gone
 published, at 10.0.0.7:20080
   SERVICE  REGISTRY         MODE       STATE       AGE     ERROR
   g/A:1.0  zookeeper://a:1  all        registered  1h0m0s  -
-  B        memory           interface  waits       -       no
+  B        memory           interface  pending     -       no
 subscribed
-  SERVICE  REGISTRY         LIST                         AGE   PROVIDERS              ERROR
-  C        zookeeper://a:1  known                        1s    4 and 1 unused: a, b, d, …  -
-  C        memory           empty for 30s, not believed  1m0s  "                      away
-  D        memory           awaited                      -     0                      -
-  E        memory           of the last run              -     1: a                   -
+  SERVICE  REGISTRY         SNAPSHOT                           AGE   PROVIDERS                   ERROR
+  C        zookeeper://a:1  received                           1s    4 and 1 unused: a, b, d, …  -
+  C        memory           empty for 30s, providers retained  1m0s  "                           away
+  D        memory           pending                            -     0                           -
+  E        memory           restored                           -     1: a                        -
   C: loadbalance: "best" is not known
 `,
 		},
@@ -135,10 +135,10 @@ func TestServicesAskAsTheFileSays(t *testing.T) {
 		t.Errorf("the command fails with %v, want what the API said", err)
 	}
 	if got := <-asked; got != "/services Bearer t0ken" {
-		t.Errorf("the command asked for %q", got)
+		t.Errorf("the request is %q", got)
 	}
 	write("false")
-	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no dubbo_registry") {
-		t.Errorf("of a file without the extension the command says %v", err)
+	if err := cmd.ExecuteContext(t.Context()); err == nil || !strings.Contains(err.Error(), "no enabled dubbo_registry") {
+		t.Errorf("for a file without the extension the command returns %v", err)
 	}
 }

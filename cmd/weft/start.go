@@ -34,9 +34,9 @@ func startCommand() *cobra.Command {
 		Short: "Run the proxy",
 		Long: "Start runs the configuration, or without a file the built-in example. The log goes\n" +
 			"to stderr.\n\n" +
-			"SIGHUP reads the file again, as weft reload does: a bad one is refused with its reasons\n" +
-			"and what runs goes on. SIGTERM stops accepting and lets what is under way end within the drain time;\n" +
-			"SIGINT ends at once; SIGUSR1 reopens log files.",
+			"SIGHUP reads the file again, as weft reload does. If the file is rejected, the log has the\n" +
+			"reasons and the previous configuration stays active. SIGTERM stops accepting and drains for at\n" +
+			"most the drain time. SIGINT exits immediately. SIGUSR1 reopens the log files.",
 		Example: "  weft start\n" +
 			"  weft start -c config.json\n" +
 			"  MOSN_CONFIG=config.json weft start -l DEBUG --drain-time-s 10",
@@ -52,12 +52,12 @@ func startCommand() *cobra.Command {
 		},
 	}
 	flags := cmd.Flags()
-	flags.StringVarP(&f.path, "config", "c", "", "the configuration `FILE`, or - for standard input; also by MOSN_CONFIG (default: the built-in example)")
-	flags.BoolVar(&f.lenient, "lenient", false, "unknown keys are warnings")
-	flags.StringVarP(&f.logLevel, "log-level", "l", "", "`LEVEL` of the log instead of the configuration's: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
-	flags.BoolVar(&f.logJSON, "log-json", false, "the log is written as JSON, instead of default_log_format")
-	flags.IntVar(&f.drain, "drain-time-s", -1, "`SECONDS` that SIGTERM waits for what is under way, instead of graceful_timeout")
-	flags.IntVar(&f.concurrency, "concurrency", 0, "`NUMBER` of processors to use, instead of processor")
+	flags.StringVarP(&f.path, "config", "c", "", "configuration `FILE`, or - for standard input; also set by MOSN_CONFIG (default: the built-in example)")
+	flags.BoolVar(&f.lenient, "lenient", false, "report unknown keys as warnings")
+	flags.StringVarP(&f.logLevel, "log-level", "l", "", "log `LEVEL`, overrides the configuration: TRACE DEBUG INFO WARN ERROR CRITICAL OFF")
+	flags.BoolVar(&f.logJSON, "log-json", false, "write the log as JSON, overrides default_log_format")
+	flags.IntVar(&f.drain, "drain-time-s", -1, "maximum `SECONDS` of the drain after SIGTERM, overrides graceful_timeout")
+	flags.IntVar(&f.concurrency, "concurrency", 0, "`NUMBER` of processors to use, overrides processor")
 	acceptLauncherFlags(cmd)
 	return cmd
 }
@@ -108,7 +108,7 @@ func start(ctx context.Context, f startFlags) error {
 		return err
 	}
 	if _, err := os.Stdout.WriteString(greeting(f.source, p.server.Running())); err != nil {
-		p.log.Warn("nobody reads the greeting", "error", err)
+		p.log.Warn("cannot write to standard output", "error", err)
 	}
 	return p.run(ctx, signals)
 }
@@ -166,7 +166,7 @@ func (p *process) obey(ctx context.Context, signals <-chan os.Signal) error {
 			default:
 				p.leaving.Store(true)
 				p.server.Hurry()
-				p.log.Info("ending at once", "signal", s.String())
+				p.log.Info("exiting immediately", "signal", s.String())
 				return run.ErrDone
 			}
 		case <-p.drainAsked:
@@ -209,7 +209,7 @@ func (p *process) drain(by string, signals <-chan os.Signal) error {
 			p.log.Info("still draining", "connections", connections, "requests", requests, "seconds_left", seconds(limit-time.Since(begun)))
 		case s := <-signals:
 			if s == syscall.SIGINT || s == syscall.SIGTERM {
-				p.log.Info("the drain is cut short", "signal", s.String())
+				p.log.Info("drain aborted", "signal", s.String())
 				cancel()
 			}
 		}

@@ -52,7 +52,7 @@ func joinBootstrap(c *control, file *config.Snapshot, log *slog.Logger) error {
 	case c != nil || !hasBootstrap(file):
 		return nil
 	case len(file.Listeners) == 0:
-		return errors.New("static_resources and dynamic_resources take effect after a restart, because the file had none when weft started, and there are no other listeners")
+		return errors.New("static_resources and dynamic_resources take effect only after a restart, because the file had none when weft started, and the file has no other listeners")
 	}
 	log.Warn("the change of static_resources and dynamic_resources takes effect after a restart, because the file had none when weft started")
 	return nil

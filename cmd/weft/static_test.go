@@ -49,7 +49,7 @@ func TestFilesForEnvoyAreRead(t *testing.T) {
 				}
 			}
 			if whole.Server.GracefulTimeout == 0 || whole.Server.Log.Level != config.LevelInfo {
-				t.Errorf("the server is %+v, want one as if it said nothing", whole.Server)
+				t.Errorf("the server is %+v, want the defaults", whole.Server)
 			}
 		})
 	}
@@ -86,7 +86,7 @@ func TestWhatIsWrongInAFileForEnvoyHasItsPlace(t *testing.T) {
 	for change, want := range map[[2]string]string{
 		{"stat_prefix: ingress_http", "stat_prefiks: ingress_http"}:             `:15:25: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.stat_prefiks: unknown field "stat_prefiks"`,
 		{"use_remote_address: true", "local_reply_config: {}"}:                  ":16:31: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.local_reply_config: is not supported",
-		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert": static_resources.secrets has none of that name, and there is no control plane`,
+		{"name: server_cert}", "name: other_cert}"}:                             `:4:5: static_resources.listeners[0]: secret "other_cert" is not defined in static_resources.secrets, and there is no control plane`,
 		{"cluster: service_envoyproxy_io,", "cluster: service_envoyproxi_io,"}:  `:25:75: static_resources.listeners[0].filter_chains[0].filters[0].typed_config.route_config.virtual_hosts[0].routes[0].route.cluster: unknown cluster "service_envoyproxi_io"; did you mean "service_envoyproxy_io"?`,
 		{"type: LOGICAL_DNS", "cluster_type: {name: envoy.clusters.aggregate}"}: ": static_resources.clusters[0].cluster_type: is not supported",
 	} {

@@ -19,7 +19,7 @@ func TestEveryNumberThatHasAPlaceInEnvoyIsCounted(t *testing.T) {
 	}
 	for name := range places() {
 		if !bytes.Contains(page, []byte("| `"+name+"` |")) {
-			t.Errorf("%s is counted by nobody", name)
+			t.Errorf("no counter exists for %s", name)
 		}
 	}
 }

@@ -54,7 +54,7 @@ func trim(ctx context.Context, log *slog.Logger) {
 		if trimmed || !started {
 			started = true
 			n, err := unmapProgram()
-			log.Debug("pages of the program were unmapped", "bytes", n, "error", err)
+			log.Debug("unmapped pages of the program", "bytes", n, "error", err)
 		}
 		cycles = readMemory().cycles
 		timer.Reset(wait)

@@ -130,11 +130,11 @@ func TestConfigurationMayNameWhatIsRegistered(t *testing.T) {
 	}
 	for policy, make := range policies() {
 		if !slices.Contains(k.Policies, policy) || make == nil {
-			t.Errorf("configuration does not know the policy %s, or nobody makes it", policy)
+			t.Errorf("the configuration does not know the policy %s, or no balancer implements it", policy)
 		}
 	}
 	if len(k.StreamFilters) != len(streamFilters()) || len(k.Protocols) != len(protocols(nil, nil)) || len(k.Policies) != len(policies())+1 { // LB_ORIGINAL_DST needs no balancer
-		t.Error("configuration knows more than there is")
+		t.Error("the configuration knows more than is implemented")
 	}
 }
 
@@ -160,7 +160,7 @@ func TestTheGreetingIsWhatTheReadmePromises(t *testing.T) {
 	}
 	for _, command := range []string{"curl -i http://127.0.0.1:2045/\n", "curl http://127.0.0.1:34901/ "} {
 		if !strings.Contains(text, command) || !strings.Contains(string(readme), command) {
-			t.Errorf("the greeting and the README do not both say %q", command)
+			t.Errorf("the greeting or the README does not contain %q", command)
 		}
 	}
 	answer := ""
@@ -186,7 +186,7 @@ func TestOnlyTheQuickStartSaysWhatToTry(t *testing.T) {
 	}
 	for path, want := range map[string]bool{"": true, "../../configs/quickstart.json": true, copied: true, other: false, "missing.json": false} {
 		if got := strings.Contains(greeting(source{path: path}, &config.Snapshot{}), "Try:"); got != want {
-			t.Errorf("%q: says what to try: %t, want %t", path, got, want)
+			t.Errorf("%q: prints what to try: %t, want %t", path, got, want)
 		}
 	}
 }
@@ -204,7 +204,7 @@ func TestLevelsGoBothWays(t *testing.T) {
 		last = l
 	}
 	if got := levelOf("nonsense"); got != slog.LevelInfo {
-		t.Errorf("a level that is none is %v", got)
+		t.Errorf("the name of an unknown level is %v", got)
 	}
 	var out bytes.Buffer
 	log := slog.New(slog.NewTextHandler(&out, &slog.HandlerOptions{Level: levelTrace, ReplaceAttr: levelNames}))
@@ -303,7 +303,7 @@ func TestCheckSaysEverythingThatIsWrong(t *testing.T) {
 		{"a good file", []string{"check", "-c", "../../configs/quickstart.json"}, 0, "../../configs/quickstart.json: ok: 3 listeners, 3 route tables, 2 clusters\n", nil},
 		{"a bad file", []string{"check", "-c", bad}, 1, "", []string{bad + ":3:5: ", "listeners", bad + ":4:25: ", "graceful_timeout"}},
 		{"no file there", []string{"check", "-c", "missing.json"}, 1, "", []string{"missing.json", "no such file"}},
-		{"no file named", []string{"check"}, 1, "", []string{"no file", "weft check FILE"}},
+		{"no file named", []string{"check"}, 1, "", []string{"the file is missing", "weft check FILE"}},
 		{"an argument too many", []string{"check", "-c", bad, "more"}, 1, "", []string{"more"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -413,7 +413,7 @@ func TestTheLevelOfTheLogIsSetByName(t *testing.T) {
 }
 
 func TestAFileWithoutItsFlagIsPointedAtIt(t *testing.T) {
-	want := `"a.json": the file is given by -c a.json`
+	want := `unexpected argument "a.json": specify the file with -c a.json`
 	if err := noFile(nil, []string{"a.json"}); err == nil || err.Error() != want {
 		t.Errorf("noFile = %v, want %s", err, want)
 	}

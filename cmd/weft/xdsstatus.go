@@ -20,9 +20,9 @@ func xdsStatusCommand() *cobra.Command {
 	a := &asking{}
 	cmd := &cobra.Command{
 		Use:   "xds-status",
-		Short: "Say how it stands with the control plane of a running Weft",
-		Long: "Xds-status asks the admin port of a running Weft whether its control plane is there,\n" +
-			"what of each type was accepted and refused last, and what is not in force yet and why.",
+		Short: "Show the state of the control plane of a running Weft",
+		Long: "Xds-status queries the admin port of a running Weft. It shows whether the control plane is connected,\n" +
+			"which resources of each type were accepted and rejected last, and which are not active yet and why.",
 		Example: "  weft xds-status\n  weft xds-status --admin 127.0.0.1:34901 -o json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -58,10 +58,10 @@ func (s *xdsStatus) Text() string {
 	s.waiting(&b)
 	s.asleep(&b)
 	if s.Kept.InUse {
-		fmt.Fprintf(&b, "in force is what was kept on disk, as said %s ago: %s\n", s.ago(s.Kept.Said), s.Kept.Path)
+		fmt.Fprintf(&b, "the active resources come from the xDS cache, which was saved %s ago: %s\n", s.ago(s.Kept.Said), s.Kept.Path)
 	}
 	if s.Kept.Failure != "" {
-		fmt.Fprintf(&b, "what is said cannot be kept on disk, or used: %s\n", s.Kept.Failure)
+		fmt.Fprintf(&b, "the xDS cache cannot be written or used: %s\n", s.Kept.Failure)
 	}
 	return b.String()
 }
@@ -74,10 +74,10 @@ func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
 	case p.Since.IsZero():
 		b.WriteString("not connected yet\n")
 	default:
-		fmt.Fprintf(b, "away for %s, %d attempts: %s\n", s.ago(p.Since), p.Attempts, p.Failure)
+		fmt.Fprintf(b, "disconnected for %s, %d attempts: %s\n", s.ago(p.Since), p.Attempts, p.Failure)
 	}
 	table := tabwriter.NewWriter(b, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tHELD\tWANTED\tCHANGED\tACCEPTED\tREFUSED") // a strings.Builder returns no errors
+	_, _ = fmt.Fprintln(table, "  TYPE\tVERSION\tRESOURCES\tSUBSCRIBED\tCHANGED\tACCEPTED\tREJECTED") // a strings.Builder returns no errors
 	for i := range p.Types {
 		t := &p.Types[i]
 		wanted := fmt.Sprint(t.Wanted)
@@ -90,14 +90,14 @@ func (s *xdsStatus) plane(b *strings.Builder, p *xds.Plane) {
 	for i := range p.Types {
 		t := &p.Types[i]
 		if len(t.Missing) > 0 {
-			fmt.Fprintf(b, "  %s, wanted and not there: %s\n", t.Short(), named(t.Missing))
+			fmt.Fprintf(b, "  %s, subscribed but not received: %s\n", t.Short(), named(t.Missing))
 		}
 		for j, bad := range t.Bad {
 			if j == mostNamed {
-				fmt.Fprintf(b, "  %s, %d more are refused\n", t.Short(), len(t.Bad)-j)
+				fmt.Fprintf(b, "  %s, %d more rejected\n", t.Short(), len(t.Bad)-j)
 				break
 			}
-			fmt.Fprintf(b, "  %s %s, refused %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
+			fmt.Fprintf(b, "  %s %s, rejected %s ago: %s\n", t.Short(), bad.Name, s.ago(bad.At), bad.Reason)
 		}
 	}
 }
@@ -106,14 +106,14 @@ func (s *xdsStatus) waiting(b *strings.Builder) {
 	for i := range s.Waiting {
 		w := &s.Waiting[i]
 		if i == mostNamed {
-			fmt.Fprintf(b, "and %d more wait\n", len(s.Waiting)-i)
+			fmt.Fprintf(b, "and %d more are warming\n", len(s.Waiting)-i)
 			return
 		}
-		before := "nothing of that name is in force"
+		before := "no previous version is active"
 		if w.InForce {
-			before = "what was said before is in force"
+			before = "the previous version is active"
 		}
-		fmt.Fprintf(b, "%s %s waits for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, named(w.For), s.ago(w.Since), before)
+		fmt.Fprintf(b, "%s %s is warming, waiting for %s, for %s: %s\n", w.Type[strings.LastIndexByte(w.Type, '.')+1:], w.Name, named(w.For), s.ago(w.Since), before)
 	}
 }
 
@@ -124,7 +124,7 @@ func (s *xdsStatus) asleep(b *strings.Builder) {
 		return
 	}
 	line := func(kind string, awake int, asleep []string) {
-		fmt.Fprintf(b, "%s on demand: %d awake, %d asleep", kind, awake, len(asleep))
+		fmt.Fprintf(b, "%s on demand: %d subscribed, %d unsubscribed", kind, awake, len(asleep))
 		if len(asleep) > 0 {
 			b.WriteString(": " + named(asleep))
 		}

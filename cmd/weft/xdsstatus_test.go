@@ -33,19 +33,19 @@ func TestXDSStatusInPlainWords(t *testing.T) {
 		Lazy:    &xds.Lazy{AwakeClusters: 2, AsleepClusters: []string{"a", "b"}, AwakeTables: 1},
 	}}
 	const want = `control plane istiod (delta, everything): connected for 1m30s
-  TYPE                VERSION  HELD  WANTED  CHANGED  ACCEPTED  REFUSED
-  Cluster             7        12    all     5s       7 5s ago  6 1m5s ago
-  RouteConfiguration  -        1     2       -        -         -
-  Cluster c, refused 1m5s ago: type: is not supported
-  RouteConfiguration, wanted and not there: 9080
-control plane sds (state of the world, secrets): away for 3s, 4 attempts: connection refused
-  TYPE  VERSION  HELD  WANTED  CHANGED  ACCEPTED  REFUSED
+  TYPE                VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED
+  Cluster             7        12         all         5s       7 5s ago  6 1m5s ago
+  RouteConfiguration  -        1          2           -        -         -
+  Cluster c, rejected 1m5s ago: type: is not supported
+  RouteConfiguration, subscribed but not received: 9080
+control plane sds (state of the world, secrets): disconnected for 3s, 4 attempts: connection refused
+  TYPE  VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED
 control plane other (state of the world, secrets): not connected yet
-  TYPE  VERSION  HELD  WANTED  CHANGED  ACCEPTED  REFUSED
-Listener in waits for routes 9080, secret default, for 2s: nothing of that name is in force
-clusters on demand: 2 awake, 2 asleep: a, b
-routes on demand: 1 awake, 0 asleep
-in force is what was kept on disk, as said 1h0m0s ago: /var/weft/xds
+  TYPE  VERSION  RESOURCES  SUBSCRIBED  CHANGED  ACCEPTED  REJECTED
+Listener in is warming, waiting for routes 9080, secret default, for 2s: no previous version is active
+clusters on demand: 2 subscribed, 2 unsubscribed: a, b
+routes on demand: 1 subscribed, 0 unsubscribed
+the active resources come from the xDS cache, which was saved 1h0m0s ago: /var/weft/xds
 `
 	if got := s.Text(); got != want {
 		t.Errorf("Text() =\n%s\nwant\n%s", got, want)

@@ -178,7 +178,7 @@ func listen(ctx context.Context, address string, mode fs.FileMode, h http.Handle
 		return nil, fmt.Errorf("admin: %w", err)
 	}
 	if !isLoopback(ln.Addr()) {
-		log.Warn("the port can be reached from other machines and asks for no credentials", "address", ln.Addr().String())
+		log.Warn("the port is reachable from other machines and requires no credentials", "address", ln.Addr().String())
 	}
 	return &Server{ln, &http.Server{
 		Handler:           h,
@@ -237,7 +237,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	text, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
 		status = http.StatusInternalServerError
-		text = []byte(`{"error": "the answer could not be encoded"}`)
+		text = []byte(`{"error": "the response could not be encoded"}`)
 	}
 	w.Header().Set("Content-Type", "application/json; charset=utf-8")
 	w.WriteHeader(status)

@@ -138,7 +138,7 @@ func TestWhatAControlPlaneSaidIsPartOfTheConfiguration(t *testing.T) {
 	p.xds = "there"
 	for target, want := range map[string]string{
 		"/config_dump?resource=bootstrap": `{"configs":["bootstrap"]}`,
-		"/config_dump?resource=colours":   `{"error":"resource=coloursisnotknown","hint":"without?resource=allisshown"}`,
+		"/config_dump?resource=colours":   `{"error":"resource=coloursisnotknown","hint":"omit?resource=toshowallresources"}`,
 		"/config_dump?include_eds":        `"configs":["all","endpoints"]}`,
 		"/config_dump":                    `"configs":[""]}`,
 	} {
@@ -165,12 +165,12 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"GET", "/clusters", 200, `["shop","pay"]`},
 		{"GET", "/clusters?format=json", 200, `{"cluster_statuses":[]}`},
 		{"GET", "/clusters?name=pay", 200, `"pay"`},
-		{"GET", "/clusters?name=no", 404, `{"error":"there is no cluster called no","hint":"without ?name= all are shown"}`},
+		{"GET", "/clusters?name=no", 404, `{"error":"there is no cluster called no","hint":"omit ?name= to list all"}`},
 		{"GET", "/listeners", 200, `["in"]`},
-		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"without ?name= all are shown"}`},
+		{"GET", "/listeners?name=x", 404, `{"error":"there is no listener called x","hint":"omit ?name= to list all"}`},
 		{"GET", "/routes?name=table", 200, `"table"`},
 		{"GET", "/overload", 404, `{"error":"no overload manager is configured"}`},
-		{"GET", "/config_dump?resource=bootstrap", 404, `{"error":"no control plane is configured","hint":"without ?resource= all is shown"}`},
+		{"GET", "/config_dump?resource=bootstrap", 404, `{"error":"no control plane is configured","hint":"omit ?resource= to show all resources"}`},
 		{"GET", "/server_info", 200, `{"state":"LIVE"}`},
 		{"GET", "/xds", 404, `{"error":"no control plane is configured","hint":"see docs/xds.md"}`},
 		{"GET", "/explain?url=http://a/", 200, `{"request":"http://a/"}`},
@@ -179,11 +179,11 @@ func TestEveryEndpointAnswers(t *testing.T) {
 		{"POST", "/logging?level=debug", 200, `{"level":"debug"}`},
 		{"PUT", "/logging?level=debug", 200, `{"level":"debug"}`},
 		{"POST", "/logging?level=loud", 400, `{"error":"unknown level loud: want debug or info"}`},
-		{"POST", "/logging", 400, `{"error":"no level was given","hint":"/logging?level=debug"}`},
+		{"POST", "/logging", 400, `{"error":"the parameter level is missing","hint":"/logging?level=debug"}`},
 		{"GET", "/version", 200, `{"version":"1.0","revision":"abc","go":"go1.26"}`},
 		{"POST", "/drain", 202, `{"state":"draining"}`},
-		{"GET", "/nothing", 404, `{"error":"there is no such page","hint":"/ lists what there is"}`},
-		{"GET", "/debug/pprof/", 404, `{"error":"there is no such page","hint":"/ lists what there is"}`},
+		{"GET", "/nothing", 404, `{"error":"page not found","hint":"/ lists all pages"}`},
+		{"GET", "/debug/pprof/", 404, `{"error":"page not found","hint":"/ lists all pages"}`},
 	} {
 		t.Run(c.method+" "+c.target, func(t *testing.T) {
 			w := ask(newHandler(Options{Sources: newProcess().sources()}), c.method, c.target)
@@ -213,7 +213,7 @@ func TestEveryEndpointAnswers(t *testing.T) {
 				t.Errorf("Content-Type %q", got)
 			}
 			if got := w.Header().Get("Cache-Control"); got != "no-store" {
-				t.Errorf("Cache-Control %q: an old answer would mislead", got)
+				t.Errorf("Cache-Control %q: a cached response would be stale", got)
 			}
 		})
 	}
@@ -280,7 +280,7 @@ func TestPagesFromElsewhereAreRefused(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", w.Code, c.want, w.Body)
 			}
 			if c.want == 403 && p.drained != 0 {
-				t.Error("it drained nevertheless")
+				t.Error("it drained")
 			}
 		})
 	}
@@ -298,7 +298,7 @@ func TestEndpointsWithoutASourceDoNotExist(t *testing.T) {
 		}
 	}
 	if got := ask(h, "GET", "/").Body.String(); strings.Contains(got, "/drain") || !strings.Contains(got, "/healthz") {
-		t.Errorf("index lists what there is not:\n%s", got)
+		t.Errorf("the index lists missing endpoints:\n%s", got)
 	}
 }
 
@@ -321,7 +321,7 @@ func TestIndexListsEverything(t *testing.T) {
 		}
 	}
 	if strings.Contains(html.Body.String(), `href="/drain"`) {
-		t.Error("a link drains")
+		t.Error("following a link drains the process")
 	}
 }
 
@@ -425,14 +425,14 @@ func TestPortOverAUnixSocket(t *testing.T) {
 		t.Errorf("mode %v: others may use it", got)
 	}
 	if _, err := Listen(t.Context(), Options{Address: path}); err == nil {
-		t.Error("a live socket was taken over")
+		t.Error("a socket in use was replaced")
 	}
 	plain := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(plain, []byte("mine"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := Listen(t.Context(), Options{Address: plain}); err == nil || !strings.Contains(err.Error(), "not a socket") {
-		t.Errorf("a file was taken for a socket: %v", err)
+		t.Errorf("a regular file was accepted as a socket: %v", err)
 	}
 }
 

@@ -44,39 +44,39 @@ func endpoints(o Options) []endpoint {
 			"/ready", s.State != nil, s.ready},
 		{Endpoint{"GET", "/healthz", "Whether the process is alive: always 200."},
 			"/healthz", true, healthy},
-		{Endpoint{"GET", "/stats/prometheus", "Metrics, in Prometheus' text format."},
+		{Endpoint{"GET", "/stats/prometheus", "Metrics in the Prometheus text format."},
 			"/stats/prometheus", s.Metrics != nil, metrics},
-		{Endpoint{"GET", "/stats?filter=REGEX", "Numbers under the names that Envoy gives them, a line each; all, or those whose names match. With usedonly, type= and format=json as there."},
+		{Endpoint{"GET", "/stats?filter=REGEX", "Statistics under the names that Envoy uses, one per line; all, or those whose names match. The parameters usedonly, type= and format=json work as in Envoy."},
 			"/stats", s.Stats != nil, s.stats},
 		{Endpoint{"GET", "/metrics", "The same as /stats/prometheus."},
 			"/metrics", s.Metrics != nil, metrics},
-		{Endpoint{"GET", "/config_dump", "The running configuration without its secrets, where it came from, why the newest was refused, and as configs what came from a control plane, as Envoy shows it."},
+		{Endpoint{"GET", "/config_dump", "The active configuration without its secrets, its source, why the last configuration was rejected and, in configs, the resources of the control plane in Envoy's format."},
 			"/config_dump", s.Config != nil, s.configDump},
-		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one; with format=json as Envoy shows them."},
+		{Endpoint{"GET", "/clusters?name=NAME", "Clusters with their hosts, health and connections; all, or one. With format=json, the format is Envoy's."},
 			"/clusters", s.Clusters != nil, s.clusters},
 		{Endpoint{"GET", "/listeners?name=NAME", "Listeners with their connections; all, or one."},
 			"/listeners", s.Listeners != nil, named(s.Listeners, "listener")},
 		{Endpoint{"GET", "/routes?name=TABLE", "Route tables; all, or one."},
 			"/routes", s.Routes != nil, named(s.Routes, "route table")},
-		{Endpoint{"GET", "/overload", "What the overload manager watches and does; 404 if none is configured."},
+		{Endpoint{"GET", "/overload", "The monitors and actions of the overload manager; 404 if none is configured."},
 			"/overload", s.Overload != nil, s.overload},
-		{Endpoint{"GET", "/server_info", "Version, state and uptime, as Envoy shows them."},
+		{Endpoint{"GET", "/server_info", "Version, state and uptime in Envoy's format."},
 			"/server_info", s.ServerInfo != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.ServerInfo()) }},
-		{Endpoint{"GET", "/xds", "How it stands with the control plane, as weft xds-status tells; 404 if none is configured."},
+		{Endpoint{"GET", "/xds", "The state of the control plane and its resources, as weft xds-status prints it; 404 if none is configured."},
 			"/xds", s.XDS != nil, s.xds},
-		{Endpoint{"GET", "/explain?url=URL", "Where a request would go, and why not elsewhere: see weft explain."},
+		{Endpoint{"GET", "/explain?url=URL", "Which route and hosts a request would take, and why: see weft explain."},
 			"/explain", s.Explain != nil, s.explain},
-		{Endpoint{"GET", "/logging", "The log's level."},
+		{Endpoint{"GET", "/logging", "The log level."},
 			"/logging", s.Level != nil, s.level},
-		{Endpoint{"POST", "/logging?level=LEVEL", "Set the log's level, until a configuration sets it again."},
+		{Endpoint{"POST", "/logging?level=LEVEL", "Set the log level until a configuration sets it again."},
 			"/logging", s.SetLevel != nil, s.setLevel},
 		{Endpoint{"PUT", "/logging?level=LEVEL", "The same as POST."},
 			"/logging", s.SetLevel != nil, s.setLevel},
-		{Endpoint{"GET", "/version", "What runs."},
+		{Endpoint{"GET", "/version", "Version, revision and Go version of the process."},
 			"/version", s.Version != nil, func(w http.ResponseWriter, _ *http.Request) { writeJSON(w, http.StatusOK, s.Version()) }},
-		{Endpoint{"POST", "/reload", "Read the configuration again and say what came of it: 200, or 422 if it was refused and what ran before goes on. The same as weft reload and SIGHUP."},
+		{Endpoint{"POST", "/reload", "Read the configuration again and return the result: 200, or 422 if it was rejected and the previous one stays active. The same as weft reload and SIGHUP."},
 			"/reload", s.Reload != nil, s.reload},
-		{Endpoint{"POST", "/drain", "Stop accepting, let what is under way end, then end the process."},
+		{Endpoint{"POST", "/drain", "Stop accepting, finish the requests in flight, then exit."},
 			"/drain", s.Drain != nil, s.drain},
 		{Endpoint{"GET", "/debug/pprof/", "Profiles for go tool pprof; only if `pprof.debug` is on."},
 			"/debug/pprof/*", o.Pprof, profiles},
@@ -87,7 +87,7 @@ func newHandler(o Options) http.Handler {
 	r := chi.NewRouter()
 	r.Use(middleware.GetHead)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		writeProblem(w, http.StatusNotFound, "there is no such page", "/ lists what there is")
+		writeProblem(w, http.StatusNotFound, "page not found", "/ lists all pages")
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) {
 		for _, method := range []string{"GET", "POST", "PUT"} {
@@ -95,7 +95,7 @@ func newHandler(o Options) http.Handler {
 				w.Header().Add("Allow", method) // RFC 9110 15.5.6
 			}
 		}
-		writeProblem(w, http.StatusMethodNotAllowed, "this page does not take "+req.Method, "/ lists what there is")
+		writeProblem(w, http.StatusMethodNotAllowed, "this page does not support the method "+req.Method, "/ lists all pages")
 	})
 	var there []Endpoint
 	for _, e := range endpoints(o) {
@@ -134,13 +134,13 @@ func (s *Sources) configDump(w http.ResponseWriter, r *http.Request) {
 	if s.Dump != nil {
 		var err error
 		if configs, err = s.Dump(part, query.Has("include_eds")); err != nil {
-			writeProblem(w, http.StatusBadRequest, err.Error(), "without ?resource= all is shown")
+			writeProblem(w, http.StatusBadRequest, err.Error(), "omit ?resource= to show all resources")
 			return
 		}
 	}
 	if part != "" {
 		if configs == nil {
-			writeProblem(w, http.StatusNotFound, "no control plane is configured", "without ?resource= all is shown")
+			writeProblem(w, http.StatusNotFound, "no control plane is configured", "omit ?resource= to show all resources")
 			return
 		}
 		writeJSON(w, http.StatusOK, map[string][]any{"configs": configs})
@@ -184,7 +184,7 @@ func showNamed(w http.ResponseWriter, r *http.Request, source func(name string) 
 	name := r.URL.Query().Get("name")
 	found := source(name)
 	if found == nil && name != "" {
-		writeProblem(w, http.StatusNotFound, "there is no "+kind+" called "+name, "without ?name= all are shown")
+		writeProblem(w, http.StatusNotFound, "there is no "+kind+" called "+name, "omit ?name= to list all")
 		return
 	}
 	writeJSON(w, http.StatusOK, found)
@@ -201,7 +201,7 @@ func (s *Sources) level(w http.ResponseWriter, _ *http.Request) {
 func (s *Sources) setLevel(w http.ResponseWriter, r *http.Request) {
 	level := r.FormValue("level")
 	if level == "" {
-		writeProblem(w, http.StatusBadRequest, "no level was given", "/logging?level=debug")
+		writeProblem(w, http.StatusBadRequest, "the parameter level is missing", "/logging?level=debug")
 		return
 	}
 	if err := s.SetLevel(level); err != nil {

@@ -36,7 +36,7 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err := g.origin.Check(r); err != nil || fromElsewhere(r) {
-		writeProblem(w, http.StatusForbidden, "requests of pages from elsewhere are refused", "")
+		writeProblem(w, http.StatusForbidden, "requests from web pages of another origin are rejected", "")
 		return
 	}
 	h := w.Header()

@@ -58,7 +58,7 @@ func TestOnlyAllowedHostNamesAreServed(t *testing.T) {
 				t.Errorf("Host %s: status %d, want %d: %s", c.host, w.Code, c.status, w.Body)
 			}
 			if w.Code == 403 && !strings.Contains(w.Body.String(), "admin.allowed_hosts") {
-				t.Errorf("it does not say how a name is allowed: %s", w.Body)
+				t.Errorf("the response does not mention admin.allowed_hosts: %s", w.Body)
 			}
 		})
 	}

@@ -28,7 +28,7 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 	}
 	filter, err := regexp.Compile(query.Get("filter"))
 	if err != nil {
-		writeProblem(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression of RE2")
+		writeProblem(w, http.StatusBadRequest, "filter: "+err.Error(), "filter is a regular expression (RE2)")
 		return
 	}
 	kind := query.Get("type")
@@ -52,6 +52,6 @@ func (s *Sources) stats(w http.ResponseWriter, r *http.Request) {
 		}
 		_ = out.Flush() // the client may have disconnected
 	default:
-		writeProblem(w, http.StatusBadRequest, "there is no such format", "formats are text, json and prometheus")
+		writeProblem(w, http.StatusBadRequest, "unknown format", "the formats are text, json and prometheus")
 	}
 }

@@ -31,7 +31,7 @@ func TestNumbersAreListedAsEnvoyDoes(t *testing.T) {
 		{"of a type that there is none of", "?type=Histograms", 200, ""},
 		{"for Prometheus", "?format=prometheus", 200, "# HELP"},
 		{"no regular expression", "?filter=(", 400, "filter: "},
-		{"no format", "?format=xml", 400, "there is no such format"},
+		{"no format", "?format=xml", 400, "unknown format"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

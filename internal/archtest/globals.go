@@ -26,7 +26,7 @@ func checkGlobals(p *pkg, report reporter) {
 			for _, written := range p.writes(n) {
 				if name, ok := p.global(written); ok {
 					report(n.Pos(), "package variable "+name+" is written after start",
-						"keep the state in a value that a constructor makes and hands on")
+						"keep the state in a value that a constructor returns")
 				}
 			}
 			return true
@@ -58,8 +58,8 @@ func (p *pkg) findMutable(declared *ast.GenDecl, report reporter) {
 			if name.Name == "_" || slices.Contains(globals(), global{p.dir, name.Name}) {
 				continue
 			}
-			report(name.Pos(), fmt.Sprintf("package variable %s is made to change (%s)", name.Name, changing),
-				"keep the state in a value that a constructor makes and hands on, or, if all of the process must share it, list it in internal/archtest/house.go")
+			report(name.Pos(), fmt.Sprintf("package variable %s is mutable (%s)", name.Name, changing),
+				"keep the state in a value that a constructor returns, or list the variable in internal/archtest/house.go if the whole process must share it")
 		}
 	}
 }

@@ -99,15 +99,15 @@ type home struct {
 // listed; of the standard library, only listed packages are restricted. The first matching entry
 // applies.
 func homes() []home {
-	const onePlace = "a dependency has one home, so that it can be replaced"
+	const onePlace = "a dependency has one owning package, so that it can be replaced"
 	return []home{
 		{path: "net/http", dirs: []string{"internal/admin", "internal/metrics", "pkg/upstream/discovery/dubbo/api", "pkg/upstream/discovery/dubbo/nacos", "cmd"}, test: true,
-			why: "net/http serves the ports of the operator and of the local application's registrations, asks Nacos, and never carries proxied traffic"},
+			why: "net/http serves the admin ports and the API of Dubbo services and calls Nacos, but never carries proxied traffic"},
 		{path: "log", exact: true, test: true,
 			why: "logs are written with an injected log/slog.Logger"},
-		{path: "html/template", test: true, why: "it has the linker keep every exported method: 2.4 MB of them"},
-		{path: "text/template", test: true, why: "it has the linker keep every exported method: 2.4 MB of them"},
-		{path: "expvar", why: "importing it registers a handler; metrics live in internal/metrics"},
+		{path: "html/template", test: true, why: "it makes the linker keep every exported method, which adds 2.4 MB"},
+		{path: "text/template", test: true, why: "it makes the linker keep every exported method, which adds 2.4 MB"},
+		{path: "expvar", why: "the import registers a handler; metrics belong to internal/metrics"},
 		{path: "C", why: "the build needs no C compiler"},
 
 		{path: "github.com/valyala/bytebufferpool", dirs: []string{"pkg/buffer"}, why: onePlace},
@@ -125,16 +125,16 @@ func homes() []home {
 		{path: "github.com/go-zookeeper/zk", dirs: []string{"pkg/upstream/discovery/dubbo/zookeeper"}, test: true, why: onePlace},
 		{path: "github.com/prometheus", dirs: []string{"internal/metrics", "internal/admin"}, test: true, why: onePlace},
 		{path: "github.com/spf13", dirs: []string{"cmd"}, why: onePlace},
-		{path: "github.com/tailscale/hujson", test: true, why: "it is for tests: pkg/config/document reads JSON in one pass of its own"},
+		{path: "github.com/tailscale/hujson", test: true, why: "only tests may use it: pkg/config/document reads JSON in one pass of its own"},
 		{path: "go.yaml.in/yaml/v4", dirs: []string{"pkg/config/document"}, test: true, why: onePlace},
 		{path: "golang.org/x/sys", dirs: []string{"pkg/network", "cmd"}, test: true, why: onePlace},
 		{path: "golang.org/x/sync", dirs: []string{"internal/run", "pkg/upstream", "pkg/xds"}, test: true, why: onePlace},
 
-		{path: "github.com/google/go-cmp", test: true, why: "it is for tests: it panics on what it cannot compare"},
-		{path: "go.uber.org/goleak", test: true, why: "it is for tests"},
-		{path: "github.com/santhosh-tekuri/jsonschema", test: true, why: "it is for tests"},
-		{path: "github.com/miekg/dns", test: true, why: "it is for tests: the resolver is net.Resolver"},
-		{path: "golang.org/x/tools", test: true, why: "it is for tests"},
+		{path: "github.com/google/go-cmp", test: true, why: "only tests may use it: it panics on values that it cannot compare"},
+		{path: "go.uber.org/goleak", test: true, why: "only tests may use it"},
+		{path: "github.com/santhosh-tekuri/jsonschema", test: true, why: "only tests may use it"},
+		{path: "github.com/miekg/dns", test: true, why: "only tests may use it: the resolver is net.Resolver"},
+		{path: "golang.org/x/tools", test: true, why: "only tests may use it"},
 	}
 }
 

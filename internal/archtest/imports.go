@@ -34,7 +34,7 @@ func plugOf(dir string) string {
 		}
 		root := path.Join(elements[:n]...)
 		if matched, err := path.Match(pattern, root); err != nil {
-			panic("archtest: bad pattern " + pattern)
+			panic("archtest: malformed pattern " + pattern)
 		} else if matched {
 			return root
 		}
@@ -48,8 +48,8 @@ func checkFloors(p *pkg, report reporter) {
 	from, placed := roomOf(p.dir)
 	if !placed {
 		report(p.files[0].syntax.Package,
-			p.dir+" has no floor",
-			"put it into a room, or give its room a floor in internal/archtest/house.go")
+			p.dir+" has no layer",
+			"move it into a directory that has a layer, or add its directory to internal/archtest/house.go")
 		return
 	}
 	for _, f := range p.files {
@@ -64,12 +64,12 @@ func checkFloors(p *pkg, report reporter) {
 				// same room, or a package without a room, which is reported itself
 			case f.test && to.dir == "cmd":
 				report(at, "a test imports "+dir,
-					"nothing imports cmd: test the package below it, or run the program")
+					"no package may import cmd: test the package that it uses, or run the program")
 			case f.test || to.floor < from.floor || named(p.dir, dir):
 			default:
 				report(at,
-					fmt.Sprintf("%s (%s, floor %d) imports %s (%s, floor %d)", p.dir, from.dir, from.floor, dir, to.dir, to.floor),
-					"a package sees its own room and lower floors: declare the interface that you need here, or move the code up")
+					fmt.Sprintf("%s (%s, layer %d) imports %s (%s, layer %d)", p.dir, from.dir, from.floor, dir, to.dir, to.floor),
+					"a package may import only its own directory tree and lower layers: declare the interface that you need here, or move the code up")
 			}
 		}
 	}
@@ -90,12 +90,12 @@ func checkPlugs(p *pkg, report reporter) {
 			switch own := plugOf(p.dir); {
 			case plug == "" || plug == own || named(p.dir, dir):
 			case own != "":
-				report(at, fmt.Sprintf("plug %s imports plug %s", own, plug),
-					"plugs never meet: move what both need to the room that they plug into")
+				report(at, fmt.Sprintf("plugin %s imports plugin %s", own, plug),
+					"plugins must not import each other: move shared code to the directory of their interface")
 			default:
 				parent, _ := roomOf(plug)
-				report(at, fmt.Sprintf("%s imports plug %s", p.dir, plug),
-					"only cmd imports a plug: depend on the contract in "+parent.dir+" and name the plug in cmd/weft/registry.go")
+				report(at, fmt.Sprintf("%s imports plugin %s", p.dir, plug),
+					"only cmd may import a plugin: depend on the interface in "+parent.dir+" and list the plugin in cmd/weft/registry.go")
 			}
 		}
 	}
@@ -113,8 +113,8 @@ func checkHomes(p *pkg, report reporter) {
 			switch {
 			case !found && standard(importPath):
 			case !found:
-				report(at, importPath+" has no home",
-					"use the standard library, or give it a home in internal/archtest/house.go and its reason in docs/decisions/0005-dependencies.md")
+				report(at, importPath+" has no owning package",
+					"use the standard library, or add it to internal/archtest/house.go and its reason to docs/decisions/0005-dependencies.md")
 			case belowAny(p.dir, h.dirs) || testing && h.test:
 			default:
 				report(at, fmt.Sprintf("%s imports %s, %s", p.dir, importPath, h.whereabouts()), h.why)
@@ -139,9 +139,9 @@ func (h home) whereabouts() string {
 		places = append(places, "tests")
 	}
 	if len(places) == 0 {
-		return "which has no place here"
+		return "which no package may import"
 	}
-	return "whose home is " + strings.Join(places, ", ")
+	return "which is allowed only in " + strings.Join(places, ", ")
 }
 
 // standard reports whether an import path belongs to the standard library: its first element is not
@@ -161,13 +161,13 @@ func checkPurity(p *pkg, report reporter) {
 		for importPath, at := range f.imports {
 			if worldly(importPath) {
 				report(at, fmt.Sprintf("pure package %s imports %s", p.dir, importPath),
-					"take the value or a function as a parameter, and let a higher floor do the rest")
+					"take the value or a function as a parameter, and do the rest in a higher layer")
 			}
 		}
 		ast.Inspect(f.syntax, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.GoStmt:
-				report(n.Pos(), "pure package "+p.dir+" starts a goroutine", "return what is to be done, and let a higher floor do it")
+				report(n.Pos(), "pure package "+p.dir+" starts a goroutine", "return what to do, and do it in a higher layer")
 			case *ast.SelectorExpr:
 				if from, name := p.member(n); from == "time" && clock(name) {
 					report(n.Pos(), fmt.Sprintf("pure package %s uses time.%s", p.dir, name), "take the time as a parameter")

@@ -21,8 +21,8 @@ func checkComment(p *pkg, report reporter) {
 			return
 		}
 	}
-	report(p.files[0].syntax.Package, "package "+p.name+" has no package comment of the usual form",
-		fmt.Sprintf("open one file with %q and say what the package owns", "// "+opening+"…"))
+	report(p.files[0].syntax.Package, "package "+p.name+" has no package comment of the standard form",
+		fmt.Sprintf("start one file with %q and describe what the package owns", "// "+opening+"…"))
 }
 
 // checkInit verifies that no package has an init function.
@@ -31,7 +31,7 @@ func checkInit(p *pkg, report reporter) {
 		for _, declared := range f.syntax.Decls {
 			function, ok := declared.(*ast.FuncDecl)
 			if ok && function.Recv == nil && function.Name.Name == "init" {
-				report(function.Pos(), "func init", "make a New and call it, or list the thing in cmd/weft/registry.go")
+				report(function.Pos(), "func init", "write a constructor and call it, or list the value in cmd/weft/registry.go")
 			}
 		}
 	}
@@ -53,7 +53,7 @@ func checkSleep(p *pkg, report reporter) {
 			reason, marked := marker(function.Doc, "clock")
 			switch {
 			case marked && reason == "":
-				report(function.Pos(), "//arch:clock without a reason", "say who calls it inside a bubble")
+				report(function.Pos(), "//arch:clock without a reason", "state which test calls it inside a synctest bubble")
 			case marked && f.test:
 			default:
 				p.findSleep(f, declared, report)
@@ -73,9 +73,9 @@ func (p *pkg) findSleep(f *file, within ast.Node, report reporter) {
 				return true
 			}
 			if f.test {
-				report(n.Pos(), "a test sleeps", "wait for the event on a channel, or make time false with testing/synctest")
+				report(n.Pos(), "a test calls time.Sleep", "wait for the event on a channel, or use fake time with testing/synctest")
 			} else {
-				report(n.Pos(), "time.Sleep", "wait in a select on a timer and ctx.Done(), so that the wait can be ended")
+				report(n.Pos(), "time.Sleep", "wait in a select on a timer and ctx.Done(), so that the wait can be canceled")
 			}
 		}
 		return true
@@ -92,10 +92,10 @@ func checkLength(p *pkg, report reporter) {
 		reason, marked := f.opening()
 		switch {
 		case marked && reason == "":
-			report(f.syntax.Package, "//arch:long without a reason", "give it")
+			report(f.syntax.Package, "//arch:long without a reason", "add the reason")
 		case !marked && f.lines > fileLimit:
-			report(f.syntax.Package, fmt.Sprintf("file of %d lines, more than %d", f.lines, fileLimit),
-				"split it by what it is about, or write //arch:long and the reason above the package clause")
+			report(f.syntax.Package, fmt.Sprintf("the file has %d lines, more than %d", f.lines, fileLimit),
+				"split it by topic, or write //arch:long and the reason above the package clause")
 		}
 		if f.test {
 			continue
@@ -113,10 +113,10 @@ func (p *pkg) measure(function *ast.FuncDecl, report reporter) {
 	lines := p.line(function.End()) - p.line(function.Pos()) + 1
 	switch {
 	case marked && reason == "":
-		report(function.Pos(), "//arch:long without a reason", "give it")
+		report(function.Pos(), "//arch:long without a reason", "add the reason")
 	case !marked && lines > functionLimit:
-		report(function.Pos(), fmt.Sprintf("func %s of %d lines, more than %d", function.Name.Name, lines, functionLimit),
-			"split it where its comment would have headings, or write //arch:long and the reason above it")
+		report(function.Pos(), fmt.Sprintf("func %s has %d lines, more than %d", function.Name.Name, lines, functionLimit),
+			"split it into its steps, or write //arch:long and the reason above it")
 	}
 }
 

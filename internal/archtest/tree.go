@@ -164,7 +164,7 @@ func (f *file) imports(yield func(importPath string, at token.Pos) bool) {
 	for _, spec := range f.syntax.Imports {
 		importPath, err := strconv.Unquote(spec.Path.Value)
 		if err != nil {
-			panic("archtest: the parser let an import path pass: " + spec.Path.Value)
+			panic("archtest: malformed import path " + spec.Path.Value)
 		}
 		if !yield(importPath, spec.Pos()) {
 			return

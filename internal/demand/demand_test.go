@@ -27,7 +27,7 @@ func TestANameIsTakenOnceHoweverOftenItIsAskedFor(t *testing.T) {
 func TestUseIsToldOnce(t *testing.T) {
 	var i Item
 	if i.Used() {
-		t.Error("Used() = true of what nobody has used")
+		t.Error("Used() = true before Use()")
 	}
 	i.Use()
 	i.Use()
@@ -35,7 +35,7 @@ func TestUseIsToldOnce(t *testing.T) {
 		t.Error("Used() = false after Use()")
 	}
 	if i.Used() {
-		t.Error("Used() = true though nobody has used it since")
+		t.Error("Used() = true without another Use()")
 	}
 }
 
@@ -55,7 +55,7 @@ func TestWhoWaitsGoesOnWhenItHasCome(t *testing.T) {
 	<-second
 	select {
 	case <-i.Wait():
-		t.Error("who comes later does not wait for the next time")
+		t.Error("a later caller does not wait for the next time")
 	default:
 	}
 }

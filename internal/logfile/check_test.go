@@ -66,6 +66,6 @@ func TestASetThatOnlyChecksOpensNothing(t *testing.T) {
 		t.Errorf("it left %v (%v)", left, err)
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
-		t.Error("a folder was taken for a log file")
+		t.Error("a directory was accepted as a log file")
 	}
 }

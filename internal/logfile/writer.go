@@ -23,7 +23,7 @@ const (
 )
 
 // errStuck reports that a file did not accept a write in time.
-var errStuck = errors.New("log file: writing hangs")
+var errStuck = errors.New("log file: write timed out")
 
 // sink is the destination of a Writer: a *File.
 type sink interface {
@@ -224,9 +224,9 @@ func (w *Writer) keep(batch []byte) {
 func (w *Writer) report(err error) {
 	switch {
 	case err != nil && !w.failing:
-		w.log.Error("log file fails", "file", w.name, "dropped", w.Dropped(), "error", err)
+		w.log.Error("cannot write to the log file", "file", w.name, "dropped", w.Dropped(), "error", err)
 	case err == nil && w.failing:
-		w.log.Info("log file works again", "file", w.name, "dropped", w.Dropped())
+		w.log.Info("the log file is writable again", "file", w.name, "dropped", w.Dropped())
 	}
 	w.failing = err != nil
 }

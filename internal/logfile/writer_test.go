@@ -213,7 +213,7 @@ func TestFailuresAreCountedAndReportedOnce(t *testing.T) {
 		if d.text() != "kept\n" {
 			t.Errorf("written %q", d.text())
 		}
-		for text, want := range map[string]int{"log file fails": 1, "no space left": 1, "log file works again": 1, "file=access.log": 2} {
+		for text, want := range map[string]int{"cannot write to the log file": 1, "no space left": 1, "the log file is writable again": 1, "file=access.log": 2} {
 			if got := strings.Count(report.String(), text); got != want {
 				t.Errorf("%q reported %d times, want %d:\n%s", text, got, want, &report)
 			}
@@ -294,7 +294,7 @@ func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
 		t.Errorf("metered %d times, want once", metered["log"])
 	}
 	if got := s.shared[path].file.roller.Load().MaxSizeMB; got != 1 {
-		t.Errorf("MaxSizeMB %d, want that of who opened last", got)
+		t.Errorf("MaxSizeMB %d, want that of the last Open", got)
 	}
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
@@ -316,7 +316,7 @@ func TestThoseWhoOpenOnePathShareItsFile(t *testing.T) {
 		t.Errorf("%d files open and %d metered after all were closed", len(s.shared), metered["log"])
 	}
 	if _, err := s.Open(dir, Roller{}); err == nil {
-		t.Error("Open of a folder succeeded")
+		t.Error("Open of a directory succeeded")
 	}
 }
 

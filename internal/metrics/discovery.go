@@ -16,46 +16,46 @@ const LabelPath = "path"
 var (
 	// DiscoveryCalls counts requests to the API. Its LabelResult is ResultOK, ResultRefused or
 	// ResultFailed.
-	DiscoveryCalls = Metric{"weft_discovery_api_calls_total", "Calls by which the application published or subscribed: refused ones were wrong, of failed ones a registry was away or refused.",
+	DiscoveryCalls = Metric{"weft_discovery_api_calls_total", "API requests of the application to publish or subscribe, by result: refused if the request was not valid, failed if a registry was unavailable or rejected it.",
 		KindCounter, []string{LabelPath, LabelResult}}
 	// DiscoveryRegistries is the number of registries in use.
-	DiscoveryRegistries = Metric{"weft_discovery_registries", "Registries that something is published to or subscribed at.",
+	DiscoveryRegistries = Metric{"weft_discovery_registries", "Registries in use.",
 		KindGauge, nil}
 	// DiscoveryConnected is the number of connected registries.
-	DiscoveryConnected = Metric{"weft_discovery_registries_connected", "Those of the registries that answer.",
+	DiscoveryConnected = Metric{"weft_discovery_registries_connected", "Registries in use that are connected.",
 		KindGauge, nil}
 	// DiscoveryPublished is the number of published services.
-	DiscoveryPublished = Metric{"weft_discovery_published", "Services that the application wants to be published.",
+	DiscoveryPublished = Metric{"weft_discovery_published", "Services that the application publishes.",
 		KindGauge, nil}
 	// DiscoveryRegistered is the number of published services that the registries have.
-	DiscoveryRegistered = Metric{"weft_discovery_published_registered", "Those of the services published that the registry has.",
+	DiscoveryRegistered = Metric{"weft_discovery_published_registered", "Published services that are registered in the registry.",
 		KindGauge, nil}
 	// DiscoverySubscribed is the number of subscribed services.
-	DiscoverySubscribed = Metric{"weft_discovery_subscribed", "Services that the application calls.",
+	DiscoverySubscribed = Metric{"weft_discovery_subscribed", "Services that the application subscribes to.",
 		KindGauge, nil}
 	// DiscoveryUnanswered is the number of subscribed services without a snapshot from any
 	// registry.
-	DiscoveryUnanswered = Metric{"weft_discovery_subscribed_unanswered", "Services that the application calls and of which no registry has said anything yet.",
+	DiscoveryUnanswered = Metric{"weft_discovery_subscribed_unanswered", "Subscribed services without a snapshot from any registry.",
 		KindGauge, nil}
 	// DiscoveryRestored is the number of subscribed services whose snapshot is older than the
 	// start, or than the registry session.
-	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Services that the application calls and whose providers were known before the last start, or session, and have not been confirmed since.",
+	DiscoveryRestored = Metric{"weft_discovery_subscribed_restored", "Subscribed services whose providers date from before the last start or registry session and have not been confirmed since.",
 		KindGauge, nil}
 	// DiscoveryDoubted is the number of subscribed services that use retained providers, because
 	// the registry reports none.
-	DiscoveryDoubted = Metric{"weft_discovery_subscribed_doubted", "Services whose providers a registry has forgotten all at once, and which are used until empty_after.",
+	DiscoveryDoubted = Metric{"weft_discovery_subscribed_doubted", "Subscribed services that use retained providers until empty_after, because the registry reports none.",
 		KindGauge, nil}
 	// DiscoveryProviders is the number of provider addresses of all subscribed services.
-	DiscoveryProviders = Metric{"weft_discovery_providers", "Addresses of the services that the application calls, each counted for each service.",
+	DiscoveryProviders = Metric{"weft_discovery_providers", "Provider addresses of the subscribed services. An address counts once for each service.",
 		KindGauge, nil}
 	// DiscoveryAge is the age of the oldest snapshot in use from a disconnected registry.
-	DiscoveryAge = Metric{"weft_discovery_list_age_seconds", "Age of the oldest list of providers that is used while its registry is away; 0: none is away.",
+	DiscoveryAge = Metric{"weft_discovery_list_age_seconds", "Age of the oldest snapshot in use from a disconnected registry; 0 if all registries are connected.",
 		KindGauge, nil}
 	// DiscoveryChanges counts changes. Its LabelResult is ResultApplied or ResultFailed.
-	DiscoveryChanges = Metric{"weft_discovery_changes_total", "Changes of clusters and routes by registries or the application; what failed is tried again.",
+	DiscoveryChanges = Metric{"weft_discovery_changes_total", "Changes of clusters and routes by registries or the application. A failed change is retried.",
 		KindCounter, []string{LabelResult}}
 	// DiscoveryUnsaved counts failed writes of the state file.
-	DiscoveryUnsaved = Metric{"weft_discovery_state_file_failures_total", "Times that the state file could not be written.",
+	DiscoveryUnsaved = Metric{"weft_discovery_state_file_failures_total", "Failed writes of the state file.",
 		KindCounter, nil}
 )
 

@@ -4,7 +4,7 @@ package metrics
 // ResultTimeout or ResultFailed.
 //
 //nolint:gochecknoglobals // a constant description
-var DNSLookups = Metric{"weft_dns_lookups_total", "Lookups of the names of clusters' hosts, by what became of them.",
+var DNSLookups = Metric{"weft_dns_lookups_total", "DNS lookups of host names of clusters, by result.",
 	KindCounter, []string{LabelResult}}
 
 // Values of LabelResult of lookups, in addition to ResultOK.

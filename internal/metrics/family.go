@@ -46,7 +46,7 @@ func (r *Registry) Counter(m Metric, values ...string) *Counter {
 		s.read = func() float64 { return float64(s.count.Value()) }
 	}
 	if s.count == nil {
-		panic(fmt.Sprintf("metrics: %s%q is read by a function", m.Name, values))
+		panic(fmt.Sprintf("metrics: %s%q is already exported by Func", m.Name, values))
 	}
 	return s.count
 }
@@ -89,7 +89,7 @@ func (f *families) find(m Metric, values []string) (s *series, found bool) {
 		f.byName[m.Name] = fam
 	}
 	if known := fam.desc.metric; known.Kind != m.Kind || !slices.Equal(known.Labels, m.Labels) {
-		panic(fmt.Sprintf("metrics: %s is known as %s%q, not as %s%q", m.Name, known.Kind, known.Labels, m.Kind, m.Labels))
+		panic(fmt.Sprintf("metrics: %s is already registered as %s%q, not as %s%q", m.Name, known.Kind, known.Labels, m.Kind, m.Labels))
 	}
 	clean := make([]string, len(values))
 	for i, value := range values {

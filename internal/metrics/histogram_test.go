@@ -10,10 +10,10 @@ func TestHistogramsCountBySize(t *testing.T) {
 		h.Add(v)
 	}
 	if same := r.Histogram(m, []float64{1, 10}, "a"); same != h || h.Count() != 5 {
-		t.Errorf("of the same values there is another, or %d numbers are counted", h.Count())
+		t.Errorf("the same values have another histogram, or %d samples are counted", h.Count())
 	}
 	if other := r.Histogram(m, []float64{1, 10}, "b"); other == h {
-		t.Error("of other values there is the same")
+		t.Error("other values have the same histogram")
 	}
 	found, err := r.Gather()
 	if err != nil {

@@ -133,23 +133,23 @@ type Metric struct {
 var (
 	// ConfigReloads counts attempts to apply a configuration. Its LabelResult is ResultApplied or
 	// ResultRejected.
-	ConfigReloads = Metric{"weft_config_reloads_total", "Configurations that were to replace the running one, by what became of them.",
+	ConfigReloads = Metric{"weft_config_reloads_total", "Attempts to apply a configuration, by result.",
 		KindCounter, []string{LabelResult}}
 	// ConfigTime is the time when the active configuration was applied.
-	ConfigTime = Metric{"weft_config_applied_timestamp_seconds", "When the running configuration was applied, in seconds since 1970.",
+	ConfigTime = Metric{"weft_config_applied_timestamp_seconds", "Unix time when the active configuration was applied.",
 		KindGauge, nil}
 	// Draining is 1 while the process drains.
-	Draining = Metric{"weft_draining", "Whether the process is draining: 1 if it is, else 0.",
+	Draining = Metric{"weft_draining", "1 while the process drains, else 0.",
 		KindGauge, nil}
 	// Panics counts panics that ended only the request in which they happened.
-	Panics = Metric{"weft_panics_total", "Panics that were contained to the request that they happened in. Each is a defect.",
+	Panics = Metric{"weft_panics_total", "Panics that ended only the request in which they occurred. Each one is a bug.",
 		KindCounter, nil}
 	// HTTP2Floods counts connections that Weft closed because of a flood. Its LabelFlood names the
 	// limit that was exceeded.
-	HTTP2Floods = Metric{"weft_http2_floods_total", "Connections of callers that were ended because they cost too much, by what there was too much of.",
+	HTTP2Floods = Metric{"weft_http2_floods_total", "Client connections that were closed because of a flood, by the flood limit that was exceeded.",
 		KindCounter, []string{LabelFlood}}
 	// LogDropped counts dropped access log lines. Its LabelLog is the path of the log.
-	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because the log's file was too slow or failed.",
+	LogDropped = Metric{"weft_access_log_dropped_total", "Access log lines that were dropped because writes to the log file were too slow or failed.",
 		KindCounter, []string{LabelLog}}
 )
 
@@ -188,13 +188,13 @@ func listenerPlaces() places {
 		requests: newRequestMetrics("the listener", keys, requestNames{nameListenerRequests, nameListenerFailures,
 			nameListenerDuration, nameListenerRequestBytes, nameListenerResponseBytes}),
 		more: []Metric{
-			listenerActive:   {nameListenerActive, "Requests of the listener that are under way.", KindGauge, keys},
+			listenerActive:   {nameListenerActive, "Requests of the listener that are in flight.", KindGauge, keys},
 			listenerAccepted: {nameListenerAccepted, "Connections that the listener accepted.", KindCounter, keys},
-			listenerClosed: {nameListenerClosed, "Accepted connections that have ended, by what ended them.", KindCounter,
+			listenerClosed: {nameListenerClosed, "Accepted connections that were closed, by close reason.", KindCounter,
 				[]string{LabelListener, LabelCause}},
-			listenerRefused:     {nameListenerRefused, "Connections closed at once because the listener's max_connections was reached.", KindCounter, keys},
-			listenerConnections: {nameListenerConnections, "Connections of the listener that are open.", KindGauge, keys},
-			listenerErrors:      {nameListenerErrors, "Times that accepting failed, for want of descriptors or memory.", KindCounter, keys},
+			listenerRefused:     {nameListenerRefused, "Connections closed immediately because max_connections of the listener was reached.", KindCounter, keys},
+			listenerConnections: {nameListenerConnections, "Open connections of the listener.", KindGauge, keys},
+			listenerErrors:      {nameListenerErrors, "Failures to accept a connection, for lack of file descriptors or memory.", KindCounter, keys},
 		},
 	}
 }
@@ -221,26 +221,26 @@ func clusterPlaces() places {
 		requests: newRequestMetrics("the cluster", keys, requestNames{nameClusterRequests, nameClusterFailures,
 			nameClusterDuration, nameClusterRequestBytes, nameClusterResponseBytes}),
 		more: []Metric{
-			clusterActive:      {nameClusterActive, "Requests to the cluster that are under way.", KindGauge, keys},
+			clusterActive:      {nameClusterActive, "Requests to the cluster that are in flight.", KindGauge, keys},
 			clusterOpened:      {nameClusterOpened, "Connections opened to hosts of the cluster.", KindCounter, keys},
-			clusterClosed:      {nameClusterClosed, "Connections to hosts of the cluster that have ended.", KindCounter, keys},
-			clusterSpent:       {nameClusterSpent, "Connections to hosts of the cluster that took no more requests after max_request_per_conn of them.", KindCounter, keys},
-			clusterConnections: {nameClusterConnections, "Connections to hosts of the cluster that are open.", KindGauge, keys},
+			clusterClosed:      {nameClusterClosed, "Connections to hosts of the cluster that were closed.", KindCounter, keys},
+			clusterSpent:       {nameClusterSpent, "Connections to hosts of the cluster that reached max_request_per_conn.", KindCounter, keys},
+			clusterConnections: {nameClusterConnections, "Open connections to hosts of the cluster.", KindGauge, keys},
 			clusterUnconnected: {nameClusterUnconnected, "Attempts to connect to a host of the cluster that were refused, failed or timed out.", KindCounter, keys},
-			clusterRetries:     {nameClusterRetries, "Attempts beyond a request's first.", KindCounter, keys},
-			clusterResent:      {nameClusterResent, "Requests sent again because the pooled connection had gone stale.", KindCounter, keys},
+			clusterRetries:     {nameClusterRetries, "Retries: attempts after the first attempt of a request.", KindCounter, keys},
+			clusterResent:      {nameClusterResent, "Requests sent again because the host had closed the pooled connection.", KindCounter, keys},
 			clusterOverflow: {nameClusterOverflow, "Times that a limit of the cluster's circuit breakers was reached.", KindCounter,
 				limited},
-			clusterBreakerOpen: {nameClusterBreakerOpen, "1 while a limit of the cluster's circuit breakers that is set is reached, else 0.", KindGauge, limited},
-			clusterBreakerLeft: {nameClusterBreakerLeft, "What a limit of the cluster's circuit breakers that is set leaves.", KindGauge, limited},
-			clusterHostDown:    {nameClusterHostDown, "Times that a host of the cluster was found to be down.", KindCounter, keys},
-			clusterHostUp:      {nameClusterHostUp, "Times that a host of the cluster was found to be up again.", KindCounter, keys},
-			clusterChecks:      {nameClusterChecks, "Active health checks of hosts of the cluster that failed.", KindCounter, keys},
-			clusterEjections:   {nameClusterEjections, "Times that a host of the cluster was ejected for how it answered.", KindCounter, keys},
-			clusterUnejected:   {nameClusterUnejected, "Times that a host of the cluster was not ejected because no more may be out.", KindCounter, keys},
-			clusterHedges:      {nameClusterHedges, "Attempts sent beside others of the same request, as hedge_policy says.", KindCounter, keys},
-			clusterHedgesWon:   {nameClusterHedgesWon, "Attempts beside others whose answers were the ones that callers got.", KindCounter, keys},
-			clusterCancelled:   {nameClusterCancelled, "Attempts whose answers nobody waited for: the caller had left, or another host was first.", KindCounter, keys},
+			clusterBreakerOpen: {nameClusterBreakerOpen, "1 while a configured limit of the cluster's circuit breakers is reached, else 0.", KindGauge, limited},
+			clusterBreakerLeft: {nameClusterBreakerLeft, "Remaining capacity of a configured limit of the cluster's circuit breakers.", KindGauge, limited},
+			clusterHostDown:    {nameClusterHostDown, "Transitions of a host of the cluster to down.", KindCounter, keys},
+			clusterHostUp:      {nameClusterHostUp, "Transitions of a host of the cluster from down to up.", KindCounter, keys},
+			clusterChecks:      {nameClusterChecks, "Failed active health checks of hosts of the cluster.", KindCounter, keys},
+			clusterEjections:   {nameClusterEjections, "Ejections of hosts of the cluster by outlier detection.", KindCounter, keys},
+			clusterUnejected:   {nameClusterUnejected, "Ejections that were skipped because the maximum number of hosts of the cluster was ejected.", KindCounter, keys},
+			clusterHedges:      {nameClusterHedges, "Hedged attempts: attempts sent concurrently with others of the same request (hedge_policy).", KindCounter, keys},
+			clusterHedgesWon:   {nameClusterHedgesWon, "Hedged attempts whose response was sent to the client.", KindCounter, keys},
+			clusterCancelled:   {nameClusterCancelled, "Attempts that were canceled because the client disconnected or another host responded first.", KindCounter, keys},
 		},
 	}
 }
@@ -275,5 +275,5 @@ func hostPlaces() places {
 }
 
 func buildMetric() Metric {
-	return Metric{nameBuild, "Always 1; the labels say what runs.", KindGauge, []string{LabelVersion, LabelRevision, LabelGoVersion}}
+	return Metric{nameBuild, "Always 1. The labels are the version, the revision and the Go version of the build.", KindGauge, []string{LabelVersion, LabelRevision, LabelGoVersion}}
 }

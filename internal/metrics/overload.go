@@ -11,16 +11,16 @@ const (
 //nolint:gochecknoglobals // constant descriptions
 var (
 	// OverloadPressure is the used fraction of a resource.
-	OverloadPressure = Metric{"weft_overload_pressure", "What is used of what the monitor watches, as a share of what there is.",
+	OverloadPressure = Metric{"weft_overload_pressure", "Used fraction of the resource of the monitor.",
 		KindGauge, []string{LabelMonitor}}
 	// OverloadFailures counts failed reads of a monitor.
-	OverloadFailures = Metric{"weft_overload_monitor_failures_total", "Times that a monitor could not be read; its pressure stayed as it was.",
+	OverloadFailures = Metric{"weft_overload_monitor_failures_total", "Failed reads of the monitor. Its pressure keeps the previous value.",
 		KindCounter, []string{LabelMonitor}}
 	// OverloadValue is the strength of an action, from 0 to 1.
-	OverloadValue = Metric{"weft_overload_action_value", "How far the action goes: 0 for nothing, 1 for all that it can.",
+	OverloadValue = Metric{"weft_overload_action_value", "Strength of the action, from 0 (inactive) to 1 (full).",
 		KindGauge, []string{LabelAction}}
 	// OverloadDone counts what actions did.
-	OverloadDone = Metric{"weft_overload_action_done_total", "What the action has done: requests refused, answers that ended their connection, connections ended or closed at once, times that accepting stopped or memory was given back.",
+	OverloadDone = Metric{"weft_overload_action_done_total", "Effects of the action: requests rejected, responses that closed their connection, connections closed or rejected, pauses of accepting, or releases of memory.",
 		KindCounter, []string{LabelAction}}
 )
 

@@ -106,15 +106,15 @@ type requestMetrics struct{ requests, failures, duration, bytesIn, bytesOut Metr
 func newRequestMetrics(place string, keys []string, names requestNames) requestMetrics {
 	with := func(more ...string) []string { return slices.Concat(keys, []string{LabelProtocol}, more) }
 	return requestMetrics{
-		requests: Metric{names.requests, "Requests of " + place + " that have ended, by the class of the answer's status.",
+		requests: Metric{names.requests, "Completed requests of " + place + ", by the status class of the response.",
 			KindCounter, with(LabelStatusClass)},
-		failures: Metric{names.failures, "Requests of " + place + " that Weft answered or ended by itself, by reason (docs/errors.md).",
+		failures: Metric{names.failures, "Requests of " + place + " that Weft ended with a local reply or a reset, by reason (docs/errors.md).",
 			KindCounter, with(LabelReason)},
-		duration: Metric{names.duration, "Time from the first byte of a request of " + place + " to the last byte of its answer.",
+		duration: Metric{names.duration, "Time from the first byte of a request of " + place + " to the last byte of its response.",
 			KindHistogram, with()},
-		bytesIn: Metric{names.bytesIn, "Content bytes of requests of " + place + ".",
+		bytesIn: Metric{names.bytesIn, "Body bytes of requests of " + place + ".",
 			KindCounter, with()},
-		bytesOut: Metric{names.bytesOut, "Content bytes of answers of " + place + ".",
+		bytesOut: Metric{names.bytesOut, "Body bytes of responses of " + place + ".",
 			KindCounter, with()},
 	}
 }

@@ -199,11 +199,11 @@ func (m *Method) row(code int) *row {
 func rpcMetrics() []Metric {
 	keys := []string{LabelService, LabelMethod}
 	return []Metric{
-		rpcRequests: {nameRPCRequests, "RPC requests of the method that have ended, by the answer's status in the protocol's own numbers.",
+		rpcRequests: {nameRPCRequests, "Completed RPC requests of the method, by the status code of the response in the numbering of the protocol.",
 			KindCounter, append(keys[:2:2], LabelCode)},
-		rpcFailures: {nameRPCFailures, "RPC requests of the method that Weft answered or ended by itself, by reason (docs/errors.md).",
+		rpcFailures: {nameRPCFailures, "RPC requests of the method that Weft ended with a local reply or a reset, by reason (docs/errors.md).",
 			KindCounter, append(keys[:2:2], LabelReason)},
-		rpcDuration: {nameRPCDuration, "Time from the first byte of an RPC request of the method to the last byte of its answer.",
+		rpcDuration: {nameRPCDuration, "Time from the first byte of an RPC request of the method to the last byte of its response.",
 			KindHistogram, keys},
 	}
 }

@@ -58,7 +58,7 @@ func TestMethodsBeyondTheLimitShareOneSeries(t *testing.T) {
 		t.Errorf("no series %s", shared)
 	}
 	if first := `rpc_requests_total{code="20",method="method0",service="service0"} 2`; !slices.Contains(counts, first) {
-		t.Errorf("no series %s: who was first keeps it", first)
+		t.Errorf("no series %s: the first methods keep their series", first)
 	}
 	if got, want := len(exported(t, r, "rpc_request_duration_seconds_count")), MaxMethods+1; got != want {
 		t.Errorf("%d histograms, want %d", got, want)

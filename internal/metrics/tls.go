@@ -6,14 +6,14 @@ package metrics
 var (
 	// ListenerHandshakes counts TLS handshakes with clients. Its LabelResult is ResultOK or the
 	// name of a credential.HandshakeFailure.
-	ListenerHandshakes = Metric{"weft_listener_tls_handshakes_total", "TLS handshakes with the listener's callers, by what became of them.",
+	ListenerHandshakes = Metric{"weft_listener_tls_handshakes_total", "TLS handshakes with clients of the listener, by result.",
 		KindCounter, []string{LabelListener, LabelResult}}
 	// ClusterHandshakes counts TLS handshakes with hosts, with the same values of LabelResult.
-	ClusterHandshakes = Metric{"weft_cluster_tls_handshakes_total", "TLS handshakes with hosts of the cluster, by what became of them.",
+	ClusterHandshakes = Metric{"weft_cluster_tls_handshakes_total", "TLS handshakes with hosts of the cluster, by result.",
 		KindCounter, []string{LabelCluster, LabelResult}}
 	// CertificateReloads counts changes of certificate files. Its LabelResult is ResultApplied or
 	// ResultRejected.
-	CertificateReloads = Metric{"weft_tls_certificate_reloads_total", "Changes of certificate files, by whether they could be used.",
+	CertificateReloads = Metric{"weft_tls_certificate_reloads_total", "Reloads of certificate files, by result.",
 		KindCounter, []string{LabelResult}}
 )
 

@@ -14,22 +14,22 @@ const (
 //nolint:gochecknoglobals // constant descriptions
 var (
 	// UDPSessions is the number of open sessions.
-	UDPSessions = Metric{"weft_udp_sessions_active", "Sessions of the listener of datagrams that are open: each is all between one source and its host.",
+	UDPSessions = Metric{"weft_udp_sessions_active", "Open UDP sessions of the listener. A session is the datagrams between one source address and its host.",
 		KindGauge, []string{LabelListener}}
 	// UDPSessionsOpened counts started sessions.
-	UDPSessionsOpened = Metric{"weft_udp_sessions_total", "Sessions that began.",
+	UDPSessionsOpened = Metric{"weft_udp_sessions_total", "UDP sessions that were started.",
 		KindCounter, []string{LabelListener}}
 	// UDPSessionsMoved counts changes of a session's host.
-	UDPSessionsMoved = Metric{"weft_udp_sessions_moved_total", "Sessions that went on with another host, because theirs was gone, unhealthy or refused a datagram.",
+	UDPSessionsMoved = Metric{"weft_udp_sessions_moved_total", "UDP sessions that moved to another host because their host was removed, became unhealthy or rejected a datagram.",
 		KindCounter, []string{LabelListener}}
 	// UDPDatagrams counts forwarded datagrams.
-	UDPDatagrams = Metric{"weft_udp_datagrams_total", "Datagrams that were passed on, by direction.",
+	UDPDatagrams = Metric{"weft_udp_datagrams_total", "Datagrams that were forwarded, by direction.",
 		KindCounter, []string{LabelListener, LabelDirection}}
 	// UDPBytes counts the payload bytes of forwarded datagrams.
-	UDPBytes = Metric{"weft_udp_bytes_total", "Content of the datagrams that were passed on, by direction.",
+	UDPBytes = Metric{"weft_udp_bytes_total", "Payload bytes of forwarded datagrams, by direction.",
 		KindCounter, []string{LabelListener, LabelDirection}}
 	// UDPDropped counts dropped datagrams. Its LabelReason is one of the Drop constants.
-	UDPDropped = Metric{"weft_udp_datagrams_dropped_total", "Datagrams that were not passed on, by why.",
+	UDPDropped = Metric{"weft_udp_datagrams_dropped_total", "Datagrams that were dropped, by reason.",
 		KindCounter, []string{LabelListener, LabelReason}}
 )
 

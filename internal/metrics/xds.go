@@ -17,30 +17,30 @@ const (
 //nolint:gochecknoglobals // constant descriptions
 var (
 	// XDSConnected is 1 while the control plane is connected.
-	XDSConnected = Metric{"weft_xds_connected", "1 while the control plane answers, else 0.",
+	XDSConnected = Metric{"weft_xds_connected", "1 while the control plane is connected, else 0.",
 		KindGauge, []string{LabelControlPlane}}
 	// XDSResponses counts responses. Its LabelResult is ResultAccepted or ResultRefused.
-	XDSResponses = Metric{"weft_xds_responses_total", "Responses of the control plane, by type and by whether all of their resources were accepted.",
+	XDSResponses = Metric{"weft_xds_responses_total", "Responses of the control plane, by resource type and by whether all resources were accepted.",
 		KindCounter, []string{LabelControlPlane, LabelType, LabelResult}}
 	// XDSResponseAge is the time since the last response of a control plane.
-	XDSResponseAge = Metric{"weft_xds_response_age_seconds", "Time since the last response of the control plane; since the start if there was none.",
+	XDSResponseAge = Metric{"weft_xds_response_age_seconds", "Time since the last response of the control plane, or since the start if there was none.",
 		KindGauge, []string{LabelControlPlane}}
 	// XDSResources is the number of accepted resources.
-	XDSResources = Metric{"weft_xds_resources", "Resources that were accepted and are wanted, by type.",
+	XDSResources = Metric{"weft_xds_resources", "Accepted resources of the current subscriptions, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSKeptAge is the age of the active resources that came from the xDS cache.
-	XDSKeptAge = Metric{"weft_xds_kept_age_seconds", "Age of what is in force from xds_cache because the control plane has not answered since the start; 0: it has.",
+	XDSKeptAge = Metric{"weft_xds_kept_age_seconds", "Age of the active resources from xds_cache, which are used until the first response of the control plane; 0 if none are used.",
 		KindGauge, nil}
 	// XDSAsleep is the number of on-demand resources that are not subscribed. Its LabelType is
 	// cluster or route.
-	XDSAsleep = Metric{"weft_xds_asleep", "Clusters without their hosts, and route tables, that are left with the control plane until they are used (xds_lazy), by type.",
+	XDSAsleep = Metric{"weft_xds_asleep", "On-demand clusters and route tables (xds_lazy) that are not subscribed, by type.",
 		KindGauge, []string{LabelType}}
 	// XDSUnknownFields counts the fields of accepted resources that this build's version of Envoy's
 	// API does not have.
-	XDSUnknownFields = Metric{"weft_xds_unknown_fields_total", "Fields without effect because this build does not know them, in accepted resources, by type; counted at each update of the resource (xds_unknown_fields: warn).",
+	XDSUnknownFields = Metric{"weft_xds_unknown_fields_total", "Fields of accepted resources that have no effect because this build does not know them, by type; counted at each update of a resource (xds_unknown_fields: warn).",
 		KindCounter, []string{LabelType}}
 	// XDSLoadReports counts load reports.
-	XDSLoadReports = Metric{"weft_xds_load_reports_total", "Reports of load that were sent to the control plane of load_stats_config.",
+	XDSLoadReports = Metric{"weft_xds_load_reports_total", "Load reports that were sent to the control plane of load_stats_config.",
 		KindCounter, []string{LabelControlPlane}}
 )
 

@@ -48,7 +48,7 @@ func find(system fs.FS, controller string) (*Group, error) {
 	for line := range bytes.Lines(data) {
 		parts := strings.SplitN(strings.TrimSpace(string(line)), ":", 3)
 		if len(parts) != 3 {
-			return nil, fmt.Errorf("%s: %q", name, line)
+			return nil, fmt.Errorf("%s: malformed line %q", name, line)
 		}
 		if parts[1] == "" {
 			unified = parts[2]
@@ -59,7 +59,7 @@ func find(system fs.FS, controller string) (*Group, error) {
 		}
 	}
 	if unified == "" {
-		return nil, fmt.Errorf("%s names no group that counts %s: %w", name, controller, fs.ErrNotExist)
+		return nil, fmt.Errorf("%s lists no cgroup with the controller %s: %w", name, controller, fs.ErrNotExist)
 	}
 	for _, root := range []string{mounted, mounted + "/unified"} {
 		dirs := ways(system, root, unified, "cgroup.controllers")
@@ -70,7 +70,7 @@ func find(system fs.FS, controller string) (*Group, error) {
 			return &Group{system: system, v2: true, dirs: dirs}, nil
 		}
 	}
-	return nil, fmt.Errorf("%s: no group that counts %s: %w", mounted, controller, fs.ErrNotExist)
+	return nil, fmt.Errorf("%s: no cgroup with the controller %s: %w", mounted, controller, fs.ErrNotExist)
 }
 
 // counts reports whether the v2 group in dir accounts for the controller's resource. The parents
@@ -238,7 +238,7 @@ func (g *Group) quota(dir string) (float64, error) {
 	}
 	words := strings.Fields(string(data))
 	if len(words) != 2 {
-		return 0, fmt.Errorf("%s/cpu.max: %q", dir, data)
+		return 0, fmt.Errorf("%s/cpu.max: malformed content %q", dir, data)
 	}
 	if words[0] == "max" {
 		return 0, ErrNoLimit
@@ -246,7 +246,7 @@ func (g *Group) quota(dir string) (float64, error) {
 	quota, err1 := strconv.ParseFloat(words[0], 64)
 	period, err2 := strconv.ParseFloat(words[1], 64)
 	if err := errors.Join(err1, err2); err != nil || quota <= 0 || period <= 0 {
-		return 0, fmt.Errorf("%s/cpu.max: %q", dir, data)
+		return 0, fmt.Errorf("%s/cpu.max: malformed content %q", dir, data)
 	}
 	return quota / period, nil
 }

@@ -18,7 +18,7 @@ func Memory(system fs.FS) (int64, error) {
 	}
 	words := strings.Fields(string(data))
 	if len(words) < 2 {
-		return 0, fmt.Errorf("%s: %q", name, data)
+		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
 	pages, err := parse(name, words[1])
 	return pages * int64(os.Getpagesize()), err
@@ -79,7 +79,7 @@ func processTime(system fs.FS) (int64, error) {
 	words := strings.Fields(string(data[bytes.LastIndexByte(data, ')')+1:]))
 	const user, kernel = 14 - 3, 15 - 3
 	if len(words) <= kernel {
-		return 0, fmt.Errorf("%s: %q", name, data)
+		return 0, fmt.Errorf("%s: malformed content %q", name, data)
 	}
 	return sum(name, words[user:kernel+1])
 }
@@ -95,7 +95,7 @@ func machineTime(system fs.FS) (busy, all int64, err error) {
 	}
 	words := field(data, "cpu")
 	if len(words) < idle+2 {
-		return 0, 0, fmt.Errorf("%s has no line of all processors", name)
+		return 0, 0, fmt.Errorf("%s has no line with the totals of all processors", name)
 	}
 	words = words[:min(len(words), last)]
 	if all, err = sum(name, words); err != nil {

@@ -167,7 +167,7 @@ func TestWithoutGroupsThereIsNone(t *testing.T) {
 		}
 	}
 	if _, err := MemoryGroup(tree(map[string]string{"proc/self/cgroup": "nonsense\n"})); err == nil {
-		t.Error("a line without colons is taken")
+		t.Error("a line without colons is accepted")
 	}
 }
 
@@ -256,7 +256,7 @@ func TestThisMachine(t *testing.T) {
 		t.Errorf("with one more open there are %d, %v; before %d", more, err, open)
 	}
 	if limit, err := DescriptorLimit(system); err != nil || limit < open {
-		t.Errorf("%d may be open, %v", limit, err)
+		t.Errorf("limit %d, %v", limit, err)
 	}
 	if n, err := processTime(system); err != nil || n < 0 {
 		t.Errorf("processTime = %d, %v", n, err)
@@ -313,7 +313,7 @@ func TestProcessorsAreSmoothed(t *testing.T) {
 		t.Errorf("35 s of full use give %v", got)
 	}
 	if again := read(); again < 0.99 {
-		t.Errorf("at the same time: %v", again)
+		t.Errorf("at an unchanged time: %v", again)
 	}
 	if got := pass(30, 0.25); math.Abs(got-0.25) > 0.01 {
 		t.Errorf("30 s of a quarter give %v", got)

@@ -77,5 +77,5 @@ func stuck(tasks []Task, running map[int]bool) error {
 			names = append(names, t.Name)
 		}
 	}
-	return fmt.Errorf("did not end in time: %s", strings.Join(names, ", "))
+	return fmt.Errorf("tasks did not end in time: %s", strings.Join(names, ", "))
 }

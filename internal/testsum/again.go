@@ -69,7 +69,7 @@ func mayPass(output []string) bool {
 // writeUnsteady writes the unsteady tests with the output of their failures.
 func writeUnsteady(out io.Writer, tests []unsteady) {
 	for _, u := range tests {
-		_, _ = fmt.Fprintf(out, "UNSTEADY %s: %s: passed when it ran again, alone; before:\n", u.phase, u.name)
+		_, _ = fmt.Fprintf(out, "UNSTEADY %s: %s: passed when rerun alone; first run:\n", u.phase, u.name)
 		for _, line := range u.lines {
 			_, _ = fmt.Fprintf(out, "      %s\n", strings.TrimSpace(line))
 		}

@@ -77,22 +77,22 @@ func main() {
 func run(ctx context.Context, args []string, out io.Writer) (err error) {
 	var phases []phase
 	flags := flag.NewFlagSet("testsum", flag.ContinueOnError)
-	stepsFile := flags.String("steps", "", "`file` of steps that were done before")
+	stepsFile := flags.String("steps", "", "`file` with the results of previous steps")
 	flags.Func("phase", "`name: arguments` of go test; repeatable", func(text string) error {
 		p, err := parsePhase(text)
 		phases = append(phases, p)
 		return err
 	})
-	flags.Func("then", "`name: flags` of go test for the tests that the phase before skips", func(text string) error {
+	flags.Func("then", "`name: flags` of go test for the tests that the previous phase skips", func(text string) error {
 		if len(phases) == 0 {
-			return errors.New("want a -phase before")
+			return errors.New("-then requires a preceding -phase")
 		}
 		p, err := parsePhase(text)
 		phases[len(phases)-1].then = &p
 		return err
 	})
-	eventsFile := flags.String("events", "", "`file` that all events of go test -json are written to")
-	most := flags.Int("again", 0, "run failed tests again, of a phase that has this `many` or fewer")
+	eventsFile := flags.String("events", "", "output `file` for all events of go test -json")
+	most := flags.Int("again", 0, "rerun the failed tests of a phase if there are at most this `many`")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 func parsePhase(text string) (phase, error) {
 	name, rest, found := strings.Cut(text, ":")
 	if !found {
-		return phase{}, errors.New("want NAME: ARGUMENTS")
+		return phase{}, errors.New("expected NAME: ARGUMENTS")
 	}
 	return phase{name: name, args: strings.Fields(rest)}, nil
 }

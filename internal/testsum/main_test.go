@@ -173,7 +173,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 		"tests fail": {
 			args: []string{"-phase", "unit: ./good ./bad"},
 			want: []string{"small/bad TestFails", "one is not two", "small/bad TestBelow/b", "b is wrong", "small/bad TestItself", "wrong all the same", "FAIL  example.com/small/bad",
-				"== what failed\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n",
+				"== failures\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n",
 				"----  unit: example.com/small/bad TestBelow/b\n      bad_test.go:8: b is wrong\n",
 				"----  unit: example.com/small/bad TestItself\n      bad_test.go:12: wrong all the same\nFAILED: unit"},
 			never: []string{"small/bad TestBelow\n"},
@@ -188,7 +188,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 		},
 		"a panic ends a package": {
 			args: []string{"-phase", "unit: ./panics"},
-			want: []string{"small/panics TestPanics", "panic: on purpose", "FAIL  example.com/small/panics", "== what failed\n----  unit: example.com/small/panics TestPanics\n      panic: on purpose"},
+			want: []string{"small/panics TestPanics", "panic: on purpose", "FAIL  example.com/small/panics", "== failures\n----  unit: example.com/small/panics TestPanics\n      panic: on purpose"},
 			last: "1 passed, 1 failed, 0 skipped",
 			err:  "failed: unit",
 		},
@@ -233,7 +233,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 		},
 		"a second phase without a first": {
 			args: []string{"-then", "long:"},
-			err:  `invalid value "long:" for flag -then: want a -phase before`,
+			err:  `invalid value "long:" for flag -then: -then requires a preceding -phase`,
 		},
 		"no such package": {
 			args: []string{"-phase", "unit: ./good ./nowhere"},
@@ -255,12 +255,12 @@ func TestRunOfEveryEnding(t *testing.T) {
 		"a test passes when it runs again": {
 			args: []string{"-again", "1", "-phase", "unit: ./good ./unsteady"},
 			want: []string{"FAIL  example.com/small/unsteady", "== unit, again: go test -count=1 -run=^TestUnsteady$/^b_\\[c\\]$/^d$ example.com/small/unsteady", "ok    example.com/small/unsteady",
-				"UNSTEADY unit: example.com/small/unsteady TestUnsteady/b_[c]/d: passed when it ran again, alone; before:\n      unsteady_test.go:14: no time\n"},
+				"UNSTEADY unit: example.com/small/unsteady TestUnsteady/b_[c]/d: passed when rerun alone; first run:\n      unsteady_test.go:14: no time\n"},
 			last: "7 passed, 0 failed, 1 skipped",
 		},
 		"a test fails again": {
 			args:  []string{"-again", "3", "-phase", "unit: ./bad"},
-			want:  []string{"== unit, again: ", "FAIL", "== what failed\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n", "FAILED: unit"},
+			want:  []string{"== unit, again: ", "FAIL", "== failures\n----  unit: example.com/small/bad TestFails\n      bad_test.go:5: one is not two\n", "FAILED: unit"},
 			never: []string{"UNSTEADY"},
 			last:  "2 passed, 3 failed, 0 skipped",
 			err:   "failed: unit",
@@ -279,7 +279,7 @@ func TestRunOfEveryEnding(t *testing.T) {
 		},
 		"an earlier step failed": {
 			args: []string{"-steps", "steps", "-phase", "unit: ./good"},
-			want: []string{"ok gofmt", "FAILED lint", "SKIPPED govulncheck: no database", "== what failed\n----  lint\n      x.go:1: no comment\nFAILED: lint"},
+			want: []string{"ok gofmt", "FAILED lint", "SKIPPED govulncheck: no database", "== failures\n----  lint\n      x.go:1: no comment\nFAILED: lint"},
 			last: "4 passed, 0 failed, 1 skipped",
 			err:  "failed: lint",
 		},

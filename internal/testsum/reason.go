@@ -83,7 +83,7 @@ func writeFailures(out io.Writer, failures []failure) {
 		return
 	}
 	most := max(1, reasonsLines/len(failures)-1)
-	_, _ = fmt.Fprintln(out, "\n== what failed")
+	_, _ = fmt.Fprintln(out, "\n== failures")
 	for _, f := range failures {
 		_, _ = fmt.Fprintf(out, "----  %s\n", f.name)
 		for _, line := range first(f.lines, most) {

@@ -36,7 +36,7 @@ func ListenOwnerOnly(ctx context.Context, path string) (net.Listener, error) {
 func Listen(ctx context.Context, path string, mode fs.FileMode) (net.Listener, error) {
 	switch {
 	case mode != mode.Perm():
-		return nil, fmt.Errorf("%s: the mode %v has more than permissions", path, mode)
+		return nil, fmt.Errorf("%s: the mode %v has bits other than permission bits", path, mode)
 	case mode == 0:
 		mode = ownerOnly
 	}
@@ -99,5 +99,5 @@ func RemoveStale(ctx context.Context, path string) error {
 		_ = conn.Close() // no data was sent
 		return fmt.Errorf("%s: %w", path, syscall.EADDRINUSE)
 	}
-	return fmt.Errorf("%s: %w: it cannot be told that nobody listens: %w", path, syscall.EADDRINUSE, err)
+	return fmt.Errorf("%s: %w: cannot determine whether a process listens: %w", path, syscall.EADDRINUSE, err)
 }

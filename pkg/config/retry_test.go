@@ -31,17 +31,17 @@ func TestEveryElementOfRetryOnHasAWord(t *testing.T) {
 	for _, word := range RetryWords() {
 		on := RetryWord(word)
 		if on == 0 || all&on != 0 || on.String() != word {
-			t.Errorf("%q means %b, which is written %q", word, on, on)
+			t.Errorf("RetryWord(%q) = %b, whose String is %q", word, on, on)
 		}
 		all |= on
 	}
 	if want := RetryUnavailable<<1 - 1; all != want {
-		t.Errorf("the words mean %b, want %b", all, want)
+		t.Errorf("all words together = %b, want %b", all, want)
 	}
 	if got := RetryWord("5XX"); got != 0 {
-		t.Errorf("a word that there is not means %v", got)
+		t.Errorf("RetryWord of an unknown word = %v, want 0", got)
 	}
 	if got, want := (RetryReset | Retry5xx).String(), "5xx,reset"; got != want {
-		t.Errorf("a set is written %q, want %q", got, want)
+		t.Errorf("String of a set = %q, want %q", got, want)
 	}
 }

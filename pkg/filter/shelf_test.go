@@ -18,13 +18,13 @@ func TestAShelfKeepsWhatIsInUse(t *testing.T) {
 		runtime.Gosched()
 	}
 	if n := s.Len(); n != 1 {
-		t.Errorf("%d things are on the shelf, want the one that is in use", n)
+		t.Errorf("%d cached values, want only the one in use", n)
 	}
 	if s.GetOrCreate("kept", made) != kept {
-		t.Error("what is in use was made once more")
+		t.Error("a value in use was created again")
 	}
 	if s.GetOrCreate("other", made) == kept {
-		t.Error("two keys have one thing")
+		t.Error("two keys share a value")
 	}
 	runtime.KeepAlive(kept)
 }

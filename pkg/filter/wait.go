@@ -9,7 +9,7 @@ import (
 )
 
 // ErrClientGone is the error of Wait when the client disconnects.
-var ErrClientGone = errors.New("filter: the caller has gone")
+var ErrClientGone = errors.New("filter: the client disconnected")
 
 // Wait returns nil after d, ErrClientGone once x's client disconnects, or ctx's error once ctx
 // ends. Wait can watch the client only when the whole request has arrived; while part of the body

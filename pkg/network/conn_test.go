@@ -270,7 +270,7 @@ func TestQuietSeesBytesAndEnds(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.IsReusable() {
-		t.Error("bytes nobody asked for went unseen")
+		t.Error("unexpected bytes were not detected")
 	}
 	gone, other := pair(t)
 	other.Close()

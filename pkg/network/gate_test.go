@@ -168,7 +168,7 @@ func TestAShutGateLetsConnectionsWait(t *testing.T) {
 			t.Errorf("Serve = %v", err)
 		}
 		if _, err := last.Read(make([]byte, 1)); err == nil {
-			t.Error("a connection that nobody will serve stays open")
+			t.Error("a connection that no handler will serve stays open")
 		}
 	})
 }

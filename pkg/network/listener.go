@@ -257,7 +257,7 @@ func (l *Listener) serve(ctx context.Context, c *Conn, h Handler) {
 		return
 	}
 	if err != nil {
-		l.o.Log.Debug("connection ended", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
+		l.o.Log.Debug("connection closed", "listener", l.o.Name, "remote", c.RemoteAddr(), "error", err)
 	}
 	l.end(c)
 }
@@ -269,7 +269,7 @@ func (l *Listener) contain(ctx context.Context, c *Conn, h Handler) (err error) 
 			err = fmt.Errorf("panic: %v", p)
 			c.CloseReason = CauseInternal
 			_ = c.closeWithoutNotify() // its data is incomplete; the handler may have closed it
-			l.o.Log.Error("panic while serving a connection: it was closed; this is a defect, please report it",
+			l.o.Log.Error("panic while serving a connection, which was closed; this is a defect, please report it",
 				"listener", l.o.Name, "panic", p, "stack", string(debug.Stack()))
 		}
 	}()
@@ -281,7 +281,7 @@ func (l *Listener) part(c *Conn, p GoAwayHandler) error {
 	err := contain(func() error { p.SendGoAway(); return nil })
 	if err != nil {
 		c.CloseReason = CauseInternal
-		l.o.Log.Error("panic while ending a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+		l.o.Log.Error("panic while draining a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
 	return err
 }
@@ -312,7 +312,7 @@ func (l *Listener) await(ctx context.Context, c *Conn, h Handler) {
 func (l *Listener) end(c *Conn) {
 	_ = c.Close() // a handler may have closed it
 	if err := c.endPanics(); err != nil {
-		l.o.Log.Error("panic after the end of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
+		l.o.Log.Error("panic after the close of a connection; this is a defect, please report it", "listener", l.o.Name, "panic", err)
 	}
 	c.release()
 	l.mu.Lock()

@@ -59,7 +59,7 @@ func (l *Listener) UseOriginalDst(how OriginalDstMode, find ListenerLookup) erro
 func (l *Listener) SetTransparent() error {
 	s, ok := l.ln.(syscall.Conn)
 	if !ok {
-		return fmt.Errorf("listener %s: it has no socket", l.o.Name)
+		return fmt.Errorf("listener %s: the listener has no socket", l.o.Name)
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {

@@ -29,7 +29,7 @@ const (
 
 // ErrWriteQueueFull means that AppendFrame refused a frame, because the maximum number of bytes
 // is pending. The connection continues.
-var ErrWriteQueueFull = errors.New("network: the peer takes too little: too much waits to be sent")
+var ErrWriteQueueFull = errors.New("network: write queue full: the peer reads too slowly")
 
 // WriteQueue gathers the frames that many exchanges send on one connection, so that pending
 // frames leave in one write, in the order of their arrival. A sender calls Flush once it has

@@ -261,7 +261,7 @@ func TestDialerTellsTimeoutsFromRefusals(t *testing.T) {
 	c.Close()
 	ln.Close()
 	if _, err := (Dialer{}).Dial(t.Context(), "tcp", address, time.Time{}); err == nil || IsTimeout(err) {
-		t.Errorf("Dial where nobody listens = %v, want a refusal", err)
+		t.Errorf("Dial of an address without a listener = %v, want connection refused", err)
 	}
 	if _, err := (Dialer{}).Dial(t.Context(), "tcp", address, time.Now().Add(-time.Second)); !IsTimeout(err) {
 		t.Errorf("Dial behind its deadline = %v, want a timeout", err)

@@ -117,7 +117,7 @@ func (w *tlsTransport) Read(p []byte) (int, error) {
 const mostSealed = 1 << 20
 
 // errDeaf ends writing to such a peer.
-var errDeaf = errors.New("network: the peer has TLS answered and takes no answers")
+var errDeaf = errors.New("network: the peer does not read the TLS responses that it requests")
 
 // Write is for tls.Conn: it never waits.
 func (w *tlsTransport) Write(p []byte) (int, error) {

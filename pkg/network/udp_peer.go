@@ -113,11 +113,11 @@ func (p *ConnectedUDP) Receive(b []byte) (int, error) {
 var (
 	// ErrSendBufferFull means that the kernel has no space for the datagram, which was not
 	// sent.
-	ErrSendBufferFull = errors.New("the socket is full")
+	ErrSendBufferFull = errors.New("the send buffer of the socket is full")
 	// ErrWouldBlock means that there is nothing to receive.
 	ErrWouldBlock = errors.New("nothing to receive")
 	// ErrConnRefused means that the peer's machine reports no receiver at the address.
-	ErrConnRefused = errors.New("nobody receives at the address")
+	ErrConnRefused = errors.New("connection refused: nothing receives at the address")
 )
 
 func packetError(call string, errno syscall.Errno) error {

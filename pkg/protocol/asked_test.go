@@ -12,7 +12,7 @@ func TestWhatWasAskedForIsKept(t *testing.T) {
 	x.RewriteAuthority("one.test")
 	x.RewriteAuthority("two.test")
 	if x.OriginalPath() != "/a?b" || x.OriginalAuthority() != "shop.test" || x.Request.Authority != "two.test" {
-		t.Errorf("after rewrites: asked for %s%s, goes to %s", x.OriginalAuthority(), x.OriginalPath(), x.Request.Authority)
+		t.Errorf("after rewrites: original target %s%s, target %s", x.OriginalAuthority(), x.OriginalPath(), x.Request.Authority)
 	}
 	x.Reset()
 	if x.OriginalAuthority() != "" {

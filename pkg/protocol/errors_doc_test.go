@@ -27,7 +27,7 @@ func TestErrorsDocIsTheTable(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("docs/errors.md differs from the table; write it with: go test ./pkg/protocol -run ErrorsDoc -update\n- table + file:\n%s", diff)
+		t.Errorf("docs/errors.md differs from the table; regenerate it with: go test ./pkg/protocol -run ErrorsDoc -update\n- table + file:\n%s", diff)
 	}
 }
 
@@ -39,19 +39,19 @@ func TestEveryReasonIsWholeAndUnique(t *testing.T) {
 			t.Errorf("reason %d %q: empty name, flag, text or hint", r, row.Name)
 		}
 		if row.HTTP < 400 || row.HTTP > 599 {
-			t.Errorf("%v: HTTP status %d is no error", r, row.HTTP)
+			t.Errorf("%v: HTTP status %d is not an error status", r, row.HTTP)
 		}
 		if row.GRPC < 1 || row.GRPC > 16 {
-			t.Errorf("%v: gRPC status %d is no error", r, row.GRPC)
+			t.Errorf("%v: gRPC status %d is not an error status", r, row.GRPC)
 		}
 		if row.Dubbo == 0 || row.Dubbo == 20 || row.Bolt == 0 {
-			t.Errorf("%v: Dubbo %d, Bolt %d: one is no error", r, row.Dubbo, row.Bolt)
+			t.Errorf("%v: Dubbo status %d or Bolt status %d is not an error status", r, row.Dubbo, row.Bolt)
 		}
 		if other, taken := names[row.Name]; taken {
-			t.Errorf("name %q is of %d and %d", row.Name, other, r)
+			t.Errorf("the name %q belongs to the reasons %d and %d", row.Name, other, r)
 		}
 		if other, taken := texts[row.Text]; taken {
-			t.Errorf("text %q is of %d and %d", row.Text, other, r)
+			t.Errorf("the text %q belongs to the reasons %d and %d", row.Text, other, r)
 		}
 		names[row.Name], texts[row.Text] = r, r
 	}
@@ -59,37 +59,37 @@ func TestEveryReasonIsWholeAndUnique(t *testing.T) {
 
 func appendErrorsDoc(dst []byte) []byte {
 	b := bytes.NewBuffer(dst)
-	b.WriteString(`# When Weft answers by itself
+	b.WriteString(`# Errors and local replies
 
 <!-- Written by go test ./pkg/protocol -run ErrorsDoc -update from the table in pkg/protocol/reason.go. Change it there. -->
 
-Weft answers a request itself, or ends it, for one of the reasons below. The
-reason decides the answer in the caller's own protocol; the flag is what the
-access log shows as ` + "`%response_flag%`" + `, the name is the ` + "`reason`" + ` label of the
-metrics. A flag "-" means that Envoy has none for the reason. Flags that add to it:
-` + "`DI`" + `, the fault filter delayed the request; ` + "`URX`" + `, the last try failed and the retry
-policy allows no more; ` + "`UAEX`" + `, the service that ext_authz asks refused the request or
-failed. They are joined by commas: ` + "`URX,UF`" + `. What exactly happened is in the log only (` + "`%response_detail%`" + `).
+This page lists the reasons for which Weft sends a local reply or ends a request. The reason
+determines the response in the client's protocol. The access log shows the flag as
+` + "`%response_flag%`" + `, and metrics have the name in the label ` + "`reason`" + `. A flag "-" means that Envoy
+has none for the reason. Three more flags may be added, separated by commas (` + "`URX,UF`" + `):
+` + "`DI`" + `, the fault filter delayed the request; ` + "`URX`" + `, the last attempt failed and the retry policy
+allows no more; ` + "`UAEX`" + `, the authorization service of ext_authz rejected the request or failed.
+Only the log contains the details (` + "`%response_detail%`" + `).
 
-**HTTP** callers get the text of the reason as the body: nothing of the request, no
+**HTTP** clients get the text of the reason as the body. It contains nothing of the request, no
 name of a listener or a cluster, and no address.
 
-**RPC** callers get an error of their protocol, whose text is what their developers
-see of it, and says where it happened:
+**RPC** clients get an error of their protocol. Its text is what their developers see, and says
+where it happened:
 
 ` + "```" + `
 weft: upstream connect failed [org.example.Shop.buy], listener client, cluster shop, host 10.0.0.7:20880
 ` + "```" + `
 
-That is the text of the reason, then service and method of the request as filters
-and routes left them, the names of the listener and of the cluster that the route
-chose, and the address of the last host that was tried, as far as there are any. If
-a filter answered, the first 256 bytes of its content follow the reason. There is no
-switch that leaves names and addresses out, not for ingress listeners either: who may
-call may learn them. Whoever must not is to be kept from the listener.
+The text consists of the reason, the service and method of the request after filters and routes
+have changed them, the names of the listener and of the cluster that the route chose, and the
+address of the last host that was tried, as far as they exist. If a filter sent the response,
+the first 256 bytes of its body follow the reason. You cannot turn off names and addresses, not
+even for ingress listeners: every client that may call may also see them. Keep other clients
+away from the listener.
 
-**Unsent** requests cannot have reached an application: they may be tried again
-on another host even if they are not idempotent.
+**Unsent** requests cannot have reached an application: Weft may retry them on another host even
+if they are not idempotent.
 
 | Reason | Flag | HTTP | gRPC | Dubbo | Bolt | Unsent |
 |---|---|---:|---:|---:|---:|---|

@@ -124,7 +124,7 @@ func TestReasonOf(t *testing.T) {
 		{"no error", nil, ReasonNone, ""},
 		{"a fault", fault, ReasonNoRoute, "no route matched"},
 		{"a fault with its cause", NewFault(ReasonNoRoute, io.EOF), ReasonNoRoute, "no route matched: EOF"},
-		{"the first of two", NewFault(ReasonPerTryTimeout, NewFault(UpstreamTimeout, nil)), ReasonPerTryTimeout, "upstream try timed out: upstream timed out"},
+		{"the first of two", NewFault(ReasonPerTryTimeout, NewFault(UpstreamTimeout, nil)), ReasonPerTryTimeout, "upstream attempt timed out: upstream timed out"},
 		{"a fault within", fmt.Errorf("router: %w", fault), ReasonNoRoute, "router: no route matched"},
 		{"none", io.EOF, Internal, "EOF"},
 	} {

@@ -142,17 +142,17 @@ func TestWhatCannotBeAppliedIsRefused(t *testing.T) {
 			twin.Name = "twin"
 			c.Listeners = append(c.Listeners, &twin)
 		}, `listener "twin": another listener has the address 127.0.0.1:0`},
-		"a table that is not there": {func(c *config.Snapshot) { c.Routes = nil }, `there is no route table "table"`},
+		"a table that is not there": {func(c *config.Snapshot) { c.Routes = nil }, `route table "table" is not defined`},
 		"an engine that is not built in": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains[0].Proxy.Downstream = []config.Protocol{config.Dubbo}
 		},
-			`downstream_protocol "dubbo" is not built in`},
+			`downstream_protocol "dubbo" is not supported by this build`},
 		"a filter that is not built in": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains[0].Proxy.StreamFilters = []config.Filter{{Name: "magic"}}
-		}, `stream filter "magic" is not built in`},
+		}, `stream filter "magic" is not supported by this build`},
 		"two filter chains": {func(c *config.Snapshot) {
 			c.Listeners[0].FilterChains = append(c.Listeners[0].FilterChains, c.Listeners[0].FilterChains[0])
-		}, "filter chains 0 and 1 are for the same connections"},
+		}, "filter chains 0 and 1 match the same connections"},
 		"a log that cannot be opened": {func(c *config.Snapshot) {
 			c.Listeners[0].AccessLogs = []config.AccessLog{{Path: t.TempDir() + "/file-that-is-none/access.log", Format: "%no_such_variable%"}}
 		}, "access log"},
@@ -267,7 +267,7 @@ func TestAListenerThatIsRemovedDrains(t *testing.T) {
 	// Its cluster is gone as well, and yet the request ends as it should.
 	app.let <- struct{}{}
 	if got := busy.read("GET "); got.StatusCode != 200 || got.body != "slow" || !got.Close {
-		t.Errorf("what was under way: %d %q, to be closed: %t", got.StatusCode, got.body, got.Close)
+		t.Errorf("the request in flight: %d %q, close: %t", got.StatusCode, got.body, got.Close)
 	}
 	if !busy.ended() {
 		t.Error("the busy connection goes on")

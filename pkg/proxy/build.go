@@ -95,7 +95,7 @@ func (b *builder) filters(place string, list []config.Filter) (before []filter.F
 		}
 		kind := b.kind(f.Name)
 		if kind == nil {
-			return nil, nil, nil, fmt.Errorf("stream filter %q is not built in", f.Name)
+			return nil, nil, nil, fmt.Errorf("stream filter %q is not supported by this build", f.Name)
 		}
 		env := filter.Env{
 			Log:           b.server.o.Log.With("filter", f.Name),

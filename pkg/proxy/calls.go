@@ -16,7 +16,7 @@ type clusterClient struct{ server *Server }
 func (c clusterClient) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
 	cluster := c.server.clusters.Find(to.Cluster)
 	if cluster == nil {
-		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
 	}
 	via := upstream.ClusterPicker{Cluster: cluster, Protocol: to.Protocol}
 	if err := protocol.ServeRecovered(ctx, &via, x); err != nil {
@@ -43,7 +43,7 @@ func (c clusterClient) Go(f func(ctx context.Context)) {
 	s.tasks.Go(func() {
 		if p := protocol.PanicIn(recoverPanic(s.life, f)); p != nil {
 			s.o.Metrics.Counter(metrics.Panics).Add(1)
-			s.o.Log.Error("panic in what a filter does beside requests: this is a defect, please report it",
+			s.o.Log.Error("panic in a background task of a filter; this is a defect, please report it",
 				"panic", p.Value, "stack", string(p.Stack))
 		}
 	})

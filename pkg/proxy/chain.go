@@ -225,7 +225,7 @@ func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 		for _, name := range p.Downstream {
 			e := b.engine(name)
 			if e == nil {
-				return nil, fmt.Errorf("downstream_protocol %q is not built in", name)
+				return nil, fmt.Errorf("downstream_protocol %q is not supported by this build", name)
 			}
 			engines = append(engines, e)
 			if v2 := b.engine(config.BoltV2); name == config.Bolt && v2 != nil && !slices.Contains(p.Downstream, config.BoltV2) {
@@ -234,7 +234,7 @@ func (b *builder) engines(p *config.Proxy) ([]*stream.Protocol, error) {
 		}
 	}
 	if len(engines) == 0 {
-		return nil, errors.New("downstream_protocol: there is none")
+		return nil, errors.New("downstream_protocol: no protocol is configured")
 	}
 	return engines, nil
 }

@@ -33,7 +33,7 @@ type chainSet struct {
 const defaultInspectTimeout = 15 * time.Second
 
 // errNoChain reports that no filter chain matches a connection.
-var errNoChain = errors.New("no filter chain is for the connection")
+var errNoChain = errors.New("no matching filter chain")
 
 // ServeConn implements network.Handler. If the choice depends on the first bytes of the connection,
 // it waits for them.

@@ -78,7 +78,7 @@ func (s *Server) datagramsOf(next *config.Snapshot) (all []*config.Listener, err
 		case taken[l.Address]:
 			return nil, fmt.Errorf("listener %q: another listener has the address %s", l.Name, l.Address)
 		case len(l.FilterChains) != 1 || l.FilterChains[0].UDPProxy == nil || s.o.UDPProxy == nil:
-			return nil, fmt.Errorf("listener %q: datagrams need one filter chain with a udp_proxy", l.Name)
+			return nil, fmt.Errorf("listener %q: a UDP listener requires exactly one filter chain, with a udp_proxy", l.Name)
 		}
 		taken[l.Address] = true
 		all = append(all, l)
@@ -185,7 +185,7 @@ func (s *Server) retireDatagrams(live *datagramListener) {
 }
 
 func (s *Server) drainDatagrams(ctx context.Context, live *datagramListener) {
-	s.logForceClosed(ctx, "sessions of datagrams", live.config.Name, live.proxy.Drain(ctx))
+	s.logForceClosed(ctx, "UDP sessions", live.config.Name, live.proxy.Drain(ctx))
 	live.uncount()
 	close(live.ended)
 }

@@ -42,7 +42,7 @@ type missingConfigFilter string
 
 // Serve implements protocol.Service.
 func (u missingConfigFilter) Serve(context.Context, *protocol.Exchange) error {
-	return protocol.Faultf(protocol.Internal, "nobody has told the settings of filter %q", string(u))
+	return protocol.Faultf(protocol.Internal, "the configuration of filter %q was not received", string(u))
 }
 
 // Start implements protocol.AsyncService.

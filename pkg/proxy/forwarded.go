@@ -114,7 +114,7 @@ func (f *forwarded) lastHop(x *protocol.Exchange) bool {
 	case err != nil:
 		return false // forward a field that does not parse
 	case hops == 0 && x.Request.Method == "TRACE":
-		refuseMethod(x, "TRACE is not answered here\n") // the response could show credentials
+		refuseMethod(x, "TRACE is not allowed here\n") // the response could show credentials
 		return true
 	case hops == 0:
 		x.LocalReply(204, "", "")

@@ -61,7 +61,7 @@ func (b *builder) eachConnectionFilter(list []config.Filter, place string, build
 	for i, f := range list {
 		kind := b.connectionKind(f.Name)
 		if kind == nil {
-			return fmt.Errorf("network filter %q is not built in", f.Name)
+			return fmt.Errorf("network filter %q is not supported by this build", f.Name)
 		}
 		err := build(kind, f.Config, filter.Env{
 			Log:           b.server.o.Log.With("filter", f.Name),

@@ -135,7 +135,7 @@ func (r *hedgedRequest) run(ctx context.Context) error {
 			}
 		case <-gone:
 			r.record(r.made[len(r.made)-1])
-			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client gone while %d tries were under way", r.running)
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected while %d attempts were in flight", r.running)
 		case <-ctx.Done():
 			r.record(r.made[len(r.made)-1])
 			return protocol.NewFault(protocol.ReasonDownstreamDisconnect, context.Cause(ctx))

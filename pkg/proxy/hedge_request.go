@@ -113,7 +113,7 @@ func contentOf(x *protocol.Exchange) (text string, err error) {
 	}
 	_, err = io.Copy(&content, body)
 	if err != nil && !x.Deadline.IsZero() && !time.Now().Before(x.Deadline) {
-		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the content of the request: %w", err)
+		err = protocol.Faultf(protocol.UpstreamTimeout, "waiting for the request body: %w", err)
 	}
 	return content.String(), err
 }

@@ -18,7 +18,7 @@ const inspectBufferSize = 4 << 10
 
 // errOpening reports a connection that did not send in time what the choice of a filter chain
 // needs.
-var errOpening = errors.New("the connection did not show in time which filter chain is for it")
+var errOpening = errors.New("timeout before the connection sent the bytes that select a filter chain")
 
 // inspection is the state of the inspection of a connection's first bytes.
 type inspection struct {

@@ -113,7 +113,7 @@ func (d *onDemandTable) absent() bool {
 
 // Serve implements protocol.Service. It fails exchanges of a table that did not arrive in time.
 func (d *onDemandTable) Serve(context.Context, *protocol.Exchange) error {
-	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s: it was asked for, and has not come", d.name)
+	return protocol.Faultf(protocol.ReasonOnDemandTimeout, "route table %s was requested and did not arrive in time", d.name)
 }
 
 // waitForTable serves an exchange of a listener whose table is not subscribed yet.

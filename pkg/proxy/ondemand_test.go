@@ -72,8 +72,8 @@ func TestATableThatDoesNotComeIsNotWaitedForForEver(t *testing.T) {
 	r.apply(leave(snapshot(t), 50*time.Millisecond, true))
 	address := r.address("front")
 	for range 2 {
-		if got := ask(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "not supplied in time") {
-			t.Errorf("answer %d %q, want 503: not supplied in time", got.StatusCode, got.body)
+		if got := ask(t, address, get("/")); got.StatusCode != 503 || !strings.Contains(got.body, "configuration not received in time") {
+			t.Errorf("answer %d %q, want 503: configuration not received in time", got.StatusCode, got.body)
 		}
 	}
 	r.await(2, "weft_listener_request_failures_total", "front", "not_supplied")

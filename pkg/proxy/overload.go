@@ -174,7 +174,7 @@ func (w *monitorLoop) read(now time.Time) []float64 {
 		if err := m.update(now); err != nil {
 			w.overseer.server.o.Metrics.Counter(metrics.OverloadFailures, string(m.config.Name)).Add(1)
 			if !m.failing {
-				w.overseer.server.o.Log.Error("a resource monitor cannot be read: its pressure stays as it was",
+				w.overseer.server.o.Log.Error("resource monitor cannot be read, its pressure stays unchanged",
 					"monitor", string(m.config.Name), "pressure", m.pressure, "error", err)
 			}
 			m.failing = true

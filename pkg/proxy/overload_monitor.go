@@ -48,7 +48,7 @@ func newMonitor(m config.Monitor, system fs.FS, connections func() int64) (*moni
 		made.read, err = readCPU(m.CPU, system)
 	}
 	if err == nil && made.read == nil {
-		err = errors.New("it is not built in")
+		err = errors.New("it is not supported by this build")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("overload_manager: resource monitor %s: %w", m.Name, err)

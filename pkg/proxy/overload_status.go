@@ -67,7 +67,7 @@ func (w *monitorLoop) tell(now time.Time, verdicts []overload.Decision) {
 func (w *monitorLoop) log(name config.ActionName, v overload.Decision) {
 	log := w.overseer.server.o.Log
 	if v.State == overload.Inactive {
-		log.Info("overload is over", "action", string(name))
+		log.Info("overload action inactive", "action", string(name))
 		return
 	}
 	pressure := 0.0

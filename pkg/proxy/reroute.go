@@ -29,7 +29,7 @@ func (b *builder) table(name string) (*liveTable, error) {
 	}
 	source := b.source[name]
 	if source == nil {
-		return nil, fmt.Errorf("router_config_name: there is no route table %q", name)
+		return nil, fmt.Errorf("router_config_name: route table %q is not defined", name)
 	}
 	table, err := compileTable(b.server.routing[name], source)
 	if err != nil {

@@ -41,7 +41,7 @@ func (r *respond) Finish(_ context.Context, x *protocol.Exchange, err error) err
 	}
 	if p := protocol.PanicIn(err); p != nil {
 		r.panics.Add(1)
-		r.log.Error("panic while serving a request: it was answered with 500; this is a defect, please report it",
+		r.log.Error("panic while serving a request, which gets a 500 response; this is a defect, please report it",
 			"panic", p.Value, "stack", string(p.Stack))
 	}
 	x.LocalReplyError(err)

@@ -17,7 +17,7 @@ func pause(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, filter.ErrClientGone):
-		err = errors.New("client gone before a retry")
+		err = errors.New("client disconnected before a retry")
 	}
 	return protocol.NewFault(protocol.ReasonDownstreamDisconnect, err)
 }

@@ -76,7 +76,7 @@ func (b *builder) secure(e *compiledListener, c *compiledChain, byALPN map[strin
 			return err
 		}
 		if err := context.Check(true, nil); err != nil && t.Fallback {
-			b.server.o.Log.Warn("a tls_context cannot be used, and says fall_back: without another, plaintext is spoken",
+			b.server.o.Log.Warn("unusable tls_context ignored because it sets fall_back; without another tls_context, the listener accepts plaintext",
 				"listener", e.config.Name, "error", err)
 			continue
 		}
@@ -246,7 +246,7 @@ func (c *upstreamTLS) secure(ctx context.Context, conn *network.Conn, h *upstrea
 	}
 	client := c.find(h.Cluster().Name(), h.Config().TLS)
 	if client == nil {
-		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s has left the configuration", h.Name())
+		return protocol.Faultf(protocol.ConnectFailure, "the cluster of %s was removed from the configuration", h.Name())
 	}
 	if deadline.IsZero() {
 		deadline = time.Now().Add(slowHandshake)

@@ -445,7 +445,7 @@ func TestCompileRefusesActions(t *testing.T) {
 		{"a substitution with a line feed", regex("a", "\n"), `byte 1 is '\n'`},
 		{"a group that there is not", regex("(a)", `\2`), "the pattern has 1 groups"},
 		{"a group beyond numbers", regex("(a)", `\99999999999999999999`), "the pattern has 1 groups"},
-		{"a lone backslash", regex("(a)", `\x`), "a backslash is followed by"},
+		{"a lone backslash", regex("(a)", `\x`), "a backslash must be followed by"},
 		{"a host rewrite", config.Route{Forward: &config.Forward{Cluster: "c", HostRewrite: "a/b"}}, `host_rewrite "a/b" is not a host`},
 		{"a host rewrite by itself", config.Route{Forward: &config.Forward{Cluster: "c", AutoHostRewriteHeader: "Host"}}, "names the host itself"},
 		{"a host of the path by no expression", config.Route{Forward: &config.Forward{Cluster: "c", HostRewritePath: &config.RegexRewrite{Pattern: "("}}}, "host_rewrite_path_regex: "},

@@ -35,7 +35,7 @@ func TestRoutesGoByArguments(t *testing.T) {
 	}{
 		{callBody("blue"), "blue", nil},
 		{callBody("red"), "", []string{`argument 0 is "red", expected "blue"`}},
-		{nil, "", []string{`argument 0 is not there, expected "blue"`}},
+		{nil, "", []string{`argument 0 is missing, expected "blue"`}},
 	} {
 		x := new(protocol.Exchange)
 		x.Reset()

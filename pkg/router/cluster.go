@@ -78,7 +78,7 @@ func compileCluster(f *config.Forward, request, response *mutation) (*clusterSel
 		}
 		return &clusterSelector{variable: v}, nil
 	}
-	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is needed")
+	return nil, errors.New("one of cluster_name, cluster_variable and weighted_clusters is required")
 }
 
 // Request headers that override the route's timeouts, in milliseconds, on listeners that trust

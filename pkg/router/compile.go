@@ -164,7 +164,7 @@ func (b *builder) domains(n int, vh *config.VirtualHost) {
 	for _, d := range vh.Domains {
 		other, err := b.table.domains.add(d, int32(n)) //nolint:gosec // as many as there are
 		if err == nil && other != noVirtualHost {
-			err = fmt.Errorf("domain %q belongs to virtual host %q already", d, b.config.VirtualHosts[other].Name)
+			err = fmt.Errorf("domain %q already belongs to virtual host %q", d, b.config.VirtualHosts[other].Name)
 		}
 		if err != nil {
 			b.note(place(vh), err)
@@ -235,7 +235,7 @@ func (b *builder) route(r *Route) error {
 			return err
 		}
 	default:
-		return errors.New("exactly one of route, redirect and direct_response is needed")
+		return errors.New("exactly one of route, redirect and direct_response is required")
 	}
 	_, r.response, err = compileMutations(&config.HeaderMutation{}, &c.Response, nil, r.response)
 	return err

@@ -68,7 +68,7 @@ func (d *domains) add(domain string, n int32) (int32, error) {
 	pattern, wild := strings.CutPrefix(name, "*")
 	switch {
 	case name == "" || strings.Contains(pattern, "*"):
-		return noVirtualHost, fmt.Errorf("domain %q: a host, *.suffix or *, and perhaps :port or :*, or prefix.*, is expected", domain)
+		return noVirtualHost, fmt.Errorf("domain %q is not valid: expected a host, *.suffix or *, optionally with :port or :*, or prefix.*", domain)
 	case name == "*" && (port == "" || port == anyPort):
 		if d.any != noVirtualHost {
 			return d.any, nil
@@ -97,7 +97,7 @@ func (d *domains) addLiteral(domain string, n int32) (int32, error) {
 	case isSuffix && !strings.Contains(suffix, "*"):
 		return d.suffixesOf("").add(suffix, n), nil
 	case domain == "" || strings.Contains(domain, "*"):
-		return noVirtualHost, fmt.Errorf("domain %q: a host, *suffix, prefix* or * is expected", domain)
+		return noVirtualHost, fmt.Errorf("domain %q is not valid: expected a host, *suffix, prefix* or *", domain)
 	}
 	return put(d.exact, domain, n), nil
 }

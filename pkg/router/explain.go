@@ -117,7 +117,7 @@ func (r *Route) failures(x *protocol.Exchange, path string) (why []string) {
 		}
 	}
 	if m := &r.Config.Match; m.Chance != nil && *m.Chance <= 0 {
-		why = append(why, "it is for 0 % of the requests")
+		why = append(why, "it matches 0 % of the requests")
 	}
 	for i := range r.when.query {
 		q := &r.when.query[i]
@@ -164,7 +164,7 @@ func (r *Route) pathFails(path string) (why string, fails bool) {
 		why = fmt.Sprintf("path is %q, expected %q", path, m.Path)
 	}
 	if m.IgnoreCase {
-		why += " in any case"
+		why += " (case-insensitive)"
 	}
 	return why, !holds
 }
@@ -178,11 +178,11 @@ func (f *headerMatcher) failure(x *protocol.Exchange) string {
 	case equal:
 		expected = fmt.Sprintf("%q", f.is.Text)
 	case matches:
-		expected = fmt.Sprintf("what matches %q", f.is.Text)
+		expected = fmt.Sprintf("a value that matches %q", f.is.Text)
 	case valued:
 		expected = expects(&f.is.ValueMatch)
 	}
-	kind := "field "
+	kind := "header "
 	if f.of != inHeader && f.of != inCall {
 		kind = "the request's "
 	}
@@ -223,7 +223,7 @@ func (c *routeMatcher) variableFailure(x *protocol.Exchange) string {
 			}
 			expected := fmt.Sprintf("%q", v.is.Text)
 			if v.is.Kind == config.ValueRegex {
-				expected = fmt.Sprintf("what matches %q", v.is.Text)
+				expected = fmt.Sprintf("a value that matches %q", v.is.Text)
 			}
 			failed = append(failed, fmt.Sprintf("variable %s is %s, expected %s", v.of.Name(), v.found(x), expected))
 		}
@@ -246,7 +246,7 @@ func (c *variableCondition) found(x *protocol.Exchange) string {
 // is describes the value of name.
 func is(name, value string, there bool) string {
 	if !there {
-		return name + " is not there"
+		return name + " is missing"
 	}
 	return fmt.Sprintf("%s is %q", name, value)
 }
@@ -258,26 +258,26 @@ func expects(m *config.ValueMatch) string {
 	case config.ValueExact:
 		text = fmt.Sprintf("%q", m.Text)
 	case config.ValuePrefix:
-		text = fmt.Sprintf("what begins with %q", m.Text)
+		text = fmt.Sprintf("a value that begins with %q", m.Text)
 	case config.ValueSuffix:
-		text = fmt.Sprintf("what ends with %q", m.Text)
+		text = fmt.Sprintf("a value that ends with %q", m.Text)
 	case config.ValueContains:
-		text = fmt.Sprintf("what contains %q", m.Text)
+		text = fmt.Sprintf("a value that contains %q", m.Text)
 	case config.ValueRegex:
-		text = fmt.Sprintf("what matches %q as a whole", m.Text)
+		text = fmt.Sprintf("a value that completely matches %q", m.Text)
 	case config.ValuePresent:
 		text = "any value"
 	case config.ValueRange:
-		text = fmt.Sprintf("a whole number from %d to below %d", m.From, m.To)
+		text = fmt.Sprintf("an integer from %d to below %d", m.From, m.To)
 	}
 	if m.IgnoreCase {
-		text += " in any case"
+		text += " (case-insensitive)"
 	}
 	switch {
 	case m.Invert && m.Kind == config.ValuePresent:
-		return "none"
+		return "no value"
 	case m.Invert:
-		return "anything but " + text
+		return "anything except " + text
 	}
 	return text
 }

@@ -152,10 +152,10 @@ func compileHash(list []config.HashPolicy) ([]hashPolicy, error) {
 // compileCookie checks that the cookie can be set (RFC 6265 4.1.1).
 func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 	if strings.ContainsFunc(c.Cookie, func(r rune) bool { return r <= ' ' || r >= 0x7f || strings.ContainsRune(`()<>@,;:\"/[]?={}`, r) }) {
-		return nil, fmt.Errorf("%q cannot be the name of a cookie", c.Cookie)
+		return nil, fmt.Errorf("%q is not a valid cookie name", c.Cookie)
 	}
 	if strings.ContainsFunc(c.CookiePath, func(r rune) bool { return r < ' ' || r >= 0x7f || r == ';' }) {
-		return nil, fmt.Errorf("%q cannot be the path of a cookie", c.CookiePath)
+		return nil, fmt.Errorf("%q is not a valid cookie path", c.CookiePath)
 	}
 	p := &cookiePolicy{name: c.Cookie}
 	p.value, _ = variable.Lookup("cookie_" + c.Cookie)
@@ -181,10 +181,10 @@ func compileCookie(c *config.HashPolicy) (*cookiePolicy, error) {
 // checkAttribute rejects an attribute that would change its meaning in Set-Cookie.
 func checkAttribute(a config.CookieAttribute) error {
 	if a.Name == "" || strings.ContainsFunc(a.Name, func(r rune) bool { return r >= 0x7f || !isToken(byte(r)) }) {
-		return fmt.Errorf("%q cannot be the name of an attribute of a cookie", a.Name)
+		return fmt.Errorf("%q is not a valid name of a cookie attribute", a.Name)
 	}
 	if strings.ContainsFunc(a.Value, func(r rune) bool { return r < ' ' || r >= 0x7f || r == ';' }) {
-		return fmt.Errorf("%q cannot be the value of the attribute %s of a cookie", a.Value, a.Name)
+		return fmt.Errorf("%q is not a valid value of the cookie attribute %s", a.Value, a.Name)
 	}
 	return nil
 }

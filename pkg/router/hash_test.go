@@ -112,10 +112,10 @@ func TestHashPoliciesThatAreRefused(t *testing.T) {
 		want   string
 	}{
 		{config.HashPolicy{}, "nothing to hash"},
-		{config.HashPolicy{Cookie: "a b"}, `"a b" cannot be the name of a cookie`},
-		{config.HashPolicy{Cookie: "a;b"}, `"a;b" cannot be the name of a cookie`},
-		{config.HashPolicy{Cookie: "a", CookiePath: "/;HttpOnly"}, `"/;HttpOnly" cannot be the path of a cookie`},
-		{config.HashPolicy{Cookie: "a", CookiePath: "/\r\nx"}, `cannot be the path of a cookie`},
+		{config.HashPolicy{Cookie: "a b"}, `"a b" is not a valid cookie name`},
+		{config.HashPolicy{Cookie: "a;b"}, `"a;b" is not a valid cookie name`},
+		{config.HashPolicy{Cookie: "a", CookiePath: "/;HttpOnly"}, `"/;HttpOnly" is not a valid cookie path`},
+		{config.HashPolicy{Cookie: "a", CookiePath: "/\r\nx"}, `is not a valid cookie path`},
 	} {
 		_, err := Compile(&config.RouteTable{VirtualHosts: []*config.VirtualHost{{Domains: []string{"*"}, Routes: []*config.Route{
 			{Forward: &config.Forward{Cluster: "c", Hash: []config.HashPolicy{tt.policy}}},

@@ -114,7 +114,7 @@ func compileAddition(c *config.HeaderValue, ofRequest bool) (addition, error) {
 		return a, err
 	}
 	if !ofRequest && isHost(c.Name) {
-		return a, fmt.Errorf("%q cannot be added: an answer has no host", c.Name)
+		return a, fmt.Errorf("%q cannot be added: a response has no host", c.Name)
 	}
 	for i := range len(c.Value) {
 		if b := c.Value[i]; b < ' ' && b != '\t' || b == 0x7f {

@@ -118,7 +118,7 @@ func checkRedirect(c *config.Redirect) error {
 		return fmt.Errorf("redirect: response_code %d is not one of 301, 302, 303, 307 and 308", c.Code)
 	}
 	if c.Path != "" && (c.PrefixRewrite != "" || c.RegexRewrite != nil) {
-		return errors.New("redirect: a path and a rewrite of the path")
+		return errors.New("redirect: a path and a rewrite of the path are mutually exclusive")
 	}
 	if c.Host != "" && !validAuthority(c.Host) {
 		return fmt.Errorf("redirect: host_redirect %q is not a host", c.Host)
@@ -137,7 +137,7 @@ func checkDirect(c *config.DirectResponse) error {
 		return fmt.Errorf("direct_response: status %d is not from 200 to 599", c.Status)
 	}
 	if c.Body != "" && (c.Status == 204 || c.Status == 304) {
-		return fmt.Errorf("direct_response: an answer of status %d has no body (RFC 9110 15)", c.Status)
+		return fmt.Errorf("direct_response: a response with status %d has no body (RFC 9110 15)", c.Status)
 	}
 	return nil
 }

@@ -152,7 +152,7 @@ func (e expressions) pathRewrite(m *config.Match, f *config.Forward) (*pathRewri
 func checkTarget(what, s string) error {
 	for i := range len(s) {
 		if c := s[i]; c <= ' ' || c >= 0x7f || c == '#' {
-			return fmt.Errorf("%s %q: byte %d is %q, which a path cannot hold: write it percent-encoded", what, s, i+1, c)
+			return fmt.Errorf("%s %q: byte %d is %q, which a path cannot contain: write it percent-encoded", what, s, i+1, c)
 		}
 	}
 	return nil
@@ -183,7 +183,7 @@ func expandTemplate(substitution string, groups int) (string, error) {
 			digits = 1
 			out.WriteByte('\\')
 		default:
-			return "", fmt.Errorf(`substitution %q: a backslash is followed by the number of a group, or by a backslash`, substitution)
+			return "", fmt.Errorf(`substitution %q: a backslash must be followed by the number of a group or by a backslash`, substitution)
 		}
 		rest = after[digits:]
 	}

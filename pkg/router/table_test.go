@@ -354,11 +354,11 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 	}
 	for _, want := range []string{
 		`request headers: "Transfer-Encoding" cannot be changed`,
-		`virtual host "v": domain "x*y": a host, *.suffix or *`,
-		`virtual host "v": domain "*x*": a host, *.suffix or *`,
-		`virtual host "v": domain "x.*:80": a host, *.suffix or *`,
-		`virtual host "v": domain "x:8*": a host, *.suffix or *`,
-		`virtual host "v": domain "": a host`,
+		`virtual host "v": domain "x*y" is not valid: expected a host, *.suffix or *`,
+		`virtual host "v": domain "*x*" is not valid: expected a host, *.suffix or *`,
+		`virtual host "v": domain "x.*:80" is not valid: expected a host, *.suffix or *`,
+		`virtual host "v": domain "x:8*" is not valid: expected a host, *.suffix or *`,
+		`virtual host "v": domain "" is not valid: expected a host`,
 		`virtual host "v": route "regex": path: error parsing regexp: missing closing )`,
 		`virtual host "v": route "huge": path: the expression`,
 		`virtual host "v": route "long": path: an expression has 5000 bytes: at most 4096`,
@@ -369,12 +369,12 @@ func TestCompileSaysAllThatIsWrong(t *testing.T) {
 		`virtual host "v": route "variable expression": variable condition on "path": error parsing`,
 		`virtual host "v": route "nothing": exactly one of`,
 		`virtual host "v": route "two things": exactly one of`,
-		`virtual host "w": domain "A.test." belongs to virtual host "v" already`,
-		`virtual host "w": domain "A.TES*" belongs to virtual host "v" already`,
+		`virtual host "w": domain "A.test." already belongs to virtual host "v"`,
+		`virtual host "w": domain "A.TES*" already belongs to virtual host "v"`,
 		`at most 512 are allowed`,
 		`virtual host "w": response headers: "Host" cannot be added`,
 		`virtual host "none": it has no domains`,
-		`virtual host "z": domain "*:*" belongs to virtual host "w" already`,
+		`virtual host "z": domain "*:*" already belongs to virtual host "w"`,
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("the error lacks %s:\n%v", want, err)

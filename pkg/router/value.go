@@ -72,7 +72,7 @@ func newFraction(percent float64) (*fraction, error) {
 	case percent >= 0:
 		return &fraction{below: uint64(percent / 100 * math.MaxUint64)}, nil
 	}
-	return nil, fmt.Errorf("a chance of %v percent", percent)
+	return nil, fmt.Errorf("%v is not a valid percentage", percent)
 }
 
 // sample takes a random sample and reports whether it is inside the fraction. Without random it

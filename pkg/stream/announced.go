@@ -47,7 +47,7 @@ func NewProxyProtocolHandler(o ProxyProtocolOptions) *ProxyProtocolHandler {
 // Errors of the first bytes of a connection, in addition to those of Parse.
 var (
 	errHeaderVersion = errors.New("the version of the PROXY protocol is not allowed")
-	errHeaderLate    = errors.New("no PROXY protocol header in time")
+	errHeaderLate    = errors.New("timeout before a complete PROXY protocol header")
 )
 
 // ServeConn implements network.Handler. It reads the header and unreads the bytes after it; from
@@ -157,7 +157,7 @@ func (a *ProxyProtocolHandler) refuse(conn *network.Conn, err error) error {
 	}
 	conn.CloseReason = network.CauseProxyProtocol
 	if skipped, ok := a.lull.allow(time.Now()); ok {
-		a.o.Log.Warn("connection refused for its PROXY protocol header", "listener", a.o.Listener, "remote", conn.RemoteAddr(), "error", err,
+		a.o.Log.Warn("connection rejected because of its PROXY protocol header", "listener", a.o.Listener, "remote", conn.RemoteAddr(), "error", err,
 			"not_logged_before", skipped)
 	}
 	return err

@@ -99,7 +99,7 @@ func TestConnectionsWithoutTheHeaderThatTheyMustHaveAreRefused(t *testing.T) {
 	}{
 		{"no header", usual(), "GET / HTTP/1.1\r\n", "-", "no PROXY protocol header"},
 		{"TLS", usual(), "\x16\x03\x01", "-", "no PROXY protocol header"},
-		{"a lie", usual(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "another family"},
+		{"a lie", usual(), "PROXY TCP4 ::1 ::2 1 2\r\nhello", "-", "declared family"},
 		{"a version that is not allowed", only2, textHeader + "hello", "-", "not allowed: 1"},
 		{"the other version", only2, binaryHeader + "hello", "hello", ""},
 		{"no header where none need be", none, "PUT / HTTP/1.1\r\n", "PUT / HTTP/1.1\r\n", ""},
@@ -135,7 +135,7 @@ func TestHeadersMayNotBeLate(t *testing.T) {
 					say(far, test.first)
 					_, _ = far.Read(make([]byte, 1)) // blocks until the connection is closed
 				})
-				if got.cause != network.CauseProxyProtocol || time.Since(began) != time.Second || !strings.Contains(got.log, "in time") {
+				if got.cause != network.CauseProxyProtocol || time.Since(began) != time.Second || !strings.Contains(got.log, "timeout before") {
 					t.Errorf("got %+v after %v, want an end after 1s", got, time.Since(began))
 				}
 			})

@@ -146,9 +146,9 @@ const http2Preface = "PRI * HTTP/2"
 
 // Reasons for the log why a connection ended without a protocol.
 var (
-	errUnknown = errors.New("the connection began with bytes of no protocol that the listener carries")
-	errHTTP2   = errors.New("the connection speaks HTTP/2, which the listener does not carry")
-	errSlow    = errors.New("the connection did not show its protocol in time")
+	errUnknown = errors.New("the first bytes of the connection belong to no protocol that the listener supports")
+	errHTTP2   = errors.New("the connection uses HTTP/2, which the listener does not support")
+	errSlow    = errors.New("timeout before the protocol of the connection was detected")
 )
 
 // silentEnd sets the close reason of a connection that sent no byte. It returns nil for the

@@ -144,11 +144,11 @@ func TestEachProtocolIsToldByteByByte(t *testing.T) {
 
 func TestWhatNobodyClaimsIsClosed(t *testing.T) {
 	for name, test := range map[string]struct{ bytes, says string }{
-		"TLS":            {"\x16\x03\x01\x02\x00", "bytes of no protocol"},
-		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not carry"},
-		"SMTP":           {"EHLO mail.test\r\n", "bytes of no protocol"},
-		"zeros":          {"\x00\x00\x00\x00", "bytes of no protocol"},
-		"boltv2 at last": {"\x02\x02", "bytes of no protocol"},
+		"TLS":            {"\x16\x03\x01\x02\x00", "belong to no protocol"},
+		"HTTP/2":         {"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "HTTP/2, which the listener does not support"},
+		"SMTP":           {"EHLO mail.test\r\n", "belong to no protocol"},
+		"zeros":          {"\x00\x00\x00\x00", "belong to no protocol"},
+		"boltv2 at last": {"\x02\x02", "belong to no protocol"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -398,7 +398,7 @@ func TestAConnectionKeepsItsProtocolWhenItIsParked(t *testing.T) {
 	_ = far.Close()
 	l.Drain(t.Context())
 	if err := <-end; err != nil || asked != 1 {
-		t.Errorf("%v; the protocol was asked for %d times, want once", err, asked)
+		t.Errorf("%v; the protocol was matched %d times, want once", err, asked)
 	}
 }
 

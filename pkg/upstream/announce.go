@@ -45,6 +45,6 @@ func (c *Cluster) checkShared(cfg *config.Cluster) error {
 		return nil
 	}
 	return protocol.Faultf(protocol.Internal,
-		"cluster %s says proxy_protocol, and its connections would be shared by callers: requests need the mode %q of its connection_pool",
+		"cluster %s uses proxy_protocol, so clients cannot share its connections: set the mode of its connection_pool to %q",
 		c.name, config.Bind)
 }

@@ -37,7 +37,7 @@ func (c *Cluster) Lease(hash uint64, instead *HostLease) (*HostLease, error) {
 	if h == nil {
 		if absent { // the session does not wait
 			c.env.desk.Ask(c.name)
-			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were not needed before, and have just been asked for", c.name)
+			return nil, protocol.Faultf(protocol.ReasonOnDemandTimeout, "cluster %s: its hosts were requested just now, and have not arrived yet", c.name)
 		}
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", c.name)
 	}

@@ -46,7 +46,7 @@ func TestASessionMovesThoughThereIsNoRoomForAnother(t *testing.T) {
 			second.Release()
 			wantCounts(t, s, 0, 0, 0)
 			if b := c.Breaker(config.DefaultPriority); b.active.Load() != 0 || b.slots.open.Load() != 0 {
-				t.Errorf("%d requests and %d connections are left", b.active.Load(), b.slots.open.Load())
+				t.Errorf("%d active requests and %d open connections, want 0", b.active.Load(), b.slots.open.Load())
 			}
 		})
 	}

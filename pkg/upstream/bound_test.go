@@ -67,7 +67,7 @@ func TestBoundConnectionForEachDownstreamConnection(t *testing.T) {
 		d.end()
 		synctest.Wait()
 		if k := n.list(); !k[0].closed.Load() || k[1].closed.Load() {
-			t.Error("open: not just the connection of the downstream connection that is left")
+			t.Error("open connections: want only that of the remaining downstream connection")
 		}
 		wantCounts(t, s, 0, 1, 1)
 		e.end()
@@ -161,7 +161,7 @@ func TestBoundConnectionsGiveWay(t *testing.T) {
 		}
 		for range 10 {
 			if got := <-done; got > time.Second {
-				t.Errorf("served after %v: somebody waited while a connection was idle", got)
+				t.Errorf("served after %v: a request waited while a connection was idle", got)
 			}
 		}
 		synctest.Wait()

@@ -46,7 +46,7 @@ func (b *Breaker) connectable(cfg *config.Cluster) error {
 		return nil
 	}
 	b.refused(ConnectionOverflow)
-	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections lets nothing through", cfg.Name)
+	return protocol.Faultf(protocol.Overflow, "cluster %s: max_connections allows no connections", cfg.Name)
 }
 
 // activate counts one more active exchange, or returns a Fault of Overflow if max_requests is

@@ -149,7 +149,7 @@ func TestLimitsAreTold(t *testing.T) {
 			{"HIGH", "retry_budget", 0, 2, false},
 		}
 		if got := s.Describe()[0].Breakers; !slices.Equal(got, want) {
-			t.Errorf("told are %v, want %v", got, want)
+			t.Errorf("limits = %v, want %v", got, want)
 		}
 		if counts.events[RequestOverflow] != 1 || s.Describe()[0].Overflows != 1 || c.InFlight() != 2 {
 			t.Errorf("%d overflows, %d in flight", counts.events[RequestOverflow], c.InFlight())

@@ -155,7 +155,7 @@ func (c checkTarget) Connect(ctx context.Context, speaks config.Protocol, port u
 	}
 	connector := h.cluster.env.Connectors[speaks]
 	if connector == nil {
-		return nil, fmt.Errorf("no connector speaks %q", speaks)
+		return nil, fmt.Errorf("no connector for protocol %q", speaks)
 	}
 	return announcing(connector, nil).Connect(ctx, h, deadline, func(bool) {})
 }
@@ -179,7 +179,7 @@ func (c checkTarget) at(port uint16) (*Host, error) {
 	}
 	name, _, err := net.SplitHostPort(c.host.address)
 	if err != nil {
-		return nil, fmt.Errorf("a check of port %d: %w", port, err)
+		return nil, fmt.Errorf("health check on port %d: %w", port, err)
 	}
 	entry := *c.host.Config()
 	entry.Address = net.JoinHostPort(name, strconv.Itoa(int(port)))

@@ -117,7 +117,7 @@ func TestChecksFollowTheHosts(t *testing.T) {
 		apply(t, s, withChecks(slower, "b", "c"))
 		pass(time.Minute)
 		if !b.health.has(failing) {
-			t.Error("b is healthy before the new checks have said so")
+			t.Error("b is healthy before its new checks passed")
 		}
 		apply(t, s, withChecks(nil, "b", "c"))
 		asked()

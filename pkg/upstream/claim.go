@@ -98,7 +98,7 @@ func checkCanceled(ctx context.Context, x *protocol.Exchange, h *Host) error {
 	if ctx.Err() == nil && !x.Canceled() {
 		return nil
 	}
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "before a connection to %s was opened", h.address)
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client disconnected before a connection to %s was opened", h.address)
 }
 
 // granted waits until w is granted a connection, the deadline passes, or the client of x
@@ -119,7 +119,7 @@ func (p *pingPongPool) granted(ctx context.Context, x *protocol.Exchange, w *pen
 	a := p.host.address
 	switch {
 	case why == protocol.ReasonDownstreamDisconnect:
-		return nil, protocol.Faultf(why, "while a connection to %s was being opened", a)
+		return nil, protocol.Faultf(why, "the client disconnected while a connection to %s was being opened", a)
 	case !dials:
 		return nil, protocol.Faultf(why, "cluster %s: no connection became free; max_connections is %d", p.breaker.cluster.name, p.breaker.limits().MaxConnections)
 	}

@@ -224,7 +224,7 @@ func (v *ClusterPicker) choose(s *state, x *protocol.Exchange, first int) (pool,
 	}
 	p := h.pool(name, s.config.Pool.Mode, v.Priority)
 	if p == nil {
-		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector speaks %q", c.name, name)
+		return nil, protocol.Faultf(protocol.Internal, "cluster %s: no connector for protocol %q", c.name, name)
 	}
 	x.Record.BeginAttempt(h)
 	if v.OnHostSelected != nil {

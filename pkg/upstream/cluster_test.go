@@ -131,7 +131,7 @@ func TestDeadHostIsPassedBy(t *testing.T) {
 		start := time.Now()
 		for range 300 {
 			if host := do(t, c); host == "a" {
-				t.Fatal("the dead host answered")
+				t.Fatal("the dead host responded")
 			}
 		}
 		dials := w.dialed()
@@ -440,7 +440,7 @@ func TestMaxRetries(t *testing.T) {
 	c.breakers[0].EndRetry()
 	unlimited := newTestSet(t, newWorld()).Get("other")
 	if !unlimited.breakers[0].BeginRetry() {
-		t.Error("a retry was refused where there is no limit")
+		t.Error("a retry was rejected although there is no limit")
 	}
 }
 

@@ -160,7 +160,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 			}
 		}
 		if n.mostConnecting > k.most {
-			t.Errorf("%d connections were being opened at once, want at most %d", n.mostConnecting, k.most)
+			t.Errorf("%d concurrent connects, want at most %d", n.mostConnecting, k.most)
 		}
 		// A connect that is bound ends with its downstream connection, and the next begins.
 		if dials := len(n.dialed()); !k.own && dials > k.most {
@@ -184,7 +184,7 @@ func TestCanceledExchangesDoNotDial(t *testing.T) {
 			}
 		}
 		if more := n.dialed(); len(more) > 0 && idle > 0 && c.Config().Pool.MaxCalls == 0 {
-			t.Errorf("the next exchanges had %d connections opened beside %d idle ones", len(more), idle)
+			t.Errorf("the next exchanges opened %d connections although %d were idle", len(more), idle)
 		}
 	})
 }
@@ -202,7 +202,7 @@ func TestCanceledBeforeItCameDoesNotDial(t *testing.T) {
 		x := get()
 		x.Caller = &gonePeer{}
 		if why := <-k.start(c, down, x).done; why != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("an exchange of a caller that is gone ended with %v", why)
+			t.Errorf("the exchange of a disconnected client ended with %v", why)
 		}
 		over := newDownstream()
 		over.end()

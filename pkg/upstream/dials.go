@@ -53,7 +53,7 @@ func (d *dialLimit) acquire(ctx context.Context, limit int, deadline time.Time, 
 	}
 	d.mu.Unlock()
 	if why == protocol.UpstreamTimeout {
-		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: %d connections were being opened already", h.address, limit)
+		return protocol.Faultf(protocol.ConnectTimeout, "connecting to %s: timed out waiting for %d concurrent connects", h.address, limit)
 	}
 	return protocol.Faultf(why, "connecting to %s: %w", h.address, context.Cause(ctx))
 }

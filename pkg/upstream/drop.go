@@ -38,7 +38,7 @@ func (c *Cluster) drop(cfg *config.Cluster) error {
 		d := &cfg.Drops[i]
 		if c.env.random()%config.Millionths < uint64(d.Share) {
 			c.drops.add(d.Category)
-			return protocol.Faultf(protocol.Dropped, "cluster %s drops a share of its requests: %s", cfg.Name, d.Category)
+			return protocol.Faultf(protocol.Dropped, "cluster %s drops a fraction of its requests: category %s", cfg.Name, d.Category)
 		}
 	}
 	return nil

@@ -133,7 +133,7 @@ func TestStaleConnection(t *testing.T) {
 			err := c.Serve(context.Background(), x)
 			if tt.again {
 				if err != nil {
-					t.Fatalf("Serve = %v, want an answer on a new connection", err)
+					t.Fatalf("Serve = %v, want a response on a new connection", err)
 				}
 				wantList(t, "attempts", attempts(x), "a:200")
 				finish(x)

@@ -243,7 +243,7 @@ func (g *hostSet) updateCount(s *membership, h *Host) {
 // tell logs that the cluster's panic has begun or ended.
 func (g *hostSet) tell(panics bool) {
 	if panics {
-		g.env.Log.Warn("upstream cluster in panic: few hosts are up, and health is not believed", logCluster, g.config.Name)
+		g.env.Log.Warn("upstream cluster in panic: too few hosts are healthy, so health is ignored", logCluster, g.config.Name)
 	} else {
 		g.env.Log.Info("upstream cluster no longer in panic", logCluster, g.config.Name)
 	}

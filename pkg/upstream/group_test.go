@@ -464,7 +464,7 @@ func TestPeakEWMAAvoidsWhoAnswersSlowly(t *testing.T) {
 			}
 		}
 		if slow > 2 {
-			t.Errorf("the host that takes a second for an answer got %d of 100", slow)
+			t.Errorf("the host that responds after a second got %d of 100 requests", slow)
 		}
 	})
 }
@@ -564,7 +564,7 @@ func TestTablesOfHashesAreBuiltForThoseWhoAsk(t *testing.T) {
 		}
 		apply(t, s, crowd(4, policy, nil))
 		if !built() {
-			t.Errorf("%s: the hosts have changed, and there is no balancer for the next exchange", policy)
+			t.Errorf("%s: after the hosts changed, there is no balancer for the next exchange", policy)
 		}
 	}
 }

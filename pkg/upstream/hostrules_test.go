@@ -59,7 +59,7 @@ func chosen(c *Cluster, to string, labels map[string]string) string {
 	return strings.Join(slices.Sorted(maps.Keys(hosts)), " ")
 }
 
-const noneLeft = "no healthy host: cluster web: its rules leave no host for the request"
+const noneLeft = "no healthy host: cluster web: its routing rules exclude every host for the request"
 
 func TestRulesChooseTheHostsOfEachRequest(t *testing.T) {
 	cfg := crowd(70, config.RoundRobin, nil)

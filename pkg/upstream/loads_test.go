@@ -121,7 +121,7 @@ func TestHostsThatHaveLeftAreNotRememberedWithoutEnd(t *testing.T) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.left) != mostLeft {
-		t.Errorf("%d hosts that have left are remembered, want %d", len(l.left), mostLeft)
+		t.Errorf("%d removed hosts are remembered, want %d", len(l.left), mostLeft)
 	}
 }
 

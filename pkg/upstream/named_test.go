@@ -74,10 +74,10 @@ func TestEachNameHasConnectionsOfItsOwn(t *testing.T) {
 	plain.RequestName = config.RequestName{}
 	apply(t, s, plain)
 	if n := w.open(); n != 0 {
-		t.Errorf("%d connections of names are open that nobody asks for any more", n)
+		t.Errorf("%d connections are open for names that are no longer requested", n)
 	}
 	if serveFor(t, c, "a") != serveFor(t, c, "b") {
-		t.Error("names have connections of their own that nobody asks for")
+		t.Error("names that are not requested have their own connections")
 	}
 }
 
@@ -152,7 +152,7 @@ func TestNamesDoNotStarveOneAnother(t *testing.T) {
 func TestCallsOfRPCHaveNoNames(t *testing.T) {
 	cfg := asking("h")
 	if names(cfg, config.Dubbo) || !names(cfg, config.HTTP2) {
-		t.Error("connections of RPC are those of names, or none of HTTP/2 are")
+		t.Error("RPC connections belong to names, or HTTP/2 connections do not")
 	}
 	cfg.TLS = nil
 	if names(cfg, config.HTTP1) {

@@ -96,8 +96,8 @@ func (b *Breaker) awaitHosts(ctx context.Context, deadline time.Time, caller pro
 	case protocol.ReasonNone:
 		return nil
 	case protocol.UpstreamTimeout:
-		return protocol.Faultf(late, "cluster %s: its hosts were asked for, and have not come", c.name)
+		return protocol.Faultf(late, "cluster %s: its hosts were requested, but did not arrive in time", c.name)
 	default:
-		return protocol.Faultf(why, "while the hosts of cluster %s were waited for", c.name)
+		return protocol.Faultf(why, "while waiting for the hosts of cluster %s", c.name)
 	}
 }

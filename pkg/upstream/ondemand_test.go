@@ -38,14 +38,14 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 		for range exchanges {
 			serving.Go(func() {
 				if host := do(t, c); host != "a" {
-					t.Errorf("%q answered, want a", host)
+					t.Errorf("host = %q, want a", host)
 				}
 			})
 		}
 		<-s.Demand().Requested()
 		synctest.Wait()
 		if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
-			t.Errorf("asked for %v, want web once", got)
+			t.Errorf("requested hosts of %v, want web once", got)
 		}
 		if d := s.Describe()[0]; d.Pending != exchanges || !d.Unsubscribed {
 			t.Errorf("%d exchanges wait, asleep %v, want %d and true", d.Pending, d.Unsubscribed, exchanges)
@@ -54,7 +54,7 @@ func TestExchangesWaitForTheHostsOfAClusterThatIsAsleep(t *testing.T) {
 		serving.Wait()
 		do(t, c)
 		if got := s.Demand().TakeRequested(); len(got) != 0 {
-			t.Errorf("asked for %v though the hosts are there", got)
+			t.Errorf("requested hosts of %v although the hosts are known", got)
 		}
 		if d := s.Describe()[0]; d.Pending != 0 || d.Unsubscribed {
 			t.Errorf("%d exchanges wait, asleep %v, want none and false", d.Pending, d.Unsubscribed)
@@ -160,7 +160,7 @@ func TestDatagramsAskForHostsAndDoNotWait(t *testing.T) {
 		t.Errorf("Assign = %v, want not supplied", err)
 	}
 	if got := s.Demand().TakeRequested(); !slices.Equal(got, []string{"web"}) {
-		t.Errorf("asked for %v, want web", got)
+		t.Errorf("requested hosts of %v, want web", got)
 	}
 	apply(t, s, awake("web", "a"))
 	a, err := c.Lease(0, nil)
@@ -196,7 +196,7 @@ func TestAClusterIsUsedWhileExchangesComeOrAreInIt(t *testing.T) {
 	}
 	finish(x)
 	if d.Used("other") {
-		t.Error("Used = true of a cluster that there is not")
+		t.Error("Used = true for an unknown cluster")
 	}
 }
 
@@ -223,12 +223,12 @@ func TestAClusterThatFallsAsleepLetsGoOfItsHosts(t *testing.T) {
 		t.Errorf("%d connections are open, want none", n)
 	}
 	if c.outlier != nil {
-		t.Error("outliers are looked for though there are no hosts")
+		t.Error("outlier detection runs although there are no hosts")
 	}
 	apply(t, s, cfg)
 	do(t, c)
 	if c.outlier == nil {
-		t.Error("outliers are not looked for though there are hosts again")
+		t.Error("outlier detection does not run although there are hosts again")
 	}
 }
 
@@ -261,7 +261,7 @@ func TestNobodyFindsAClusterWithoutHostsAsItFallsAsleep(t *testing.T) {
 				default:
 				}
 				if err := (&ClusterPicker{Cluster: c}).Serve(t.Context(), get()); err != nil {
-					t.Errorf("Serve = %v, want an answer", err)
+					t.Errorf("Serve = %v, want a response", err)
 					return
 				}
 			}

@@ -26,7 +26,7 @@ type pendingConnect struct {
 }
 
 // errFull is why a host has no connection: max_connections is reached.
-var errFull = errors.New("all that max_connections allows are busy at other hosts")
+var errFull = errors.New("max_connections reached by other hosts")
 
 // await waits for o; x is pending meanwhile. It returns o's connection if x is counted on it. It
 // returns nil without an error if the connection carries fewer exchanges than waited for it, or if
@@ -43,7 +43,7 @@ func (p *multiplexPool) await(ctx context.Context, x *protocol.Exchange, o *pend
 	_, why := await(ctx, x.EffectiveDeadline(), x.Caller, o.done)
 	waited = true
 	if why != protocol.ReasonNone && p.abandon(o) {
-		return nil, protocol.Faultf(why, "while a connection to %s was being opened", p.host.address)
+		return nil, protocol.Faultf(why, "while waiting for a connection to %s", p.host.address)
 	}
 	switch { // done, possibly at the last moment
 	case o.err != nil && len(p.all()) > 0:
@@ -241,7 +241,7 @@ func (p *multiplexPool) awaitSlot(ctx context.Context, o *pendingConnect, s *sta
 	case p.host.cluster.env.ctx.Err() != nil:
 		return p.closing(err)
 	default: // another host may have a connection
-		return protocol.Faultf(protocol.Overflow, "%s has no connection: %w (%d)", p.host.address, errFull, limit)
+		return protocol.Faultf(protocol.Overflow, "no connection to %s: %w (%d)", p.host.address, errFull, limit)
 	}
 }
 

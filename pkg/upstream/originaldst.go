@@ -44,7 +44,7 @@ func (s *state) originalDstHost(at ConnAddrs, fields *protocol.Header) (*Host, e
 	h := s.destinations.of(to)
 	if h == nil {
 		c.overflows.Add(1)
-		return nil, protocol.Faultf(protocol.Overflow, "cluster %s has %d destinations, and all of them are busy", c.name, mostDestinations)
+		return nil, protocol.Faultf(protocol.Overflow, "cluster %s: all of its %d destinations are in use", c.name, mostDestinations)
 	}
 	return h, nil
 }
@@ -56,7 +56,7 @@ func destinationOf(cfg *config.Cluster, at ConnAddrs, fields *protocol.Header) (
 	if o.Header != "" && fields != nil {
 		if value, ok := fields.Lookup(o.Header); ok {
 			if to, known = parseDestination(value); !known {
-				return to, protocol.Faultf(protocol.MalformedDestination, "cluster %s: %s: %q is not ip:port", cfg.Name, o.Header, value)
+				return to, protocol.Faultf(protocol.MalformedDestination, "cluster %s: %s: %q is not a valid ip:port", cfg.Name, o.Header, value)
 			}
 		}
 	}
@@ -111,7 +111,7 @@ func (o *selfConns) add(e ends, n int) {
 // loops returns a Fault of ReasonLoop if an accepted connection is one of Weft's own.
 func (c *Cluster) loops(at ConnAddrs) error {
 	if c.env.own.has(at) {
-		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: the connection from %s to %s is one of Weft's own", c.name, at.From, at.To)
+		return protocol.Faultf(protocol.ReasonLoop, "cluster %s: Weft itself opened the connection from %s to %s", c.name, at.From, at.To)
 	}
 	return nil
 }
@@ -161,7 +161,7 @@ func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, 
 	g := s.group(requestLabels{v.Labels, &x.Metadata})
 	if g.rules != nil {
 		if g = v.Cluster.applyRules(s, g, x); len(g.levels) == 0 {
-			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its rules leave no host for the request", s.config.Name)
+			return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s: its routing rules exclude every host for the request", s.config.Name)
 		}
 	}
 	h := g.pick(x.Record.Hash, x.Record.Attempts, first)
@@ -169,7 +169,7 @@ func (v *ClusterPicker) host(s *state, x *protocol.Exchange, first int) (*Host, 
 	case h != nil:
 		return h, nil
 	case s.subsets != nil && len(g.levels) == 0:
-		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels that the request brings", s.config.Name)
+		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host with the labels of the request", s.config.Name)
 	default:
 		return nil, protocol.Faultf(protocol.NoHealthyHost, "cluster %s has no host to try", s.config.Name)
 	}

@@ -133,7 +133,7 @@ func (d *originalDstHosts) arm() {
 
 // cleanup retires the hosts that were not used since the last cleanup. The timer runs it.
 func (d *originalDstHosts) cleanup() {
-	d.cluster.env.contain("ending hosts", func() { retire(d.unused()) })
+	d.cluster.env.contain("closing unused hosts", func() { retire(d.unused()) })
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.armed = false

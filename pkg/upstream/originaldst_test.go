@@ -174,7 +174,7 @@ func TestDestinationsKeepTheirConnectionsWhileTheyAreWanted(t *testing.T) {
 		}
 		pass(2 * config.DefaultCleanupInterval)
 		if got := len(s.Describe()[0].Hosts); got != 0 || w.open() != 0 {
-			t.Errorf("%d hosts and %d connections that nobody wants", got, w.open())
+			t.Errorf("%d unused hosts and %d unused connections", got, w.open())
 		}
 		goes(t, c, meant("198.51.100.7:80"))
 		wantList(t, "dialled", w.dialed(), "198.51.100.7:80")
@@ -207,7 +207,7 @@ func TestIdleConnectionsToDestinationsEndWhenAsked(t *testing.T) {
 		goes(t, c, meant("198.51.100.8:80"))
 		pass(2 * time.Second)
 		if got := s.CloseIdle(time.Second); got != 2 || w.open() != 0 {
-			t.Errorf("EndIdle = %d, %d connections are left", got, w.open())
+			t.Errorf("EndIdle = %d, %d connections are open", got, w.open())
 		}
 	})
 }

@@ -147,7 +147,7 @@ type ejection struct {
 
 // look runs on the timer at the end of each interval.
 func (o *outlierDetector) look() {
-	o.cluster.env.contain("judging hosts", func() { o.tell(o.turn()) })
+	o.cluster.env.contain("evaluating outliers", func() { o.tell(o.turn()) })
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if o.closed {

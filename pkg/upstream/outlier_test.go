@@ -195,7 +195,7 @@ func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 		m.set("a", 200)
 		for range 20 {
 			if h := do(t, c); h != "b" {
-				t.Fatalf("%s was asked while it is out", h)
+				t.Fatalf("%s got a request while it was ejected", h)
 			}
 		}
 		pass(30*time.Second + time.Millisecond) // its time is over, and the third interval has ended
@@ -204,7 +204,7 @@ func TestAnEjectedHostGetsNothingAndReturns(t *testing.T) {
 			hosts = append(hosts, do(t, c))
 		}
 		if !slices.Contains(hosts, "a") {
-			t.Errorf("asked %q after the ejection, want a among them", hosts)
+			t.Errorf("%q got requests after the ejection, want a among them", hosts)
 		}
 	})
 }
@@ -456,7 +456,7 @@ func TestEjectionsSurviveWhatDoesNotConcernThem(t *testing.T) {
 		}
 		apply(t, s, withOutliers(&same, "b", "c"))
 		if a.record.Load() != nil || c.outlier.out != 0 {
-			t.Errorf("the host has left: record %v, %d out, want none", a.record.Load(), c.outlier.out)
+			t.Errorf("after the host was removed: record %v, %d ejected, want none", a.record.Load(), c.outlier.out)
 		}
 		b := hostNamed(t, c, "b")
 		attempt(b, 1, 500, protocol.ReasonNone)

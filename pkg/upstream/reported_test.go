@@ -31,7 +31,7 @@ func TestHostsThatAreSaidToBeDownGetNothing(t *testing.T) {
 			taken = served(c, 5000)
 			wantShare(t, taken, span(0, 1), 0)
 			if taken["1"] == 0 {
-				t.Error("a host gets nothing after it is said to be fit again")
+				t.Error("a host gets no requests after it is reported healthy again")
 			}
 		})
 	}
@@ -43,7 +43,7 @@ func TestHostsThatAreSaidToBeDownCountForPanic(t *testing.T) {
 		t.Run(string(policy), func(t *testing.T) {
 			_, c := one(t, newWorld(), reported(policy, 3, 3))
 			if !c.describe().Panic {
-				t.Fatal("6 of 10 hosts are said to be down, and there is no panic")
+				t.Fatal("6 of 10 hosts are reported unhealthy, but the cluster is not in panic")
 			}
 			taken := served(c, 20_000)
 			wantShare(t, taken, span(3, 6), 0)
@@ -83,7 +83,7 @@ func TestAHostThatLeavesEndsWhatItHas(t *testing.T) {
 	finish(x)
 	apply(t, s, reported(config.RoundRobin, 0, 0))
 	if got := do(t, c); got == "" {
-		t.Error("no host serves after all are said to be fit")
+		t.Error("no host serves after all are reported healthy")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestWhatIsSaidOfAHostIsNotUndoneByItsAnswers(t *testing.T) {
 	c.back(0)
 	h.answered()
 	if h.health.up() {
-		t.Error("a host that is said to be down is up once it passes its checks")
+		t.Error("a host that is reported unhealthy is up after it passed its checks")
 	}
 	apply(t, s, reported(config.RoundRobin, 0, 1))
 	if h.health.up() || h.health.has(reportedUnhealthy) {
@@ -104,7 +104,7 @@ func TestWhatIsSaidOfAHostIsNotUndoneByItsAnswers(t *testing.T) {
 	c.down(0)
 	apply(t, s, reported(config.RoundRobin, 0, 0))
 	if h.health.up() {
-		t.Error("a host that fails its checks is up once it is said to be fit")
+		t.Error("a host that fails its checks is up after it is reported healthy")
 	}
 	c.back(0)
 	if !h.health.up() {

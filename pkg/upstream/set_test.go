@@ -210,7 +210,7 @@ func TestHostThatLeavesDrainsAndComesBackNew(t *testing.T) {
 	finish(map[bool]*protocol.Exchange{true: x, false: y}[busy == y])
 	for _, conn := range w.conns {
 		if conn.host == "a" && !conn.closed.Load() {
-			t.Error("a connection of the host that left is still open")
+			t.Error("a connection of the removed host is still open")
 		}
 	}
 	wantCounts(t, s, 0, int64(w.open()), w.open())
@@ -272,7 +272,7 @@ func TestPrepareRefuses(t *testing.T) {
 			change, err := s.Prepare(tt.clusters)
 			if err == nil {
 				change.Rollback()
-				t.Fatal("Prepare took it")
+				t.Fatal("Prepare accepted the change")
 			}
 			for _, part := range tt.want {
 				if !strings.Contains(err.Error(), part) {

@@ -87,7 +87,7 @@ func (p *multiplexPool) try(ctx context.Context, x *protocol.Exchange, most int)
 			return err
 		}
 	}
-	return &notSent{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s had ended before the request was sent", tries, p.host.address)}
+	return &notSent{protocol.Faultf(protocol.ConnectFailure, "each of %d connections to %s closed before the request was sent", tries, p.host.address)}
 }
 
 // lost handles the result of an exchange on a connection, and reports whether the connection had

@@ -83,7 +83,7 @@ func TestSlotForASharedConnectionIsWaitedForAsLongAsAConnect(t *testing.T) {
 		start := time.Now()
 		y := <-queue(c, time.Hour)
 		if got := time.Since(start); y.Record.Reason != protocol.ReasonNone || got != 10*time.Second || y.Record.Host() != x.Record.Host() {
-			t.Errorf("it ended with %v after %v: %v; want an answer of the host that has a connection, after connect_timeout (10s)",
+			t.Errorf("it ended with %v after %v: %v; want a response from the host that has a connection, after connect_timeout (10s)",
 				y.Record.Reason, got, attempts(y))
 		}
 		if got := y.Record.Attempts[0].Reason; got != protocol.Overflow {
@@ -127,7 +127,7 @@ func TestABusyHostGivesUpOneOfItsConnections(t *testing.T) {
 			finish(x)
 		}
 		if !hosts["b"] {
-			t.Errorf("%v answered, want b among them: a had a connection to spare", hosts)
+			t.Errorf("%v responded, want b among them: a had a connection that it did not need", hosts)
 		}
 		for _, x := range list {
 			finish(x)
@@ -356,11 +356,11 @@ func TestNoTimerWithoutSharedConnections(t *testing.T) {
 		}
 		do(t, c)
 		if !armed() {
-			t.Error("the sweep's timer is not set, and there is a connection")
+			t.Error("the sweep's timer is not set although there is a connection")
 		}
 		pass(10 * time.Second)
 		if armed() {
-			t.Error("the sweep's timer is set, and there is no connection")
+			t.Error("the sweep's timer is set although there is no connection")
 		}
 		do(t, c)
 		if !armed() {
@@ -446,7 +446,7 @@ func TestHostIsRetiredWhileItIsConnectedTo(t *testing.T) {
 				}
 				synctest.Wait()
 				if got := n.open(); got != 0 {
-					t.Errorf("%d connections to a host that is gone are open", got)
+					t.Errorf("%d connections to a removed host are open", got)
 				}
 				wantNothing(t, c)
 			})
@@ -464,14 +464,14 @@ func TestRetiredHostServesThoseWhoPickedItBefore(t *testing.T) {
 		h.load.Begin()
 		x := get()
 		if err := p.Serve(context.Background(), x); err != nil {
-			t.Fatalf("Serve = %v, want an answer", err)
+			t.Fatalf("Serve = %v, want a response", err)
 		}
 		if got := n.open(); got != 1 {
 			t.Errorf("%d connections are open, want 1", got)
 		}
 		finish(x)
 		if got := n.open(); got != 0 {
-			t.Error("a connection to a host that is gone outlived its exchange")
+			t.Error("a connection to a removed host outlived its exchange")
 		}
 		wantNothing(t, c)
 	})

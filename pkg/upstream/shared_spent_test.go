@@ -244,7 +244,7 @@ func TestSpentConnectionsOfAHostThatIsGone(t *testing.T) {
 		wantList(t, "connects", n.dialed())
 		for _, k := range n.list() {
 			if k.host == "a" && !k.closed.Load() {
-				t.Error("a connection to the host that is gone is open")
+				t.Error("a connection to the removed host is open")
 			}
 		}
 	})

@@ -206,7 +206,7 @@ func TestWarmConnectionsStayWithinMaxConnections(t *testing.T) {
 		pass(time.Hour)
 		wantCounts(t, s, 0, 2, 2)
 		if got := len(n.list()); got != 2 {
-			t.Errorf("%d connections were opened while nobody asked, want 2", got)
+			t.Errorf("%d connections were opened without requests, want 2", got)
 		}
 		for range 3 { // one to each host
 			finish(begin(t, c))
@@ -336,7 +336,7 @@ func TestWaitForAConnectEndsForEachByItself(t *testing.T) {
 
 		watched.leave()
 		if got := <-left; got != protocol.ReasonDownstreamDisconnect {
-			t.Errorf("whose caller left ended with %v, want downstream_gone", got)
+			t.Errorf("the exchange of a disconnected client ended with %v, want downstream_gone", got)
 		}
 		cancel()
 		if got := <-ended; got != protocol.ReasonDownstreamDisconnect {
@@ -385,7 +385,7 @@ func TestFailureOfAConnectSendsAllWhoWaitToTheNextHost(t *testing.T) {
 		for _, done := range waiting {
 			x := <-done
 			if got := x.Record.Host().Name(); got != "b" || x.Record.Reason != protocol.ReasonNone {
-				t.Errorf("it ended at %s with %v, want an answer of b", got, x.Record.Reason)
+				t.Errorf("it ended at %s with %v, want a response from b", got, x.Record.Reason)
 			}
 			if len(x.Record.Attempts) == 2 {
 				wantList(t, "attempts", attempts(x), "a:connect_failure", "b:200")

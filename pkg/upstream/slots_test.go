@@ -370,7 +370,7 @@ func TestSlotsUnderLoad(t *testing.T) {
 		pass(10 * time.Minute)
 		wantCounts(t, s, 0, 0, 0)
 		if n := c.breakers[0].pending.Load() + c.breakers[0].slots.waiting.Load() + int64(c.breakers[0].slots.queue.Len()); n != 0 {
-			t.Errorf("%d are left waiting", n)
+			t.Errorf("%d waiters remain", n)
 		}
 		if w.open() != 0 {
 			t.Errorf("%d connections are open", w.open())

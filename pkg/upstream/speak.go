@@ -28,9 +28,9 @@ func carried(cfg *config.Cluster, caller, name config.Protocol, x *protocol.Exch
 	case caller == name:
 		return nil
 	case !caller.CarriedBy(name):
-		return protocol.Faultf(protocol.NotImplemented, "cluster %s is spoken to in %s: translation from %s is not supported yet", cfg.Name, name, caller)
+		return protocol.Faultf(protocol.NotImplemented, "cluster %s uses the protocol %s: translation from %s is not supported yet", cfg.Name, name, caller)
 	case name == config.HTTP1 && !cfg.GRPCInHTTP1 && protocol.IsGRPC(&x.Request.Header):
-		return protocol.Faultf(protocol.NotImplemented, "cluster %s is spoken to in HTTP/1.1: gRPC is not carried by it", cfg.Name)
+		return protocol.Faultf(protocol.NotImplemented, "cluster %s uses HTTP/1.1, which cannot carry gRPC requests", cfg.Name)
 	}
 	return nil
 }

@@ -39,7 +39,7 @@ func (s *state) connectBy() time.Time {
 // check returns an error if cfg cannot be installed.
 func (e *env) check(cfg *config.Cluster) error {
 	if e.Policies[cfg.Policy] == nil && cfg.Type != config.ClusterOriginalDst {
-		return fmt.Errorf("cluster %s: load-balancing policy %q is not known", cfg.Name, cfg.Policy)
+		return fmt.Errorf("cluster %s: unknown load-balancing policy %q", cfg.Name, cfg.Policy)
 	}
 	for i := range cfg.Hosts {
 		if cfg.Hosts[i].Address == "" {

@@ -50,7 +50,7 @@ func (c *checker) message(path string, v map[string]any, d protoreflect.MessageD
 		}
 		at := path + "." + string(f.Name())
 		if other, twice := given[f.Name()]; twice {
-			c.refuse(path+"."+key, "duplicate field %q: it is given as %s, too", key, other)
+			c.refuse(path+"."+key, "duplicate field %q: it is also set as %s", key, other)
 			delete(v, key)
 			continue
 		}
@@ -174,7 +174,7 @@ func (c *checker) known(path string, v any, d protoreflect.MessageDescriptor) bo
 	default:
 		if d.ParentFile().Path() == "google/protobuf/wrappers.proto" {
 			if _, isObject := v.(map[string]any); isObject { // a reader of Envoy's documentation may try
-				c.refuse(path, "found an object, expected its value alone")
+				c.refuse(path, "found an object, expected only its value")
 				return false
 			}
 			return c.value(path, v, d.Fields().ByName("value"))
@@ -275,7 +275,7 @@ func scalar(v any, kind protoreflect.Kind) string {
 		least, most := bounds(kind)
 		n, err := number.Float64()
 		if err != nil || !isText && !isNumber || n != math.Trunc(n) || n < least || n > most {
-			return fmt.Sprintf("a whole number of %.0f to %.0f", least, most)
+			return fmt.Sprintf("a whole number from %.0f to %.0f", least, most)
 		}
 	}
 	return ""

@@ -75,7 +75,7 @@ func TestClustersThatStaticResourcesName(t *testing.T) {
 			var wrong Problems
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" {
-				t.Errorf("refused is (-want +got):\n%s%v", diff, err)
+				t.Errorf("rejections (-want +got):\n%s%v", diff, err)
 			}
 			warned := slices.DeleteFunc(slices.Clone(ignored), func(p Problem) bool { return p.Reason == "" })
 			if diff := cmp.Diff(c.warned, warned); diff != "" && !(len(warned) == 0 && len(c.warned) == 0) {

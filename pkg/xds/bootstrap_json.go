@@ -86,7 +86,7 @@ func members(field string, data []byte, known ...string) (map[string]json.RawMes
 		}
 		k := known[at]
 		if other, twice := spelt[k]; twice {
-			wrong = append(wrong, Problem{field + "." + name, fmt.Sprintf("is another spelling of %s, which is there, too", other)})
+			wrong = append(wrong, Problem{field + "." + name, fmt.Sprintf("is another spelling of %s: use only one of them", other)})
 			continue
 		}
 		spelt[k] = name

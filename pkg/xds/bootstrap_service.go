@@ -71,7 +71,7 @@ func (b *bootstrap) readFetched(field string, data []byte) (limit time.Duration,
 	case d == nil:
 		return defaultFetch, nil
 	case !d.IsValid() || d.AsDuration() < 0:
-		return 0, Problems{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a time", d)}}
+		return 0, Problems{{field + ".initial_fetch_timeout", fmt.Sprintf("found %v, expected a duration", d)}}
 	}
 	return d.AsDuration(), nil
 }
@@ -83,7 +83,7 @@ func (b *bootstrap) readService(field string, api *corev3.ApiConfigSource) (clus
 		[]string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})
 	wrong = append(wrong, onlyV3(field+".transport_api_version", api.GetTransportApiVersion())...)
 	if n := len(api.GetGrpcServices()); n != 1 {
-		return "", append(wrong, Problem{field + ".grpc_services", fmt.Sprintf("there are %d, expected one", n)})
+		return "", append(wrong, Problem{field + ".grpc_services", fmt.Sprintf("found %d services, expected exactly one", n)})
 	}
 	field += ".grpc_services[0]"
 	s := api.GetGrpcServices()[0]
@@ -97,17 +97,17 @@ func (b *bootstrap) readService(field string, api *corev3.ApiConfigSource) (clus
 	name := s.GetEnvoyGrpc().GetClusterName()
 	t, ok := b.targets[name]
 	if !ok {
-		wrong = append(wrong, Problem{field + ".cluster_name", fmt.Sprintf("%q is no cluster of static_resources with an address", name)})
+		wrong = append(wrong, Problem{field + ".cluster_name", fmt.Sprintf("%q is not a cluster of static_resources with an address", name)})
 	}
 	called := s.GetEnvoyGrpc().GetAuthority()
 	if b.asked[name] && (t.called != called || !maps.EqualFunc(t.metadata, fields, slices.Equal)) {
-		wrong = append(wrong, Problem{field, "authority and initial_metadata are others than those that dynamic_resources say of the cluster"})
+		wrong = append(wrong, Problem{field, "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"})
 	}
 	if wrong != nil {
 		return "", wrong
 	}
 	if t.others > 0 && !b.asked[name] {
-		b.ignored = append(b.ignored, Problem{field + ".cluster_name", fmt.Sprintf("%q has %d addresses, and the first of them alone is asked", name, 1+t.others)})
+		b.ignored = append(b.ignored, Problem{field + ".cluster_name", fmt.Sprintf("%q has %d addresses: only the first one is used", name, 1+t.others)})
 	}
 	t.called, t.metadata = called, fields
 	b.targets[name], b.asked[name] = t, true
@@ -125,7 +125,7 @@ func readMetadata(field string, all []*corev3.HeaderValue) (out metadata.MD, wro
 		at := fmt.Sprintf("%s[%d]", field, i)
 		switch {
 		case !isMetadata(name):
-			wrong = append(wrong, Problem{at + ".key", fmt.Sprintf("found %q, expected the name of a field of gRPC in plain text", h.GetKey())})
+			wrong = append(wrong, Problem{at + ".key", fmt.Sprintf("found %q, expected a gRPC metadata key for a text value", h.GetKey())})
 		case strings.Contains(value, "%"):
 			wrong = append(wrong, Problem{at + ".value", "variables are not supported"})
 		case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c > '~' }):

@@ -86,19 +86,19 @@ func TestEveryFieldOfASourceIsJudged(t *testing.T) {
 		"without effect": {askedBy(`, "rate_limit_settings": {}, "request_timeout": "1s"`, `, "timeout": "1s", "retry_policy": {}`, `, "max_receive_message_length": 5`, ""), nil,
 			[]string{ads + ".rate_limit_settings", ads + ".request_timeout", service + ".retry_policy", service + ".timeout", service + ".envoy_grpc.max_receive_message_length"}},
 		"how long the first clusters are waited for": {askedBy("", "", "", `, "initial_fetch_timeout": "0s"`), nil, nil},
-		"a wait that is no time":                     {askedBy("", "", "", `, "initial_fetch_timeout": "-1s"`), Problems{{cds + ".initial_fetch_timeout", "found seconds:-1, expected a time"}}, nil},
+		"a wait that is no time":                     {askedBy("", "", "", `, "initial_fetch_timeout": "-1s"`), Problems{{cds + ".initial_fetch_timeout", "found seconds:-1, expected a duration"}}, nil},
 		"another version":                            {askedBy(`, "transport_api_version": "V2"`, "", "", ""), Problems{{ads + ".transport_api_version", "V2 is not supported, expected V3"}}, nil},
 		"resources of another version":               {askedBy("", "", "", `, "resource_api_version": "V2"`), Problems{{cds + ".resource_api_version", "V2 is not supported, expected V3"}}, nil},
 		"an authority of resources":                  {askedBy("", "", "", `, "authorities": [{"name": "a"}]`), Problems{{cds + ".authorities", "is not supported"}}, nil},
 		"who looks at resources":                     {askedBy(`, "config_validators": [{"name": "v"}]`, "", "", ""), Problems{{ads + ".config_validators", "is not supported"}}, nil},
 		"fields that are not text": {askedBy("", `, "initial_metadata": [{"key": "x-a", "value": "%REQ(s3cret)%"}, {"key": "grpc-timeout", "value": "1"}, {"key": "x-a", "raw_value": "/w=="}, {"key": "x-bin", "value": "1"}]`, "", ""), Problems{
-			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected the name of a field of gRPC in plain text`},
-			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected the name of a field of gRPC in plain text`},
+			{service + ".initial_metadata[0].value", "variables are not supported"}, {service + ".initial_metadata[1].key", `found "grpc-timeout", expected a gRPC metadata key for a text value`},
+			{service + ".initial_metadata[2].value", "expected printable ASCII"}, {service + ".initial_metadata[3].key", `found "x-bin", expected a gRPC metadata key for a text value`},
 		}, nil},
 		"another client": {config.Bootstrap{Static: bootstrapText("GRPC").Static, Dynamic: []byte(`{"ads_config": {"api_type": "GRPC", "grpc_services": [{"google_grpc": {"target_uri": "a", "stat_prefix": "s"}}]}}`)},
 			Problems{{service + ".google_grpc", "is not supported"}}, nil},
 		"load that is told otherwise": {withLoad(askedBy("", "", `, "authority": "a"`, ""), ""),
-			Problems{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata are others than those that dynamic_resources say of the cluster"}}, nil},
+			Problems{{"cluster_manager.load_stats_config.grpc_services[0].envoy_grpc", "authority and initial_metadata differ from those that dynamic_resources sets for the same cluster"}}, nil},
 		"load that is told alike": {withLoad(askedBy("", "", `, "authority": "a"`, ""), `, "authority": "a"`), nil, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -106,7 +106,7 @@ func TestEveryFieldOfASourceIsJudged(t *testing.T) {
 			var wrong Problems
 			errors.As(err, &wrong)
 			if diff := cmp.Diff(c.wrong, wrong); diff != "" || (err != nil) != (c.wrong != nil) {
-				t.Errorf("refused is %v (-want +got):\n%s", err, diff)
+				t.Errorf("rejected with %v (-want +got):\n%s", err, diff)
 			}
 			var fields []string
 			for _, p := range ignored {
@@ -133,7 +133,7 @@ func TestWhatNobodyAsksIsWarnedOf(t *testing.T) {
 	b.Static = staticText([]string{two}, nil, []string{staticSecret(t, "")})
 	_, ignored, err := Static(&config.Snapshot{Bootstrap: b}, kinds())
 	want := Problems{
-		{"dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", `"control" has 2 addresses, and the first of them alone is asked`},
+		{"dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name", `"control" has 2 addresses: only the first one is used`},
 		{"static_resources.secrets[0]", "has no name: nothing can refer to it"},
 	}
 	if diff := cmp.Diff(want, ignored); diff != "" || err != nil {

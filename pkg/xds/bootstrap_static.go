@@ -115,7 +115,7 @@ func readGiven[M interface {
 			continue
 		}
 		if names[g.name] && (g.name != "" || g.wrong == nil) {
-			wrong = append(wrong, Problem{g.field, fmt.Sprintf("a second one of the name %q", g.name)})
+			wrong = append(wrong, Problem{g.field, fmt.Sprintf("duplicate name %q", g.name)})
 			continue
 		}
 		names[g.name] = true
@@ -167,7 +167,7 @@ func (x *fixtures) seed(w *world, before *fixtures, b *bootstrap, k resource.Kin
 	// A control plane may have given the name away: only then there is one, and before has not.
 	taken := func(kind, name string, is bool) error {
 		if _, ours := had[kind+name]; is && !ours {
-			return fmt.Errorf("the control plane has one of the name %q", name)
+			return fmt.Errorf("the control plane also defines the name %q", name)
 		}
 		return nil
 	}
@@ -239,7 +239,7 @@ func (x *fixtures) bodies() map[string]string {
 // are not secrets, if others, and to secrets.
 func (b *bootstrap) refers(w *world, others bool, secrets []resource.SecretRef) error {
 	if others && b.control == "" {
-		return errors.New("refers to resources of a control plane, and dynamic_resources.ads_config names none")
+		return errors.New("refers to resources of a control plane, but dynamic_resources.ads_config does not define one")
 	}
 	for _, r := range secrets {
 		_, known := b.targets[r.From.Cluster]
@@ -247,14 +247,14 @@ func (b *bootstrap) refers(w *world, others bool, secrets []resource.SecretRef) 
 		case r.From.Cluster != "" && !known:
 			return noSecretService(r)
 		case r.From.Cluster == "" && b.control == "" && !w.fixed.secrets[r.Name]:
-			return fmt.Errorf("secret %q: static_resources.secrets has none of that name, and there is no control plane", r.Name)
+			return fmt.Errorf("secret %q is not defined in static_resources.secrets, and there is no control plane", r.Name)
 		}
 	}
 	return nil
 }
 
 func noSecretService(r resource.SecretRef) error {
-	return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is no cluster of static_resources with an address", r.Name, r.From.Cluster)
+	return fmt.Errorf("secret %q: envoy_grpc.cluster_name: %q is not a cluster of static_resources with an address", r.Name, r.From.Cluster)
 }
 
 // shared is the field of the first resource that has a name of the file's, "" if none has.

@@ -90,7 +90,7 @@ func TestStaticResourcesStandAlone(t *testing.T) {
 		names = append(names, l.Name)
 	}
 	if want := []string{"127.0.0.1:81", "dubbo", "inline", "secured"}; !slices.Equal(names, want) || len(inForce.Clusters) != 1 {
-		t.Errorf("in force are listeners %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
+		t.Errorf("active listeners: %v, want %v, and %d clusters", names, want, len(inForce.Clusters))
 	}
 	if secured := inForce.Listeners[3].FilterChains[0].TLS; len(secured) != 1 || secured[0].Certificate.Text == "" {
 		t.Errorf("the secured listener has %+v", secured)
@@ -118,12 +118,12 @@ func TestSecretsMayComeFromAnAgentAlone(t *testing.T) {
 		staticListener(`"name": "secured", `, 83, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+agent),
 	}, nil)}, slog.New(slog.DiscardHandler))
 	if len(s.feeds) != 1 || len(inForce.Listeners) != 0 || s.Ready() {
-		t.Fatalf("%d are asked, %d listeners are in force, ready %t; want one, none, and not", len(s.feeds), len(inForce.Listeners), s.Ready())
+		t.Fatalf("%d feeds, %d active listeners, ready %t; want one feed, no listeners, not ready", len(s.feeds), len(inForce.Listeners), s.Ready())
 	}
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	say(t, s, aSecret("mine", testpki.New(t).Issue(testpki.Spec{})))
 	if len(inForce.Listeners) != 1 || !s.Ready() {
-		t.Errorf("%d listeners are in force, ready %t", len(inForce.Listeners), s.Ready())
+		t.Errorf("%d listeners are active, ready %t", len(inForce.Listeners), s.Ready())
 	}
 	if p := s.Status().Planes; len(p) != 1 || p[0].Serves != ServesSecrets || len(p[0].Types) != 1 || p[0].Types[0].Held != 1 {
 		t.Errorf("the status is %+v", p)
@@ -144,28 +144,28 @@ func TestWhatIsWrongWithABootstrapIsToldOfEachField(t *testing.T) {
 		"a field below a name with points": {`{"clusters": [{"name": "a", "typed_extension_protocol_options": {"envoy.extensions.upstreams.http.v3.HttpProtocolOptions": {"@type": "type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions", "no": 1}}}]}`, "",
 			[]string{`static_resources.clusters[0].typed_extension_protocol_options[envoy.extensions.upstreams.http.v3.HttpProtocolOptions].no: unknown field "no"`}},
 		"a value of the wrong kind": {`{"listeners": [{"name": "a"}, {"name": "b", "address": {"socket_address": {"port_value": "http"}}}]}`, "",
-			[]string{`static_resources.listeners[1].address.socket_address.port_value: found the string "http", expected a whole number of 0 to 4294967295`,
+			[]string{`static_resources.listeners[1].address.socket_address.port_value: found the string "http", expected a whole number from 0 to 4294967295`,
 				"static_resources.listeners[0].address: expected socket_address or pipe", "static_resources.listeners[0].filter_chains: is empty", "static_resources.listeners[1].filter_chains: is empty"}},
 		"a member that there is not":   {`{"endpoints": []}`, "", []string{"static_resources.endpoints: is not supported, expected one of clusters, listeners, secrets"}},
 		"no list":                      {`{"listeners": {}}`, "", []string{"static_resources.listeners: expected a list"}},
-		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: a second one of the name "a"`}},
-		"two listeners without a name": {`{"listeners": [` + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + "," + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + `]}`, "", []string{`static_resources.listeners[1]: a second one of the name "127.0.0.1:80"`}},
+		"two of a name":                {`{"clusters": [{"name": "a"}, {"name": "a"}]}`, "", []string{`static_resources.clusters[1]: duplicate name "a"`}},
+		"two listeners without a name": {`{"listeners": [` + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + "," + staticListener("", 80, fmt.Sprintf(aManager, byADSRoutes), "") + `]}`, "", []string{`static_resources.listeners[1]: duplicate name "127.0.0.1:80"`}},
 		"a field that is not supported": {`{"listeners": [{"name": "a", "address": {"pipe": {"path": "/a"}}, "udp_listener_config": {}, "filter_chains": [{}]}]}`, "",
-			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: no filter ends the chain"}},
+			[]string{"static_resources.listeners[0].udp_listener_config: is not supported", "static_resources.listeners[0].filter_chains[0].filters: the chain has no terminal filter, such as http_connection_manager or tcp_proxy"}},
 		"a filter that is not known": {`{"listeners": [` + staticListener(`"name": "a", `, 80, `{"name": "n", "typed_config": {"@type": "type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy", "stat_prefix": "s"}}`, "") + `]}`, "",
 			[]string{"static_resources.listeners[0].filter_chains[0].filters[0]: n (type.googleapis.com/envoy.extensions.filters.network.redis_proxy.v3.RedisProxy) is not supported"}},
 		"routes of a control plane that there is not": {`{"listeners": [` + httpListener("a", 80, byADSRoutes) + `]}`, "",
-			[]string{"static_resources.listeners[0]: refers to resources of a control plane, and dynamic_resources.ads_config names none"}},
+			[]string{"static_resources.listeners[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"hosts of a control plane that there is not": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"ads": {}}}}]}`, "",
-			[]string{"static_resources.clusters[0]: refers to resources of a control plane, and dynamic_resources.ads_config names none"}},
+			[]string{"static_resources.clusters[0]: refers to resources of a control plane, but dynamic_resources.ads_config does not define one"}},
 		"a secret that there is not": {`{"listeners": [` + staticListener(`"name": "a", `, 80, fmt.Sprintf(aManager, fmt.Sprintf(inlineRoutes, anAnswer)), ", "+fromSecret) + `]}`, "",
-			[]string{`static_resources.listeners[0]: secret "mine": static_resources.secrets has none of that name, and there is no control plane`}},
+			[]string{`static_resources.listeners[0]: secret "mine" is not defined in static_resources.secrets, and there is no control plane`}},
 		"all that is wrong": {`{"clusters": [{"name": "a", "type": "EDS", "eds_cluster_config": {"eds_config": {"path": "/a"}}}], "listeners": [{"no": 1}], "secrets": [{"name": "s", "generic_secret": {}}]}`, "",
 			[]string{"static_resources.secrets[0]", "static_resources.clusters[0]", "static_resources.listeners[0].no"}},
 		"a control plane that is not there": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "b"}}]}}`,
-			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is no cluster of static_resources with an address`}},
+			[]string{`dynamic_resources.ads_config.grpc_services[0].envoy_grpc.cluster_name: "b" is not a cluster of static_resources with an address`}},
 		"both spellings of a key": {`{"clusters": [` + controlPlane + `]}`, `{"ads_config": {}, "adsConfig": {}}`,
-			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig, which is there, too", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
+			[]string{"dynamic_resources.ads_config: is another spelling of adsConfig: use only one of them", "dynamic_resources.ads_config.api_type: is missing, expected GRPC or DELTA_GRPC"}},
 		"both spellings below": {`{"clusters": [` + controlPlane + `]}`, `{"adsConfig": {"apiType": "GRPC", "api_type": "GRPC"}}`,
 			[]string{`dynamic_resources.ads_config.api_type: duplicate field "api_type"`}},
 		"no object": {`[]`, "", []string{"static_resources: expected an object"}},
@@ -216,7 +216,7 @@ func TestKeysMayBeSpeltAsMessagesHaveThemInJSON(t *testing.T) {
 		t.Errorf("it is %+v, want %+v", got, want)
 	}
 	b.Runtime = []byte(`{"layers": [{"name": "file", "staticLayer": {}, "static_layer": {}}]}`)
-	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer, which is there, too" {
+	if _, err := readBootstrap(b); err == nil || err.Error() != "layered_runtime.layers[0].static_layer: is another spelling of staticLayer: use only one of them" {
 		t.Errorf("both spellings: %v", err)
 	}
 	b = bootstrapText("GRPC")
@@ -240,7 +240,7 @@ func TestStaticTellsWhatHasNoEffect(t *testing.T) {
 		t.Fatal(err)
 	}
 	if len(whole.Listeners) != 1 || whole.Listeners[0].Name != "now" || len(whole.Routes) != 1 || len(whole.Clusters) != 2 {
-		t.Errorf("the file says %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
+		t.Errorf("the file has %d listeners, %d tables and %d clusters", len(whole.Listeners), len(whole.Routes), len(whole.Clusters))
 	}
 	const filter = "static_resources.listeners[%d].filter_chains[0].filters[0].typed_config."
 	want := Problems{
@@ -250,7 +250,7 @@ func TestStaticTellsWhatHasNoEffect(t *testing.T) {
 	if diff := cmp.Diff(want, ignored); diff != "" {
 		t.Errorf("ignored (-want +got):\n%s", diff)
 	}
-	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources has one of that name, too` {
+	if _, _, err := Static(&config.Snapshot{Bootstrap: b, Listeners: []*config.Listener{{Name: "now"}}}, kinds()); err == nil || err.Error() != `static_resources.listeners[0]: listener "now": static_resources also defines this name` {
 		t.Errorf("a listener of servers with the name of a static one: %v", err)
 	}
 }
@@ -271,16 +271,16 @@ func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
 			f := s.feeds[0]
 			for url, want := range map[string][]string{resource.RouteType: {"r"}, resource.EndpointType: {"e"}, resource.SecretType: nil} {
 				if _, names := f.client.Wanted(url); !slices.Equal(names, want) {
-					t.Errorf("asked for %s %v, want %v", url, names, want)
+					t.Errorf("subscribed to %s %v, want %v", url, names, want)
 				}
 			}
 			if len(inForce.Listeners) != 2 || s.Ready() {
-				t.Errorf("%d listeners are in force, want those that wait for nothing; ready %t", len(inForce.Listeners), s.Ready())
+				t.Errorf("%d active listeners, want those without dependencies; ready %t", len(inForce.Listeners), s.Ready())
 			}
 			s.handle(t.Context(), event{feed: f, opened: true})
 			say(t, s, someHosts("e", 1), someRoutes("r", "x"), aCluster("c", "e", "", 0), aListener("l", 90, "r", "mine", 0))
 			if len(inForce.Listeners) != 4 || len(inForce.Clusters) != 3 || !s.Ready() {
-				t.Errorf("in force are %d listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
+				t.Errorf("%d active listeners and %d clusters, want 4 and 3; ready %t", len(inForce.Listeners), len(inForce.Clusters), s.Ready())
 			}
 			refused := func(url, name string) string {
 				s.mu.Lock()
@@ -292,8 +292,8 @@ func TestStaticResourcesAreTheFilesAlone(t *testing.T) {
 			}
 			say(t, s, aListener("own", 99, "r", "", 0), aCluster("fed", "others", "", 0))
 			for url, name := range map[string]string{resource.ListenerType: "own", resource.ClusterType: "fed"} {
-				if got := refused(url, name); !strings.Contains(got, "the file has a static one of that name") {
-					t.Errorf("%s %s is refused with %q", url, name, got)
+				if got := refused(url, name); !strings.Contains(got, "the file defines a static resource with this name") {
+					t.Errorf("%s %s is rejected with %q", url, name, got)
 				}
 			}
 			none := &ads.Response{Nonce: "n", Version: "2"}
@@ -337,14 +337,14 @@ func TestAChangeOfStaticResourcesCountsAtOnce(t *testing.T) {
 		return all
 	}
 	if want := []string{"a 127.0.0.1:80", "b 127.0.0.1:82", "c 127.0.0.1:83"}; !slices.Equal(names(), want) {
-		t.Errorf("in force are %v, want %v", names(), want)
+		t.Errorf("active: %v, want %v", names(), want)
 	}
 	if inForce.Listeners[0] != before["a"] {
-		t.Error("a listener that is the same was made anew")
+		t.Error("an unchanged listener was recreated")
 	}
 	want := names()
 	if err := change(answering("a", 84), httpListener("b", 82, byADSRoutes)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("a file with a mistake: %v, and in force are %v", err, names())
+		t.Errorf("a file with an error: %v; active: %v", err, names())
 	}
 	apply := s.o.Apply
 	s.o.Apply = func(ctx context.Context, next *config.Snapshot) error {
@@ -354,11 +354,11 @@ func TestAChangeOfStaticResourcesCountsAtOnce(t *testing.T) {
 		return apply(ctx, next)
 	}
 	if err := change(answering("a", 85)); err == nil || !slices.Equal(names(), want) {
-		t.Errorf("a file that cannot be put in force: %v, and in force are %v, want %v", err, names(), want)
+		t.Errorf("a file that cannot be applied: %v; active: %v, want %v", err, names(), want)
 	}
 	s.o.Apply = apply
 	if err := change(); err != nil || len(names()) != 0 {
-		t.Errorf("a file without listeners: %v, and in force are %v", err, names())
+		t.Errorf("a file without listeners: %v; active: %v", err, names())
 	}
 }
 
@@ -376,15 +376,15 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 		return s.Rebase(t.Context(), &config.Snapshot{Bootstrap: next})
 	}
 	for want, err := range map[string]error{
-		`static_resources.listeners[1]: the control plane has one of the name "l"`: change([]string{controlPlane}, []string{answering("own", 81), answering("l", 90)}),
-		`static_resources.clusters[1]: the control plane has one of the name "c"`:  change([]string{controlPlane, `{"name": "c"}`}, nil),
+		`static_resources.listeners[1]: the control plane also defines the name "l"`: change([]string{controlPlane}, []string{answering("own", 81), answering("l", 90)}),
+		`static_resources.clusters[1]: the control plane also defines the name "c"`:  change([]string{controlPlane, `{"name": "c"}`}, nil),
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("Rebase: %v, want %s", err, want)
 		}
 	}
 	if len(inForce.Listeners) != 2 || len(inForce.Clusters) != 2 || inForce.Listeners[1].Address != "127.0.0.1:80" {
-		t.Errorf("in force are %+v, want what was", inForce)
+		t.Errorf("active: %+v, want the previous configuration", inForce)
 	}
 	if strings.Contains(log.String(), "after a restart") {
 		t.Errorf("the log says %s", &log)
@@ -393,7 +393,7 @@ func TestAChangedFileCannotTakeWhatTheControlPlaneHas(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !strings.Contains(log.String(), "the address of a control plane takes effect after a restart") {
-		t.Errorf("the log says nothing of a control plane that is somewhere else: %s", &log)
+		t.Errorf("the log does not report the changed address of the control plane: %s", &log)
 	}
 }
 
@@ -434,7 +434,7 @@ func TestToolsAreToldOfStaticResources(t *testing.T) {
 		}
 	}
 	if static != 3 {
-		t.Errorf("CSDS tells of %d static resources, want 3", static)
+		t.Errorf("CSDS reports %d static resources, want 3", static)
 	}
 }
 

@@ -58,7 +58,7 @@ func TestReplacedResourcesCanBeCollected(t *testing.T) {
 			say(t, s, aCluster("a", "hosts", "", 0))
 			say(t, s, someHosts("hosts", 80), aListener("in", 2000, "table", "certificate", 0), someRoutes("table", "one"), secret())
 			if s.world.clusters["a"].made == nil || s.world.listeners["in"].made == nil {
-				t.Fatal("the resources are not in force")
+				t.Fatal("the resources are not active")
 			}
 			watched := c.watch(s.world)
 			say(t, s, c.next)
@@ -97,7 +97,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 	b.Static = []byte(strings.Replace(string(b.Static), `{"clusters": [`, `{"clusters": [{"name": "more", "type": "STATIC", "connect_timeout": "1s"}, `, 1))
 	s, _ := aSourceOf(t, b, slog.New(slog.DiscardHandler))
 	if len(s.world.undo) != 0 {
-		t.Errorf("%d changes can be undone after the start", len(s.world.undo))
+		t.Errorf("%d changes can be rolled back after the start", len(s.world.undo))
 	}
 	collectable := watch(s.world.clusters["more"].live)
 	b.Static = []byte(strings.Replace(string(b.Static), `"1s"`, `"2s"`, 1))
@@ -105,7 +105,7 @@ func TestStaticResourcesCanBeCollected(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !collectable() {
-		t.Error("the static cluster of before is still referenced")
+		t.Error("the previous static cluster is still referenced")
 	}
 	goruntime.KeepAlive(s)
 }

@@ -74,7 +74,7 @@ func TestTheLogTellsHowItStandsWithTheControlPlane(t *testing.T) {
 		r.stop[controlAddress]()
 		time.Sleep(time.Second)
 		synctest.Wait()
-		log.has(t, "the control plane is away: what it said last stays in force", 1)
+		log.has(t, "disconnected from the control plane: the last accepted resources stay active", 1)
 		r.stream(r.serve(controlAddress))
 		synctest.Wait()
 		log.has(t, "connected to the control plane", 2)
@@ -100,7 +100,7 @@ func TestACertificateThatCannotBeReadIsTriedAgain(t *testing.T) {
 		dialled := len(r.dialled)
 		r.mu.Unlock()
 		if dialled > 0 {
-			t.Errorf("it connected %d times without proving who it is", dialled)
+			t.Errorf("it connected %d times without a certificate", dialled)
 		}
 		if err := os.WriteFile(authorities, testpki.New(t).PEM, 0o600); err != nil {
 			t.Fatal(err)

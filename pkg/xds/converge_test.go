@@ -162,7 +162,7 @@ func TestEveryHistoryEndsTheSame(t *testing.T) {
 				p.setAll(r, secrets, []any{"nothing of use", 5}[r.IntN(2)])
 				p.supply(t, s, r)
 				if want := p.afresh(t, name); !reflect.DeepEqual(inForce, want) {
-					t.Fatalf("seed %d: in force is\n%+v\nwant what one that has just come has\n%+v", seed, inForce, want)
+					t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, inForce, want)
 				}
 			}
 		})
@@ -248,13 +248,13 @@ func (p *plane) sound(t *testing.T, s *Source, inForce *config.Snapshot, seed ui
 		}
 		from := s.world.clusters[c.Name].live.Endpoints
 		if len(c.Hosts) == 0 && !(p.form == ads.Delta && p.gone[resource.EndpointType+from]) {
-			t.Fatalf("seed %d: cluster %s is in force without hosts, which nobody took away", seed, c.Name)
+			t.Fatalf("seed %d: cluster %s is active without hosts, which were not removed", seed, c.Name)
 		}
 	}
 	for _, l := range inForce.Listeners {
 		for _, slot := range s.world.listeners[l.Name].live.Slots {
 			if !p.ever[resource.ExtensionType+slot.Name] {
-				t.Fatalf("seed %d: listener %s is in force with a filter that nobody has named", seed, l.Name)
+				t.Fatalf("seed %d: listener %s is active with a filter without a reference", seed, l.Name)
 			}
 		}
 		for _, table := range s.world.listeners[l.Name].live.Routes {
@@ -263,7 +263,7 @@ func (p *plane) sound(t *testing.T, s *Source, inForce *config.Snapshot, seed ui
 				from = resource.DubboRouteType + name
 			}
 			if !p.ever[from] {
-				t.Fatalf("seed %d: listener %s is in force with routes that nobody has named", seed, l.Name)
+				t.Fatalf("seed %d: listener %s is active with routes without a reference", seed, l.Name)
 			}
 		}
 	}

@@ -76,14 +76,14 @@ func TestToolsAreToldWhatBecameOfEachResource(t *testing.T) {
 	}
 	c := &clusterv3.Cluster{}
 	if err := all["Cluster a"].GetXdsConfig().UnmarshalTo(c); err != nil || c.GetEdsClusterConfig().GetServiceName() != "hosts" {
-		t.Errorf("of what is refused the version before is %v, %v", c, err)
+		t.Errorf("the previous version of a rejected resource is %v, %v", c, err)
 	}
 	if all["Listener bad"].GetXdsConfig() != nil || !all["Cluster control"].GetIsStaticResource() || got.GetNode().GetId() != "test" {
-		t.Errorf("the answer is %v", got)
+		t.Errorf("the response is %v", got)
 	}
 	for name, r := range byName(s.clientConfig(false)) {
 		if r.GetXdsConfig() != nil {
-			t.Errorf("%s has its content though nobody wants that", name)
+			t.Errorf("%s has its content, want it omitted", name)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func TestToolsAreToldNoSecrets(t *testing.T) {
 		t.Errorf("the key is %q", text)
 	}
 	if chain := m.GetTlsCertificate().GetCertificateChain(); chain.GetInlineString()+string(chain.GetInlineBytes()) == "" {
-		t.Error("the certificate is not there")
+		t.Error("the certificate is missing")
 	}
 	if held := s.feeds[0].client.Held(resource.SecretType)["mine"].Body; !strings.Contains(string(held), "PRIVATE KEY") {
 		t.Error("what is held was changed")
@@ -199,10 +199,10 @@ func TestToolsAskByGRPC(t *testing.T) {
 		}}}}
 	}
 	if a, err := tool.FetchClientStatus(t.Context(), named("other")); err != nil || len(a.GetConfig()) != 0 {
-		t.Errorf("another node is told %v, %v", a, err)
+		t.Errorf("the response to another node is %v, %v", a, err)
 	}
 	if _, err := tool.FetchClientStatus(t.Context(), &statusv3.ClientStatusRequest{NodeMatchers: []*matcherv3.NodeMatcher{{NodeId: &matcherv3.StringMatcher{}}}}); status.Code(err) != codes.InvalidArgument {
-		t.Errorf("a matcher that says nothing: %v", err)
+		t.Errorf("an empty matcher: %v", err)
 	}
 	if err := describes(t.Context(), conn, "envoy.service.status.v3.ClientStatusDiscoveryService"); err != nil {
 		t.Error(err)
@@ -216,7 +216,7 @@ func TestToolsAskByGRPC(t *testing.T) {
 			t.Fatal(err)
 		}
 		if a, err := stream.Recv(); err != nil || len(a.GetConfig()) != 1 || a.GetConfig()[0].GetNode().GetId() != "test" {
-			t.Errorf("a tool is told %v, %v", a, err)
+			t.Errorf("the response to a tool is %v, %v", a, err)
 		}
 	}
 	cancel() // the stream ends with the service

@@ -42,7 +42,7 @@ func TestRoutesOfDubboAreNoOthers(t *testing.T) {
 	hear(t, w, someRoutes("r", "text"), now)
 	w.settle(now)
 	if got := names(); !slices.Equal(got, []string{"r"}) {
-		t.Errorf("in force are the routes %q, want those of HTTP", got)
+		t.Errorf("active routes: %q, want those of HTTP", got)
 	}
 	if waits := w.waiting(); len(waits) != 1 || waits[0].Name != "dubbo" || !slices.Equal(waits[0].For, []string{"routes r of Dubbo"}) {
 		t.Errorf("what waits is %+v", waits)
@@ -50,7 +50,7 @@ func TestRoutesOfDubboAreNoOthers(t *testing.T) {
 	hear(t, w, dubboRoutes("r", "c"), now)
 	w.settle(now)
 	if got := names(); !slices.Equal(got, []string{"r of Dubbo", "r"}) {
-		t.Errorf("in force are the routes %q, want both", got)
+		t.Errorf("active routes: %q, want both", got)
 	}
 	if http, dubbo := tablesOf(w.wanted().tables); !slices.Equal(http, []string{"r"}) || !slices.Equal(dubbo, []string{"r"}) {
 		t.Errorf("wanted are %q of HTTP and %q of Dubbo", http, dubbo)

@@ -82,7 +82,7 @@ func TestAListenerWaitsForItsFilters(t *testing.T) {
 		t.Helper()
 		w.settle(now)
 		if got := filtersOf(w.snapshot(&config.Snapshot{})); !slices.Equal(got, want) {
-			t.Errorf("%s: in force are %q, want %q", what, got, want)
+			t.Errorf("%s: active: %q, want %q", what, got, want)
 		}
 	}
 	hear(t, w, someRoutes("r", "text"), now)
@@ -107,7 +107,7 @@ func TestAListenerWaitsForItsFilters(t *testing.T) {
 	step("it comes after all", "late")
 	w.turn()
 	if w.extensions["x"] != nil || w.extensions["y"] == nil {
-		t.Errorf("what nobody refers to is kept: %v", w.extensions)
+		t.Errorf("unreferenced extensions are kept: %v", w.extensions)
 	}
 }
 
@@ -124,19 +124,19 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		return queue[len(queue)-1].Refusal
 	}
 	if len(inForce.Listeners) != 0 {
-		t.Fatal("the listener is in force before its filter is")
+		t.Fatal("the listener is active before its filter")
 	}
 	if got := refusal(packed(&corsv3.Cors{})); !strings.Contains(got, "is a type.googleapis.com/envoy.extensions.filters.http.cors.v3.Cors, expected one of type.") {
-		t.Errorf("another type: refused with %q", got)
+		t.Errorf("another type: rejected with %q", got)
 	}
 	if got := filtersOf(inForce); !slices.Equal(got, []string{"MISSING"}) {
-		t.Errorf("in force are %q, want a filter that is missing", got)
+		t.Errorf("active: %q, want a missing filter", got)
 	}
 	say(t, s, someSettings("x", "good"))
 	if got := refusal(packed(&routerv3.Router{})); !strings.Contains(got, "Router is not supported") {
-		t.Errorf("no filter: refused with %q", got)
+		t.Errorf("no filter: rejected with %q", got)
 	}
 	if got := filtersOf(inForce); !slices.Equal(got, []string{"good"}) {
-		t.Errorf("in force are %q, want what was good", got)
+		t.Errorf("active: %q, want the last valid version", got)
 	}
 }

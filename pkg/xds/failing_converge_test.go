@@ -146,10 +146,10 @@ func failures(t *testing.T, name string, form ads.Form, lazy bool, seed uint64, 
 			names["table "+table.Name] = true
 		}
 		if len(names) != len(inForce.Clusters)+len(inForce.Listeners)+len(inForce.Routes) {
-			t.Fatalf("seed %d, %s: in force are two of one name", seed, when)
+			t.Fatalf("seed %d, %s: two active resources have one name", seed, when)
 		}
 		if want := s.world.snapshot(s.base); !reflect.DeepEqual(inForce, want) {
-			t.Fatalf("seed %d, %s: in force is\n%+v\nand is taken to be\n%+v", seed, when, inForce, want)
+			t.Fatalf("seed %d, %s: active:\n%+v\nbut the source assumes:\n%+v", seed, when, inForce, want)
 		}
 		s.world.tidy(t, seed)
 	}
@@ -172,7 +172,7 @@ func failures(t *testing.T, name string, form ads.Form, lazy bool, seed uint64, 
 		sound("on the way")
 	}
 	if based == 0 {
-		t.Errorf("seed %d: no file was ever taken", seed)
+		t.Errorf("seed %d: no file was accepted", seed)
 	}
 	world.against = func(*config.Snapshot) error { return nil }
 	if err := s.Rebase(t.Context(), &config.Snapshot{Bootstrap: config.Bootstrap{Static: s.o.Bootstrap.Static}}); err != nil {
@@ -194,6 +194,6 @@ func failures(t *testing.T, name string, form ads.Form, lazy bool, seed uint64, 
 	}
 	sound("in the end")
 	if want := p.afresh(t, name); !reflect.DeepEqual(got, want) {
-		t.Fatalf("seed %d: in force is\n%+v\nwant what one that has just come has\n%+v", seed, got, want)
+		t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a new source:\n%+v", seed, got, want)
 	}
 }

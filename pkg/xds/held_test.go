@@ -39,11 +39,11 @@ func TestAListenerThatCouldNotBeIsTriedAgain(t *testing.T) {
 		} {
 			c.accepted(someRoutes("late", step.routes))
 			if got := r.listeners(); !slices.Equal(got, step.want) {
-				t.Errorf("with routes that are %s in force are %v, want %v", step.routes, got, step.want)
+				t.Errorf("with routes that are %s, active: %v, want %v", step.routes, got, step.want)
 			}
 		}
 		if got := c.say(resource.RouteType, packedAs(someRoutes("late", "bad"))).GetErrorDetail().GetMessage(); !strings.Contains(got, "cannot be composed") {
-			t.Errorf("routes that are bad for what is in force are refused with %q", got)
+			t.Errorf("routes that are invalid for the active listener are rejected with %q", got)
 		}
 	})
 }
@@ -74,14 +74,14 @@ func TestNamesAreTheFilesOrTheControlPlanes(t *testing.T) {
 			}
 		}
 		if r.inForce.Load() != before {
-			t.Error("something of a file that was refused is in force")
+			t.Error("a part of a rejected file is active")
 		}
 		if err := r.source.Rebase(t.Context(), &config.Snapshot{Bootstrap: r.source.o.Bootstrap, Routes: []*config.RouteTable{{Name: "mine"}}}); err != nil {
 			t.Fatal(err)
 		}
 		got := c.say(resource.ListenerType, packedAs(aListener("l", 80, "mine", "", 0))).GetErrorDetail().GetMessage()
-		if want := `l: routes "mine": the file has a static route table of that name`; got != want {
-			t.Errorf("a listener that goes by a table of the file's name is refused with %q, want %q", got, want)
+		if want := `l: route table "mine": the file defines a static route table with this name`; got != want {
+			t.Errorf("a listener that uses a table with the name of a static table is rejected with %q, want %q", got, want)
 		}
 	})
 }
@@ -98,10 +98,10 @@ func TestWhatIsTakenAwayGoesThoughWhatComesWithItIsRefused(t *testing.T) {
 		r.supplied(c)
 		got := c.say(resource.ListenerType, packedAs(aListener("bad", 99, "r", "", 0))).GetErrorDetail().GetMessage()
 		if got != "bad: listener bad: port :99 is in use" {
-			t.Errorf("refused with %q, want bad alone", got)
+			t.Errorf("rejected with %q, want only bad", got)
 		}
 		if got := r.listeners(); len(got) != 0 {
-			t.Errorf("in force are %v, want none: l was taken away", got)
+			t.Errorf("active: %v, want none: l was removed", got)
 		}
 	})
 }

@@ -117,7 +117,7 @@ func TestIstiodsClustersAreComplete(t *testing.T) {
 			}
 		}
 		if len(made) != len(want) {
-			t.Errorf("%d clusters are in force, want %d", len(made), len(want))
+			t.Errorf("%d clusters are active, want %d", len(made), len(want))
 		}
 		set := upstream.NewSet(upstream.Options{Policies: map[config.Policy]balance.New{
 			config.WeightedRoundRobin: balance.WeightedRoundRobin, config.LeastRequest: balance.LeastRequest, config.RingHash: balance.RingHash,

@@ -48,17 +48,17 @@ func TestEveryLazyHistoryEndsTheSame(t *testing.T) {
 				l.sound(inForce, seed)
 				asked := p.asked
 				if got, want := awakeOf(inForce), p.afresh(t, name); !reflect.DeepEqual(got, want) {
-					t.Fatalf("seed %d: in force is\n%+v\nwant what one that leaves nothing there has\n%+v", seed, got, want)
+					t.Fatalf("seed %d: active:\n%+v\nwant the configuration of a source without on-demand resources:\n%+v", seed, got, want)
 				}
 				p.asked = asked
 				l.sleep(always)
 				l.sound(inForce, seed)
 				if n := len(s.world.assignments) + len(s.world.tables); n != 0 {
-					t.Fatalf("seed %d: %d resources are held though all is asleep", seed, n)
+					t.Fatalf("seed %d: %d resources are held, but all are unsubscribed", seed, n)
 				}
 				for _, url := range []string{resource.EndpointType, resource.RouteType, resource.DubboRouteType} {
 					if _, names := s.feeds[0].client.Wanted(url); len(names) > 0 {
-						t.Fatalf("seed %d: %v of %s are asked for though all is asleep", seed, names, url)
+						t.Fatalf("seed %d: %v of %s are subscribed, want none", seed, names, url)
 					}
 				}
 			}
@@ -126,16 +126,16 @@ func (h *history) sound(inForce *config.Snapshot, seed uint64) {
 		taken := h.plane.form == ads.Delta && h.plane.gone[resource.EndpointType+from]
 		switch awake := w.lazy.clusters.isAwake(c.Name); {
 		case c.OnDemand.Asleep == awake:
-			h.t.Fatalf("seed %d: cluster %s is in force as asleep: %v, and is awake: %v", seed, c.Name, c.OnDemand.Asleep, awake)
+			h.t.Fatalf("seed %d: active cluster %s is unsubscribed: %v, but its state is subscribed: %v", seed, c.Name, c.OnDemand.Asleep, awake)
 		case awake && len(c.Hosts) == 0 && !taken:
-			h.t.Fatalf("seed %d: cluster %s is awake without hosts, which nobody took away", seed, c.Name)
+			h.t.Fatalf("seed %d: cluster %s is subscribed without hosts, which were not removed", seed, c.Name)
 		case !awake && len(c.Hosts) > 0:
-			h.t.Fatalf("seed %d: cluster %s is asleep, and has hosts", seed, c.Name)
+			h.t.Fatalf("seed %d: cluster %s is unsubscribed and has hosts", seed, c.Name)
 		}
 	}
 	for _, table := range inForce.Routes {
 		if table.OnDemand.Applies() && table.OnDemand.Asleep == w.lazy.tables.isAwake(table.Name) {
-			h.t.Fatalf("seed %d: table %s is in force as asleep: %v, and is not", seed, table.Name, table.OnDemand.Asleep)
+			h.t.Fatalf("seed %d: active table %s is unsubscribed: %v, but its state differs", seed, table.Name, table.OnDemand.Asleep)
 		}
 	}
 }

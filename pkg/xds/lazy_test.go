@@ -147,7 +147,7 @@ func TestHostsAreAskedForWhenTheyAreUsedAndDroppedWhenTheyAreNot(t *testing.T) {
 		wantAll(t, "nobody in use", r.hosts(), "a asleep", "b asleep", "c asleep")
 		wantAll(t, "asked for", c.asksFor(resource.EndpointType))
 		if r.source.naps.sweeping {
-			t.Error("it is looked after what is used though nothing is awake")
+			t.Error("the sweep runs, but nothing is subscribed")
 		}
 
 		clusters.come("a")
@@ -242,7 +242,7 @@ func TestRoutesAreAskedForWhenTheyAreUsedAndDroppedWhenTheyAreNot(t *testing.T) 
 		c.accepted(aListener("l", 80, "r", "", 0))
 		wantAll(t, "a listener is gone", r.tables(), "r 1")
 		if n := r.source.Status().Lazy.AwakeTables; n != 1 {
-			t.Errorf("%d tables are awake, want 1", n)
+			t.Errorf("%d tables are subscribed, want 1", n)
 		}
 	})
 }
@@ -293,7 +293,7 @@ func TestStatusTellsWhatIsAsleep(t *testing.T) {
 		clusters.come("b")
 		got := r.source.Status().Lazy
 		if got.AwakeClusters != 1 || got.AwakeTables != 0 {
-			t.Errorf("%d clusters and %d tables are awake, want 1 and 0", got.AwakeClusters, got.AwakeTables)
+			t.Errorf("%d clusters and %d tables are subscribed, want 1 and 0", got.AwakeClusters, got.AwakeTables)
 		}
 		wantAll(t, "clusters asleep", got.AsleepClusters, "a", "c")
 		wantAll(t, "routes asleep", got.AsleepTables, "r")

@@ -103,7 +103,7 @@ func (r *reporter) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		r.log.Warn("load cannot be reported just now: it is counted until it can", logControl, r.name, logError, err)
+		r.log.Warn("cannot report load: counting continues until the next report", logControl, r.name, logError, err)
 		if time.Since(begun) > mostPause {
 			pause = firstPause
 		}
@@ -187,9 +187,9 @@ func (r *reporter) converse(ctx context.Context, stream lrsv3.LoadReportingServi
 func (r *reporter) follow(a *lrsv3.LoadStatsResponse) error {
 	every := a.GetLoadReportingInterval()
 	if every.CheckValid() != nil || every.AsDuration() <= 0 {
-		return fmt.Errorf("load_reporting_interval: %v is no time between reports", every)
+		return fmt.Errorf("load_reporting_interval: %v is not a valid interval", every)
 	}
-	r.log.Info("load is reported", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
+	r.log.Info("reporting load", logControl, r.name, "interval", every.AsDuration().String(), "all_clusters", a.GetSendAllClusters(), "clusters", len(a.GetClusters()))
 	r.interval, r.endpoints = max(every.AsDuration(), leastInterval), a.GetReportEndpointGranularity()
 	r.loads.SetClusters(a.GetSendAllClusters(), a.GetClusters()...)
 	return nil

@@ -193,7 +193,7 @@ func TestLoadIsReportedAsOftenAsTheServerAsks(t *testing.T) {
 		s.ask(10*time.Second, false) // nothing else: what is due stays due
 		r.carry(t, 2, 0)
 		if c := s.want(10*time.Second+settling, 2, 2, 0); c.GetUpstreamLocalityStats()[0].GetUpstreamEndpointStats() != nil {
-			t.Errorf("hosts are told one by one: %v", c)
+			t.Errorf("the report lists single hosts: %v", c)
 		}
 		s.ask(time.Second, false)
 		if c := s.want(time.Second+settling, 0, 0, 0); len(c.GetUpstreamLocalityStats()) != 0 {
@@ -238,7 +238,7 @@ func TestAnIntervalThatIsNoneEndsTheStream(t *testing.T) {
 			s := r.server.next(t)
 			s.ask(every, false)
 			if got, ok := <-s.requests; ok {
-				t.Errorf("an interval of %v is answered by %v", every, got)
+				t.Errorf("reports after an interval of %v: %v", every, got)
 			}
 		}
 	})
@@ -282,9 +282,9 @@ func TestLoadIsAddedUpByLocalityAndPriority(t *testing.T) {
 func TestWhoIsToldOfLoadIsAStaticCluster(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "control"}}]}`: "",
-		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is no cluster of static_resources with an address`,
+		`{"api_type": "GRPC", "grpc_services": [{"envoy_grpc": {"cluster_name": "other"}}]}`:   `cluster_manager.load_stats_config.grpc_services[0].envoy_grpc.cluster_name: "other" is not a cluster of static_resources with an address`,
 		`{"api_type": "DELTA_GRPC"}`: "cluster_manager.load_stats_config.api_type: DELTA_GRPC is not supported, expected GRPC",
-		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: there are 0, expected one",
+		`{"api_type": "GRPC"}`:       "cluster_manager.load_stats_config.grpc_services: found 0 services, expected exactly one",
 	} {
 		b := bootstrapText("GRPC")
 		b.LoadStats = []byte(text)

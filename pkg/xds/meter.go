@@ -91,7 +91,7 @@ func (s *Source) noteUnknown(typeURL, name string, ignored []string) {
 	}
 	for _, field := range ignored {
 		if resource.CountUnknown([]string{field}) > 0 {
-			s.o.Log.Warn("a resource is accepted without a field that this build does not know", logType, typeURL, logResource, name, logReason, field)
+			s.o.Log.Warn("accepted a resource without a field that this build does not know", logType, typeURL, logResource, name, logReason, field)
 		}
 	}
 }

@@ -110,9 +110,9 @@ func (s *Source) RebaseSome(ctx context.Context, file *config.Snapshot, clusters
 func (w *world) clash(file *config.Snapshot) error {
 	taken := func(kind, name string, fixed map[string]bool) error {
 		if fixed[name] {
-			return fmt.Errorf("%s %q: static_resources has one of that name, too", kind, name)
+			return fmt.Errorf("%s %q: static_resources also defines this name", kind, name)
 		}
-		return fmt.Errorf("%s %q: the control plane has one of that name", kind, name)
+		return fmt.Errorf("%s %q: the control plane also defines this name", kind, name)
 	}
 	for _, c := range file.Clusters {
 		if w.clusters[c.Name] != nil {

@@ -48,10 +48,10 @@ func TestWhatIsBelowTheControlPlaneChangesByItself(t *testing.T) {
 		want := func(when string) {
 			t.Helper()
 			if got := r.inForceClusters(); got != "a b c" {
-				t.Errorf("%s in force are the clusters %s, want a b c", when, got)
+				t.Errorf("%s active clusters: %s, want a b c", when, got)
 			}
 			if !slices.Contains(r.inForce.Load().Routes, tables[0]) {
-				t.Errorf("%s the table is not in force", when)
+				t.Errorf("%s: the table is not active", when)
 			}
 		}
 		want("at once")
@@ -62,15 +62,15 @@ func TestWhatIsBelowTheControlPlaneChangesByItself(t *testing.T) {
 		other := []*config.RouteTable{{Name: "t"}}
 		worse := &config.Snapshot{Clusters: []*config.Cluster{{Name: "d"}}, Routes: other}
 		if err := r.source.RebaseSome(t.Context(), worse, worse.Clusters, other); err == nil {
-			t.Error("clusters that cannot be applied are taken")
+			t.Error("clusters that cannot be applied are accepted")
 		}
 		if err := r.source.RebaseSome(t.Context(), &config.Snapshot{Clusters: file.Clusters, Routes: other}, nil, other); err == nil {
-			t.Error("a table that cannot be applied is taken")
+			t.Error("a table that cannot be applied is accepted")
 		}
 		r.broken = nil
 		clash := &config.Snapshot{Clusters: []*config.Cluster{{Name: "a"}, {Name: "c"}}, Routes: tables}
 		if err := r.source.RebaseSome(t.Context(), clash, clash.Clusters, nil); err == nil || !strings.Contains(err.Error(), `"c"`) {
-			t.Errorf("a name of the control plane's is taken: %v", err)
+			t.Errorf("a name that the control plane uses is accepted: %v", err)
 		}
 		c.accepted(aListener("l", 82, "r", "", 0))
 		want("after refusals")
@@ -98,11 +98,11 @@ func TestAFileIsReadAgainWhileASourceBegins(t *testing.T) {
 		}
 		c := r.stream(agent)
 		if got := c.want(resource.SecretType).GetResourceNames(); !slices.Equal(got, []string{"a"}) {
-			t.Errorf("asked for the secrets %q, want a", got)
+			t.Errorf("subscribed to the secrets %q, want a", got)
 		}
 		synctest.Wait()
 		if n := len(agent.streams); n != 0 {
-			t.Errorf("%d more streams ask, want none", n)
+			t.Errorf("%d more streams, want none", n)
 		}
 		cancel()
 		if err := <-ended; err != nil {
@@ -112,7 +112,7 @@ func TestAFileIsReadAgainWhileASourceBegins(t *testing.T) {
 			stop()
 		}
 		if r.source.launch != nil {
-			t.Error("a file that is read again could begin a stream that nobody waits for")
+			t.Error("reading the file again could start a stream that is never awaited")
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestWhatTheFileGivesBackIsAskedForAgain(t *testing.T) {
 		x, m := aCluster("x", "e", "", 0), aListener("m", 81, "r", "", 0)
 		for _, all := range [][]said{{aCluster("c", "e", "", 0), x}, {aListener("l", 80, "r", "", 0), m}} {
 			if answer := c.say(all[0].url, &anypb.Any{TypeUrl: all[0].url, Value: all[0].body}, &anypb.Any{TypeUrl: all[1].url, Value: all[1].body}); answer.GetErrorDetail() == nil {
-				t.Errorf("%s of the control plane is taken, though the file has one", all[1].name)
+				t.Errorf("%s of the control plane is accepted, but the file defines it", all[1].name)
 			}
 		}
 		more := taking
@@ -146,7 +146,7 @@ func TestWhatTheFileGivesBackIsAskedForAgain(t *testing.T) {
 		}
 		synctest.Wait()
 		if n := len(plane.streams); n != 0 {
-			t.Errorf("%d streams have begun for a change that gives nothing back", n)
+			t.Errorf("%d streams started for a change that frees no name", n)
 		}
 		if err := r.source.Rebase(t.Context(), file); err != nil {
 			t.Fatal(err)
@@ -155,7 +155,7 @@ func TestWhatTheFileGivesBackIsAskedForAgain(t *testing.T) {
 		again.accepted(aCluster("c", "e", "", 0), x)
 		again.accepted(aListener("l", 80, "r", "", 0), m)
 		if got := r.inForceClusters(); got != "c x" || !slices.Equal(r.listeners(), []string{"l", "m"}) {
-			t.Errorf("in force are the clusters %s and listeners %v, want c x and l m", got, r.listeners())
+			t.Errorf("active clusters: %s and listeners %v, want c x and l m", got, r.listeners())
 		}
 	})
 }

@@ -79,7 +79,7 @@ func (w *world) tidy(t *testing.T, seed uint64) {
 		}
 	}
 	if w.references.asleep != asleep {
-		t.Fatalf("seed %d: %d clusters are counted as asleep, want %d", seed, w.references.asleep, asleep)
+		t.Fatalf("seed %d: %d clusters are counted as unsubscribed, want %d", seed, w.references.asleep, asleep)
 	}
 	only := func(what string, names []string, kept ...[]string) {
 		for _, all := range kept {
@@ -97,7 +97,7 @@ func (w *world) tidy(t *testing.T, seed uint64) {
 	for _, all := range []map[resource.SecretRef]map[string]bool{w.users.secrets, w.users.own} {
 		for ref := range all {
 			if !slices.Contains(want.secrets, ref) {
-				t.Fatalf("seed %d: users of secret %v are kept, which nobody asks for", seed, ref)
+				t.Fatalf("seed %d: secret %v has users, but no resource refers to it", seed, ref)
 			}
 		}
 	}
@@ -155,7 +155,7 @@ func TestWhatTookThePlaceOfAnotherEndsItsBeingAskedFor(t *testing.T) {
 		asked := func(when string, want ...string) {
 			t.Helper()
 			if _, names := s.feeds[0].client.Wanted(resource.EndpointType); !slices.Equal(names, want) {
-				t.Errorf("%s: endpoints %q are asked for, want %q", when, names, want)
+				t.Errorf("%s: subscribed to endpoints %q, want %q", when, names, want)
 			}
 		}
 		say(t, s, aCluster("c", "e1", "", 0), someHosts("e1", 1))
@@ -185,10 +185,10 @@ func TestSecretsOfTheFileAreNotAskedFor(t *testing.T) {
 		t.Helper()
 		w.turn()
 		if got := w.isAsked(ref); got != want {
-			t.Errorf("%s: it is asked for: %t, want %t", when, got, want)
+			t.Errorf("%s: subscribed = %t, want %t", when, got, want)
 		}
 		if w.users.secrets[ref] == nil {
-			t.Errorf("%s: it is not known who uses the secret", when)
+			t.Errorf("%s: the users of the secret are not recorded", when)
 		}
 	}
 	says := func(when string, more, less bool) {

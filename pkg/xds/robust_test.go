@@ -47,11 +47,11 @@ func TestBrokenResourcesAreRefused(t *testing.T) {
 	}{
 		"no message":                  {[]said{{resource.ClusterType, "a", append(serialized(&clusterv3.Cluster{Name: "a"}), 0x0f)}}, "cannot parse"},
 		"text that is not UTF-8":      {[]said{{resource.ClusterType, "a", invalid}}, "UTF-8"},
-		"another name":                {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "b"})}}, `is called "b" in itself`},
+		"another name":                {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "b"})}}, `the name inside the resource is "b"`},
 		"a packed message is none":    {[]said{route(&anypb.Any{TypeUrl: packed(&rbacv3.RBAC{}).GetTypeUrl(), Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: malformed message: "},
 		"a packed message of no type": {[]said{route(&anypb.Any{Value: []byte{0xff}})}, "virtual_hosts[0].typed_per_filter_config[f]: "},
-		"a matcher that is deep":      {[]said{route(packed(nested(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 deep"},
-		"two of a name":               {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a"})}, {resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two resources of this name"},
+		"a matcher that is deep":      {[]said{route(packed(nested(5000)))}, "virtual_hosts[0].typed_per_filter_config[f]: messages are nested more than 100 levels deep"},
+		"two of a name":               {[]said{{resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a"})}, {resource.ClusterType, "a", serialized(&clusterv3.Cluster{Name: "a", AltStatName: "x"})}}, "the response has two different resources with this name"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, _ := aSourceOf(t, bootstrapText("GRPC"), slog.New(slog.DiscardHandler))
@@ -61,7 +61,7 @@ func TestBrokenResourcesAreRefused(t *testing.T) {
 			say(t, s, said{resource.ClusterType, "a", before}, aListener("l", 80, "r", "", 0), someRoutes("r", "before"))
 			cluster, table := s.world.clusters["a"].live, s.world.tables["r"]
 			if cluster == nil || table == nil {
-				t.Fatal("nothing is in force")
+				t.Fatal("nothing is active")
 			}
 			r := &ads.Response{Type: c.say[0].url, Version: "2", Nonce: "m"}
 			for _, one := range c.say {
@@ -75,10 +75,10 @@ func TestBrokenResourcesAreRefused(t *testing.T) {
 				}
 			}
 			if len(reasons) != 1 || !strings.Contains(reasons[0], c.reason) {
-				t.Errorf("it is refused because of %q, want %q", reasons, c.reason)
+				t.Errorf("rejected because of %q, want %q", reasons, c.reason)
 			}
 			if s.world.clusters["a"].live != cluster || s.world.tables["r"] != table {
-				t.Error("what was in force has gone")
+				t.Error("the active configuration is gone")
 			}
 		})
 	}
@@ -103,7 +103,7 @@ func TestALargeResourceTakesMemoryInProportion(t *testing.T) {
 	_, err := resource.ReadCluster(body, resource.Kinds{})
 	goruntime.ReadMemStats(&after)
 	if err == nil || len(err.Error()) > 1<<20 {
-		t.Errorf("it is refused with %d bytes", len(fmt.Sprint(err)))
+		t.Errorf("the rejection has %d bytes", len(fmt.Sprint(err)))
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 20*size {
 		t.Errorf("%d bytes took %d of memory, want at most 20 times as much", len(body), took)
@@ -127,10 +127,10 @@ func TestAVeryLongReasonIsCut(t *testing.T) {
 	c := s.feeds[0].client
 	u, ok := c.Receive(ads.Response{Type: resource.ClusterType, Version: "1", Nonce: "n", Resources: []ads.Resource{{Name: "a", Version: "1", Body: serialized(m)}}})
 	if !ok {
-		t.Fatal("nobody asked for it")
+		t.Fatal("it is not subscribed")
 	}
 	answer, _ := c.Conclude(u, s.put(t.Context(), s.feeds[0], u, s.world.runtime.begun))
 	if n := len(answer.Refusal); n < 1000 || n > 8<<10 {
-		t.Errorf("the NACK says %d bytes", n)
+		t.Errorf("the NACK has %d bytes", n)
 	}
 }

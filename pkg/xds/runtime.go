@@ -48,12 +48,12 @@ func (b *bootstrap) readRuntime(data []byte) error {
 			return err
 		}
 		if name == "" || names[name] {
-			return Problems{{field + ".name", fmt.Sprintf("found %q, expected a name of its own", name)}}
+			return Problems{{field + ".name", fmt.Sprintf("found %q, expected a unique name", name)}}
 		}
 		names[name] = true
 		delete(all, "name")
 		if len(all) != 1 {
-			return Problems{{field, "expected one of static_layer, rtds_layer, admin_layer"}}
+			return Problems{{field, "expected exactly one of static_layer, rtds_layer and admin_layer"}}
 		}
 		one, err := b.readRuntimeLayer(field, all)
 		if err != nil {
@@ -203,7 +203,7 @@ func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
 		if t := s.world.tables[name]; t != nil && changed(t.Keys) {
 			next, err := resource.ReadRoutes(held.Body, kinds)
 			if err != nil {
-				return fmt.Errorf("with routes %s: %w", name, err)
+				return fmt.Errorf("route table %s is not valid with this layer: %w", name, err)
 			}
 			take = append(take, func() { s.takeTable(name, next) })
 		}
@@ -212,7 +212,7 @@ func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
 		if t := s.world.tables[resource.DubboTable(name)]; t != nil && changed(t.Keys) {
 			next, err := resource.ReadDubboRoutes(held.Body, kinds)
 			if err != nil {
-				return fmt.Errorf("with routes %s: %w", name, err)
+				return fmt.Errorf("route table %s is not valid with this layer: %w", name, err)
 			}
 			take = append(take, func() { s.takeTable(resource.DubboTable(name), next) })
 		}
@@ -221,7 +221,7 @@ func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
 		if e := s.world.extensions[name]; e != nil && changed(e.Keys) {
 			next, err := resource.ReadExtension(held.Body, kinds)
 			if err != nil {
-				return fmt.Errorf("with filter %s: %w", name, err)
+				return fmt.Errorf("filter %s is not valid with this layer: %w", name, err)
 			}
 			take = append(take, func() { s.world.setExtension(name, next) })
 		}
@@ -230,7 +230,7 @@ func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
 		if one := s.world.listeners[name]; one != nil && one.last != nil && changed(one.last.Keys) {
 			next, err := resource.ReadListener(held.Body, kinds)
 			if err != nil {
-				return fmt.Errorf("with listener %s: %w", name, err)
+				return fmt.Errorf("listener %s is not valid with this layer: %w", name, err)
 			}
 			take = append(take, func() { s.world.reread(name, next) })
 		}
@@ -239,7 +239,7 @@ func (s *Source) takeLayer(f *feed, name string, said *resource.Layer) error {
 		if one := s.world.listeners[g.name]; one != nil && one.last != nil && changed(one.last.Keys) {
 			next, err := resource.ReadListener(g.body, kinds)
 			if err != nil {
-				return fmt.Errorf("with listener %s of static_resources: %w", g.name, err)
+				return fmt.Errorf("listener %s of static_resources is not valid with this layer: %w", g.name, err)
 			}
 			take = append(take, func() { s.world.reread(g.name, next) })
 		}
@@ -258,7 +258,7 @@ func (s *Source) spoilLayer(f *feed, name string) {
 		return
 	}
 	if err := s.takeLayer(f, name, &resource.Layer{}); err != nil {
-		s.o.Log.Error("a layer of the runtime is waited for, though it was refused", logResource, name, logError, err)
+		s.o.Log.Error("still waiting for a runtime layer that was rejected", logResource, name, logError, err)
 	}
 }
 

@@ -66,7 +66,7 @@ func TestRoutesFollowTheRuntime(t *testing.T) {
 			s, inForce := aSourceOf(t, layered(form), slog.New(slog.DiscardHandler))
 			s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 			if first := s.feeds[0].queue[0]; first.Type != resource.RuntimeType || !slices.Equal(slices.Concat(first.Names, first.Subscribe), []string{"one", "two"}) {
-				t.Errorf("asked for first is %+v, want the layers of the runtime", first)
+				t.Errorf("first subscription: %+v, want the runtime layers", first)
 			}
 			step := func(want float64, refused string, all ...said) {
 				t.Helper()
@@ -76,7 +76,7 @@ func TestRoutesFollowTheRuntime(t *testing.T) {
 				}
 				queue := s.feeds[0].queue
 				if got := queue[len(queue)-1].Refusal; !strings.Contains(got, refused) || refused == "" && got != "" {
-					t.Errorf("it is refused with %q, want %q", got, refused)
+					t.Errorf("rejected with %q, want %q", got, refused)
 				}
 			}
 			sayNoClusters(t, s)
@@ -90,7 +90,7 @@ func TestRoutesFollowTheRuntime(t *testing.T) {
 			step(30, "two: layer.share: expected a number", said{resource.RuntimeType, "two", serialized(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 				Fields: map[string]*structpb.Value{"share": structpb.NewNullValue()},
 			}})})
-			step(30, "two: with routes r: ", said{resource.RuntimeType, "two", serialized(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
+			step(30, "two: route table r is not valid with this layer: ", said{resource.RuntimeType, "two", serialized(&runtimev3.Runtime{Name: "two", Layer: &structpb.Struct{
 				Fields: map[string]*structpb.Value{"share": structpb.NewNumberValue(5), "weights.c0": structpb.NewNumberValue(0)},
 			}})})
 			step(50, "", aRuntimeLayer("two", "nothing of use"))
@@ -105,16 +105,16 @@ func TestTheRuntimeIsWaitedFor(t *testing.T) {
 	hear(t, w, someRoutes("r", "text"), now)
 	hear(t, w, aListener("l", 80, "r", "", 0), now)
 	if _, next := w.settle(now); !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("it is looked at again after %v, want an hour", next.Sub(now))
+		t.Errorf("the next reconcile is after %v, want an hour", next.Sub(now))
 	}
 	w.mark()
 	w.setRuntime(w.runtime.with("two", &resource.Layer{}))
 	if _, next := w.settle(now); !next.Equal(now.Add(time.Minute)) {
-		t.Errorf("without the first layer it is looked at again after %v, want a minute", next.Sub(now))
+		t.Errorf("without the first layer, the next reconcile is after %v, want a minute", next.Sub(now))
 	}
 	w.takeBack()
 	if _, next := w.settle(now); !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("after it was taken back it is looked at again after %v, want an hour", next.Sub(now))
+		t.Errorf("after the rollback, the next reconcile is after %v, want an hour", next.Sub(now))
 	}
 	if c, _ := w.settle(now.Add(time.Hour)); len(c.started) != 1 {
 		t.Errorf("after an hour there is %+v, want the listener", c)
@@ -163,7 +163,7 @@ func TestListenersFollowTheRuntime(t *testing.T) {
 	w.setTable("r", &resource.RouteTable{Config: &config.RouteTable{Name: "r"}})
 	w.hold("l")
 	if w.settle(now); address() != "" {
-		t.Errorf("one that is held is in force at %s", address())
+		t.Errorf("a held listener is active at %s", address())
 	}
 	w.reread("l", read(81))
 	if w.settle(now); address() != "127.0.0.1:81" {
@@ -184,8 +184,8 @@ func TestListenersFollowTheRuntime(t *testing.T) {
 
 func TestWhatIsRefusedOfLayers(t *testing.T) {
 	for text, want := range map[string]string{
-		`{"layers": [{"name": "a"}]}`:                                                                                          "layers[0]: expected one of static_layer, rtds_layer, admin_layer",
-		`{"layers": [{"name": "a", "admin_layer": {}, "static_layer": {}}]}`:                                                   "layers[0]: expected one of",
+		`{"layers": [{"name": "a"}]}`:                                                                                          "layers[0]: expected exactly one of static_layer, rtds_layer and admin_layer",
+		`{"layers": [{"name": "a", "admin_layer": {}, "static_layer": {}}]}`:                                                   "layers[0]: expected exactly one of",
 		`{"layers": [{"static_layer": {}}]}`:                                                                                   "layers[0].name: found \"\"",
 		`{"layers": [{"name": "a", "admin_layer": {}}, {"name": "a", "admin_layer": {}}]}`:                                     "layers[1].name: found \"a\"",
 		`{"layers": [{"name": "a", "disk_layer": {}}]}`:                                                                        "layered_runtime.layers[0].disk_layer: is not supported, expected one of name, static_layer, rtds_layer, admin_layer",

@@ -267,7 +267,7 @@ func (s *Source) settleLate(ctx context.Context) {
 	for _, one := range c.clusters {
 		s.world.postpone(one.Name, now)
 	}
-	s.o.Log.Error("what has become complete cannot be put in force", logError, err)
+	s.o.Log.Error("cannot apply resources that finished warming", logError, err)
 	s.restore(ctx)
 	s.start(ctx, c.started)
 }
@@ -285,7 +285,7 @@ func (s *Source) handle(ctx context.Context, e event) {
 	case e.response == nil:
 		f.client.End()
 		if ctx.Err() == nil {
-			s.o.Log.Warn("the control plane is away: what it said last stays in force", logControl, f.name, logError, e.ended)
+			s.o.Log.Warn("disconnected from the control plane: the last accepted resources stay active", logControl, f.name, logError, e.ended)
 		}
 	default:
 		s.respond(ctx, f, e.response)
@@ -296,13 +296,13 @@ func (s *Source) handle(ctx context.Context, e event) {
 func (s *Source) respond(ctx context.Context, f *feed, r *ads.Response) {
 	u, ok := f.client.Receive(*r)
 	if !ok {
-		s.o.Log.Warn("a response that nobody asked for", logControl, f.name, logType, r.Type)
+		s.o.Log.Warn("ignored a response without a subscription", logControl, f.name, logType, r.Type)
 		return
 	}
 	now := time.Now()
 	wrong := s.put(ctx, f, u, now)
 	for _, w := range wrong {
-		s.o.Log.Warn("a resource was refused", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
+		s.o.Log.Warn("resource rejected", logControl, f.name, logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
 	s.count(f, u, wrong)
 	s.trackKnown(f, u, wrong, now)
@@ -389,7 +389,7 @@ func (s *Source) start(ctx context.Context, names []string) {
 		if _, err := s.settle(ctx); err != nil {
 			s.world.takeBack()
 			s.restore(ctx)
-			s.o.Log.Error("a listener cannot be put in force", logResource, name, logReason, err)
+			s.o.Log.Error("cannot apply listener", logResource, name, logReason, err)
 			s.refused(resource.ListenerType, name, err.Error(), time.Now())
 		}
 	}
@@ -401,7 +401,7 @@ func (s *Source) restore(ctx context.Context) {
 	s.world.mark()
 	if _, err := s.settle(ctx); err != nil {
 		s.world.takeBack()
-		s.o.Log.Error("what was in force cannot be put in force again", logError, err)
+		s.o.Log.Error("cannot restore the previous configuration", logError, err)
 	}
 }
 

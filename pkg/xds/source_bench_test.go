@@ -177,7 +177,7 @@ func TestOneChangeCostsTheSame(t *testing.T) {
 				return (after.TotalAlloc - before.TotalAlloc) / times
 			}
 			if few, many := cost(10), cost(2000); many > few+few/4+2048 {
-				t.Errorf("beside two thousand it takes %d bytes, beside ten %d", many, few)
+				t.Errorf("with two thousand others it takes %d bytes, with ten %d", many, few)
 			}
 		})
 	}

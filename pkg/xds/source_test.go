@@ -68,7 +68,7 @@ func (c *conversation) want(url string) *discoveryv3.DiscoveryRequest {
 	c.t.Helper()
 	r := <-c.requests
 	if r.GetTypeUrl() != url {
-		c.t.Fatalf("asked for %s, want %s", r.GetTypeUrl(), url)
+		c.t.Fatalf("subscribed to %s, want %s", r.GetTypeUrl(), url)
 	}
 	return r
 }
@@ -97,7 +97,7 @@ func (c *conversation) accepted(all ...said) {
 		list = append(list, &anypb.Any{TypeUrl: r.url, Value: r.body})
 	}
 	if r := c.say(all[0].url, list...); r.GetErrorDetail() != nil {
-		c.t.Fatalf("%s is refused: %s", all[0].name, r.GetErrorDetail().GetMessage())
+		c.t.Fatalf("%s is rejected: %s", all[0].name, r.GetErrorDetail().GetMessage())
 	}
 }
 
@@ -275,7 +275,7 @@ func (r *rig) supplied(c *conversation) {
 	c.want(resource.RouteType)
 	c.accepted(someRoutes("r", "one"))
 	if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-		r.t.Fatalf("in force are %v, want l", got)
+		r.t.Fatalf("active: %v, want l", got)
 	}
 }
 
@@ -298,7 +298,7 @@ func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 		}
 		r.mu.Unlock()
 		if n := len(pauses); n < 100 || n > 300 {
-			t.Errorf("asked %d times in an hour, want every 15 to 30 s", n)
+			t.Errorf("%d connects in an hour, want one every 15 to 30 s", n)
 		}
 		for i, p := range pauses {
 			if i > 7 && (p < mostPause/2 || p > mostPause) || p > mostPause || p < firstPause/2 {
@@ -309,15 +309,15 @@ func TestAControlPlaneThatIsAwayIsAskedLessAndLess(t *testing.T) {
 			t.Error("the pauses are not random")
 		}
 		if !slices.Equal(r.listeners(), []string{"l"}) || len(r.inForce.Load().Clusters) != len(before.Clusters) {
-			t.Errorf("in force is %+v, want %+v", r.inForce.Load(), before)
+			t.Errorf("active: %+v, want %+v", r.inForce.Load(), before)
 		}
 		// It is back, and has forgotten who asks.
 		c := r.stream(r.serve(controlAddress))
 		if got := c.want(resource.ClusterType); got.GetNode().GetId() != "test" || got.GetVersionInfo() == "" || got.GetResponseNonce() != "" {
-			t.Errorf("the first request is %v, want who asks, the version that is held, and no nonce", got)
+			t.Errorf("the first request is %v, want the node, the accepted version and no nonce", got)
 		}
 		if got := c.want(resource.EndpointType); !slices.Equal(got.GetResourceNames(), []string{"e"}) {
-			t.Errorf("asked for the endpoints %v", got.GetResourceNames())
+			t.Errorf("subscribed to the endpoints %v", got.GetResourceNames())
 		}
 		c.want(resource.ListenerType)
 		c.want(resource.RouteType)
@@ -367,10 +367,10 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 		{"no protobuf", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte{0xff, 0xff}}, []string{"resources[0]: "}},
 		{"protobuf of something else", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: []byte("\n\x01x\x12\x03abc")}, []string{"x: "}},
 		{"no name", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType}, []string{"resources[0]: the resource has no name"}},
-		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: aCluster("c", "e", "", 0).body}, []string{"resources[0]: is a resource of another type", resource.ClusterType}},
-		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: is a resource of another type", "unknown"}},
+		{"another type", resource.ListenerType, &anypb.Any{TypeUrl: resource.ClusterType, Value: aCluster("c", "e", "", 0).body}, []string{"resources[0]: the resource has another type", resource.ClusterType}},
+		{"an unknown type", resource.RouteType, &anypb.Any{TypeUrl: "type.googleapis.com/unknown"}, []string{"resources[0]: the resource has another type", "unknown"}},
 		{"a field that is missing", resource.ListenerType, &anypb.Any{TypeUrl: resource.ListenerType, Value: serialized(unsupported)}, []string{"u: filter_chains: is empty"}},
-		{"no cluster of secrets", resource.ListenerType, securedBy("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is no cluster of static_resources`}},
+		{"no cluster of secrets", resource.ListenerType, securedBy("s", "nobody"), []string{`l2: secret "s"`, `"nobody" is not a cluster of static_resources`}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -380,15 +380,15 @@ func TestGarbageIsRefusedByNameAndChangesNothing(t *testing.T) {
 				answer := talk.say(c.url, c.bad, &anypb.Any{TypeUrl: c.url, Value: good[c.url].body})
 				for _, text := range c.want {
 					if !strings.Contains(answer.GetErrorDetail().GetMessage(), text) {
-						t.Errorf("refused with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
+						t.Errorf("rejected with %q, want %q in it", answer.GetErrorDetail().GetMessage(), text)
 					}
 				}
 				if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-					t.Errorf("in force are %v, want l as before", got)
+					t.Errorf("active: %v, want l, as before", got)
 				}
 				talk.accepted(good[resource.ListenerType], aListener("m", 81, "r", "", 0))
 				if got := r.listeners(); !slices.Equal(got, []string{"l", "m"}) {
-					t.Errorf("after a good one in force are %v, want l and m", got)
+					t.Errorf("after a valid listener, active: %v, want l and m", got)
 				}
 			})
 		})
@@ -414,7 +414,7 @@ func TestWhatNobodyAskedForIsLeft(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(c.requests) != 0 {
-			t.Errorf("an unknown type is answered: %v", <-c.requests)
+			t.Errorf("Weft responds to an unknown type: %v", <-c.requests)
 		}
 		huge := &anypb.Any{TypeUrl: resource.RouteType, Value: make([]byte, 2<<20)}
 		if err := c.stream.Send(&discoveryv3.DiscoveryResponse{TypeUrl: resource.RouteType, Nonce: "y", Resources: []*anypb.Any{huge}}); err != nil {
@@ -423,7 +423,7 @@ func TestWhatNobodyAskedForIsLeft(t *testing.T) {
 		again := r.stream(s)
 		again.want(resource.ClusterType)
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-			t.Errorf("in force are %v, want l as before", got)
+			t.Errorf("active: %v, want l, as before", got)
 		}
 	})
 }
@@ -452,10 +452,10 @@ func TestOnlyTheListenerAtFaultIsRefused(t *testing.T) {
 			all = append(all, &anypb.Any{TypeUrl: l.url, Value: l.body})
 		}
 		if got := c.say(resource.ListenerType, all...).GetErrorDetail().GetMessage(); got != "bad: listener bad: port :99 is in use" {
-			t.Errorf("refused with %q, want bad alone", got)
+			t.Errorf("rejected with %q, want only bad", got)
 		}
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "b", "z"}) {
-			t.Errorf("in force are %v, want a, b and z", got)
+			t.Errorf("active: %v, want a, b and z", got)
 		}
 	})
 }
@@ -471,17 +471,17 @@ func TestRoutesAreNotToBlame(t *testing.T) {
 		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 99, "late", "", 0), aListener("l", 80, "r", "", 0))
 		c.accepted(someRoutes("late", "text"))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "l"}) {
-			t.Errorf("in force are %v, want a and l", got)
+			t.Errorf("active: %v, want a and l", got)
 		}
 		r.source.mu.Lock()
 		why := r.source.tracked[resource.ListenerType]["bad"].Refused
 		r.source.mu.Unlock()
 		if !strings.Contains(why, "in use") {
-			t.Errorf("what is told of the listener is %q, want why it is not in force", why)
+			t.Errorf("the status of the listener is %q, want why it is not active", why)
 		}
 		c.accepted(aListener("a", 81, "late", "", 0), aListener("bad", 98, "late", "", 0), aListener("l", 80, "r", "", 0))
 		if got := r.listeners(); !slices.Equal(got, []string{"a", "bad", "l"}) {
-			t.Errorf("with another port in force are %v, want all", got)
+			t.Errorf("with another port, active: %v, want all", got)
 		}
 	})
 }
@@ -502,7 +502,7 @@ func TestInitialFetchTimeoutOnTheClock(t *testing.T) {
 		}{{10*time.Second - 1, 0}, {1, 1}, {10*time.Second - 1, 1}, {1, 2}} {
 			time.Sleep(step.wait)
 			if got := r.listeners(); len(got) != step.want {
-				t.Errorf("in force are %v, want %d", got, step.want)
+				t.Errorf("active: %v, want %d", got, step.want)
 			}
 		}
 	})
@@ -521,38 +521,38 @@ func TestSecretsComeFromWhoHasThem(t *testing.T) {
 		r.supplied(c)
 		c.accepted(aListener("l", 80, "r", "", 0), aSecuredListener("secured", "default", "agent"))
 		if got := r.listeners(); !slices.Equal(got, []string{"l"}) {
-			t.Errorf("without its certificate in force are %v, want l alone", got)
+			t.Errorf("without its certificate, active: %v, want only l", got)
 		}
 		secrets := r.stream(agent)
 		if got := secrets.want(resource.SecretType); !slices.Equal(got.GetResourceNames(), []string{"default"}) || got.GetNode().GetId() != "test" {
-			t.Errorf("the agent is asked %v, want the certificate, and who asks", got)
+			t.Errorf("the request to the agent is %v, want the certificate and the node", got)
 		}
 		for _, leaf := range []testpki.Leaf{first, second} {
 			secrets.accepted(aSecret("default", leaf))
 			if got := r.listeners(); !slices.Equal(got, []string{"l", "secured"}) {
-				t.Fatalf("in force are %v, want both", got)
+				t.Fatalf("active: %v, want both", got)
 			}
 			for chain := range r.inForce.Load().Listeners[1].Chains() {
 				if chain.TLS[0].Certificate.Text != string(leaf.Cert) {
-					t.Error("the certificate is not the one that was said last")
+					t.Error("the certificate is not the latest one")
 				}
 			}
 		}
 		for len(c.requests) > 0 {
 			if got := <-c.requests; got.GetTypeUrl() == resource.SecretType {
-				t.Errorf("the control plane is asked %v", got)
+				t.Errorf("the request to the control plane is %v", got)
 			}
 		}
 		// The agent goes: what it said stays, and it is asked again.
 		r.stop[agentAddress]()
 		if got := r.listeners(); len(got) != 2 {
-			t.Errorf("in force are %v, want both", got)
+			t.Errorf("active: %v, want both", got)
 		}
 		r.stream(r.serve(agentAddress)).want(resource.SecretType)
 		// Nobody needs a secret any more.
 		c.accepted(aListener("l", 80, "r", "", 0))
 		if got := r.listeners(); len(got) != 1 {
-			t.Errorf("in force are %v, want l alone", got)
+			t.Errorf("active: %v, want only l", got)
 		}
 	})
 }

@@ -84,7 +84,7 @@ func (s *Source) Dump(o DumpOptions) ([]any, error) {
 			return out, nil
 		}
 	}
-	return nil, fmt.Errorf("resource=%s is not known, expected one of %s", o.Resource, strings.Join(known, ", "))
+	return nil, fmt.Errorf("resource=%s is not valid, expected one of %s", o.Resource, strings.Join(known, ", "))
 }
 
 // dumps are the messages of a dump.

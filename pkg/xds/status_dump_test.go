@@ -77,11 +77,11 @@ func TestToolsForEnvoyReadTheDump(t *testing.T) {
 	}
 	for _, name := range []string{"BootstrapConfigDump", "RoutesConfigDump", "EndpointsConfigDump", "SecretsConfigDump"} {
 		if got[name] == nil || !strings.Contains(text, name) {
-			t.Errorf("there is no %s", name)
+			t.Errorf("%s is missing", name)
 		}
 	}
 	if _, text := dump(t, s, DumpOptions{}); strings.Contains(text, "EndpointsConfigDump") {
-		t.Error("endpoints are there though nobody asked for them")
+		t.Error("the dump has endpoints without include_eds")
 	}
 	secrets := &adminv3.SecretsConfigDump{}
 	if err := got["SecretsConfigDump"].UnmarshalTo(secrets); err != nil || len(secrets.GetDynamicActiveSecrets()) != 1 {
@@ -113,7 +113,7 @@ func TestAPartOfTheDumpIsAskedFor(t *testing.T) {
 		}
 	}
 	if _, err := s.Dump(DumpOptions{Resource: "colours"}); err == nil || !strings.Contains(err.Error(), "dynamic_listeners") {
-		t.Errorf("Dump of what there is not = %v", err)
+		t.Errorf("Dump of an unknown resource = %v", err)
 	}
 }
 

@@ -20,7 +20,7 @@ func (s *Status) of(t *testing.T, url string) *TypeStatus {
 			return one
 		}
 	}
-	t.Fatalf("there is nothing of %s", url)
+	t.Fatalf("the status has no %s", url)
 	return nil
 }
 
@@ -28,7 +28,7 @@ func TestStatusTellsWhatIsHeldRefusedAndWaitedFor(t *testing.T) {
 	s, _ := aSource(t, "DELTA_GRPC", "", slog.New(slog.DiscardHandler))
 	before := s.Status()
 	if p := before.Planes[0]; before.Node != "test" || p.Name != "control" || p.Form != FormDelta || p.Serves != ServesAll || p.Connected || !p.Since.IsZero() {
-		t.Errorf("before anything happened: %+v", before)
+		t.Errorf("before any event: %+v", before)
 	}
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	s.feeds[0].connected()
@@ -44,7 +44,7 @@ func TestStatusTellsWhatIsHeldRefusedAndWaitedFor(t *testing.T) {
 		t.Errorf("clusters: %+v", clusters)
 	}
 	if len(clusters.Bad) != 1 || clusters.Bad[0].Name != "bad" || clusters.Bad[0].Reason == "" || clusters.Bad[0].Version != "" {
-		t.Errorf("refused are %+v", clusters.Bad)
+		t.Errorf("rejected: %+v", clusters.Bad)
 	}
 	if hosts := got.of(t, resource.EndpointType); hosts.All || hosts.Wanted != 2 || hosts.Held != 1 || !slices.Equal(hosts.Missing, []string{"others"}) {
 		t.Errorf("endpoints: %+v", hosts)
@@ -80,11 +80,11 @@ func TestWhatIsRefusedKeepsItsVersion(t *testing.T) {
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	say(t, s, aCluster("a", "hosts", "", 0), said{resource.ClusterType, "a", []byte{0xff}})
 	if got := s.Status(); len(got.of(t, resource.ClusterType).Bad) != 1 || got.of(t, resource.ClusterType).Bad[0].Version != "1" {
-		t.Errorf("refused are %+v", got.of(t, resource.ClusterType).Bad)
+		t.Errorf("rejected: %+v", got.of(t, resource.ClusterType).Bad)
 	}
 	say(t, s, aCluster("a", "other hosts", "", 0))
 	if got := s.Status(); len(got.of(t, resource.ClusterType).Bad) != 0 {
-		t.Errorf("refused are still %+v", got.of(t, resource.ClusterType).Bad)
+		t.Errorf("still rejected: %+v", got.of(t, resource.ClusterType).Bad)
 	}
 }
 
@@ -115,7 +115,7 @@ func TestWhatWasRefusedAndIsGoneIsNotToldOf(t *testing.T) {
 			}
 			for _, names := range [][]string{{"a", "b"}, {"b"}, nil} {
 				if bad(names...); !slices.Equal(told(), names) {
-					t.Errorf("told of are %v as refused, want %v", told(), names)
+					t.Errorf("reported as rejected: %v, want %v", told(), names)
 				}
 			}
 		})
@@ -151,7 +151,7 @@ func TestItIsReadyThoughTheFirstListenerIsRefused(t *testing.T) {
 	sayNoClusters(t, s)
 	say(t, s, said{resource.ListenerType, "in", []byte{0xff}})
 	if !s.Ready() {
-		t.Error("a listener that is refused is waited for")
+		t.Error("not ready because of a rejected listener")
 	}
 }
 
@@ -160,12 +160,12 @@ func TestWhatNobodyWantsAnyMoreIsNotToldOf(t *testing.T) {
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	say(t, s, aCluster("a", "first", "", 0), someHosts("first", 80))
 	if s.tracked[resource.EndpointType]["first"] == nil {
-		t.Fatal("nothing is told of what is wanted")
+		t.Fatal("the status has no subscriptions")
 	}
 	say(t, s, aCluster("a", "second", "", 0), someHosts("second", 80))
 	// What is in force stays until its replacement is complete.
 	say(t, s, aCluster("a", "third", "", 0))
 	if s.tracked[resource.EndpointType]["first"] != nil || s.tracked[resource.EndpointType]["second"] == nil {
-		t.Errorf("told of are %v, want the second alone", s.tracked[resource.EndpointType])
+		t.Errorf("tracked: %v, want only the second", s.tracked[resource.EndpointType])
 	}
 }

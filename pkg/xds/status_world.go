@@ -28,7 +28,7 @@ func (w *world) waiting() []Waiting {
 		one.wait(w.lacksOf(name, s))
 		one.For = append(one.For, w.lacking(s.last.Secrets())...)
 		if s.held == s.last {
-			one.For = append(one.For, "what keeps it from being put in force")
+			one.For = append(one.For, "a version that can be applied")
 		}
 		all = append(all, one)
 	}

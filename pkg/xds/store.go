@@ -74,17 +74,17 @@ func parseLastGood(b []byte, who identity) (*lastGood, error) {
 	rest, ok := bytes.CutPrefix(b, []byte(storeMagic))
 	line, body, whole := bytes.Cut(rest, []byte{'\n'})
 	if !ok || !whole {
-		return nil, errors.New("it is no file of this version of Weft's")
+		return nil, errors.New("the file is not an xDS cache of this version of Weft")
 	}
 	var h storeHeader
 	if err := json.Unmarshal(line, &h); err != nil {
-		return nil, fmt.Errorf("its header: %w", err)
+		return nil, fmt.Errorf("malformed header: %w", err)
 	}
 	if h.identity != who {
-		return nil, fmt.Errorf("it is of node %q of cluster %q by %q, this is %q of %q by %q", h.Node, h.Cluster, h.Control, who.Node, who.Cluster, who.Control)
+		return nil, fmt.Errorf("the file was saved for node %q of cluster %q and control plane %q, expected node %q of cluster %q and control plane %q", h.Node, h.Cluster, h.Control, who.Node, who.Cluster, who.Control)
 	}
 	if sum := sha256.Sum256(body); len(body) != h.Length || hex.EncodeToString(sum[:]) != h.SHA256 {
-		return nil, fmt.Errorf("it is damaged: %d bytes with another sum, expected %d", len(body), h.Length)
+		return nil, fmt.Errorf("the file is damaged: found %d bytes of resources that do not match the checksum, expected %d", len(body), h.Length)
 	}
 	g := &lastGood{said: h.Said}
 	for len(body) > 0 {
@@ -157,7 +157,7 @@ func (s *store) load(now time.Time, maxAge time.Duration) (*lastGood, error) {
 		return nil, fmt.Errorf("%s: %w", s.path(), err)
 	}
 	if age := now.Sub(g.said); maxAge > 0 && age > maxAge {
-		return nil, fmt.Errorf("%s: it was said %v ago, and may be %v old", s.path(), age.Round(time.Second), maxAge)
+		return nil, fmt.Errorf("%s: the resources were received %v ago, but the maximum age is %v", s.path(), age.Round(time.Second), maxAge)
 	}
 	return g, nil
 }

@@ -85,7 +85,7 @@ func (s *Source) saveAll() {
 	for g := range s.memory.jobs {
 		err := s.memory.store.save(g)
 		if err != nil {
-			s.o.Log.Error("what the control plane says cannot be kept", logPath, s.memory.store.path(), logError, err)
+			s.o.Log.Error("cannot write the xDS cache", logPath, s.memory.store.path(), logError, err)
 		}
 		s.noteKept(func(k *Kept) {
 			k.Failure = ""
@@ -128,7 +128,7 @@ func (s *Source) heard(u ads.Update) {
 	m.answered[u.Type] = true
 	s.noteKept(func(k *Kept) {
 		if k.InUse {
-			s.o.Log.Info("the control plane answers again: what was kept is in use no longer")
+			s.o.Log.Info("the control plane responds again: the xDS cache is no longer in use")
 		}
 		k.InUse = false
 	})
@@ -196,7 +196,7 @@ func (s *Source) silent(ctx context.Context) {
 		s.recall(ctx)
 	}
 	if k := s.Kept(); k.InUse {
-		s.o.Log.Warn("the control plane does not answer: in force is what it said before, without its secrets",
+		s.o.Log.Warn("the control plane does not respond: resources of the xDS cache are active, without secrets",
 			logControl, s.feeds[0].name, logAge, time.Since(k.Said).Round(time.Second).String(), logPath, k.Path)
 		s.memory.silence.Reset(remindEvery)
 	}
@@ -207,11 +207,11 @@ func (s *Source) recall(ctx context.Context) {
 	now, f := time.Now(), s.feeds[0]
 	g, err := s.memory.store.load(now, s.o.Bootstrap.Cache.MaxAge)
 	if errors.Is(err, fs.ErrNotExist) {
-		s.o.Log.Warn("the control plane does not answer, and nothing is kept of what it said before", logControl, f.name)
+		s.o.Log.Warn("the control plane does not respond, and there is no xDS cache", logControl, f.name)
 		return
 	}
 	if err != nil {
-		s.o.Log.Error("what is kept of the control plane is not used", logError, err)
+		s.o.Log.Error("cannot use the xDS cache", logError, err)
 		s.noteKept(func(k *Kept) { k.Failure = err.Error() })
 		return
 	}
@@ -241,7 +241,7 @@ func (s *Source) recallType(ctx context.Context, f *feed, u ads.Update, now time
 	bad := map[string]bool{}
 	for _, w := range wrong {
 		bad[w.Name] = true
-		s.o.Log.Warn("a resource that was kept is refused", logType, u.Type, logResource, w.Name, logReason, w.Reason)
+		s.o.Log.Warn("resource of the xDS cache rejected", logType, u.Type, logResource, w.Name, logReason, w.Reason)
 	}
 	for _, n := range u.Changed {
 		if !bad[n.Name] {

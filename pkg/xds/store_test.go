@@ -69,16 +69,16 @@ func TestStoreRefusesWhatItCannotTrust(t *testing.T) {
 		maxAge time.Duration
 		want   string
 	}{
-		{"nothing", nil, who, 0, "no file of this version"},
-		{"another's file", []byte("hello\nworld\n"), who, 0, "no file of this version"},
-		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "no file of this version"},
-		{"a header that is none", []byte(storeMagic + "{\n"), who, 0, "its header"},
-		{"cut off", good[:len(good)-1], who, 0, "it is damaged"},
-		{"longer", append(bytes.Clone(good), 0), who, 0, "it is damaged"},
-		{"a bit flipped", flipped(good), who, 0, "it is damaged"},
-		{"of another node", good, identity{"m", "c", "control"}, 0, `it is of node "n"`},
-		{"of another control plane", good, identity{"n", "c", "other"}, 0, `by "control", this is`},
-		{"too old", good, who, time.Minute, "it was said 1h0m0s ago, and may be 1m0s old"},
+		{"nothing", nil, who, 0, "not an xDS cache of this version"},
+		{"another's file", []byte("hello\nworld\n"), who, 0, "not an xDS cache of this version"},
+		{"another version", bytes.Replace(good, []byte("weft-xds 1"), []byte("weft-xds 2"), 1), who, 0, "not an xDS cache of this version"},
+		{"a header that is none", []byte(storeMagic + "{\n"), who, 0, "malformed header"},
+		{"cut off", good[:len(good)-1], who, 0, "the file is damaged"},
+		{"longer", append(bytes.Clone(good), 0), who, 0, "the file is damaged"},
+		{"a bit flipped", flipped(good), who, 0, "the file is damaged"},
+		{"of another node", good, identity{"m", "c", "control"}, 0, `saved for node "n"`},
+		{"of another control plane", good, identity{"n", "c", "other"}, 0, `control plane "control", expected node`},
+		{"too old", good, who, time.Minute, "the resources were received 1h0m0s ago, but the maximum age is 1m0s"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := &store{dir: t.TempDir(), who: c.who}
@@ -188,7 +188,7 @@ func TestWhatIsKeptIsUsedWithoutItsSecrets(t *testing.T) {
 		aListener("open", 80, "r", "", 0), aListener("closed", 81, "r", "s", 0), someRoutes("r", "one"),
 		aSecret("s", pki.Issue(testpki.Spec{})))
 	if len(before.Listeners) != 2 || len(before.Clusters) != 3 {
-		t.Fatalf("in force are %d listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
+		t.Fatalf("%d active listeners and %d clusters, want 2 and 3", len(before.Listeners), len(before.Clusters))
 	}
 	end()
 	file, err := os.ReadFile(one.Kept().Path)
@@ -200,11 +200,11 @@ func TestWhatIsKeptIsUsedWithoutItsSecrets(t *testing.T) {
 	other, after := aSource(t, "DELTA_GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	other.silent(t.Context())
 	if len(after.Listeners) != 1 || after.Listeners[0].Name != "open" || len(after.Clusters) != 2 || len(after.Routes) != 1 {
-		t.Errorf("in force again are %+v, want what needs no secret", after)
+		t.Errorf("active after the restart: %+v, want the resources without secrets", after)
 	}
 	other.silent(t.Context())
-	if n := strings.Count(text.String(), "in force is what it said before"); n != 2 || !other.Kept().InUse || other.Kept().Said.IsZero() {
-		t.Errorf("%d warnings, %+v, want 2, and to be told so", n, other.Kept())
+	if n := strings.Count(text.String(), "resources of the xDS cache are active"); n != 2 || !other.Kept().InUse || other.Kept().Said.IsZero() {
+		t.Errorf("%d warnings, cache status %+v, want 2 warnings and a cache in use", n, other.Kept())
 	}
 	// The control plane is back: it is asked from what is held, and what it says counts.
 	f := other.feeds[0]
@@ -214,7 +214,7 @@ func TestWhatIsKeptIsUsedWithoutItsSecrets(t *testing.T) {
 		held[r.Type] = len(r.Held)
 	}
 	if want := map[string]int{resource.ClusterType: 2, resource.ListenerType: 2, resource.EndpointType: 1, resource.RouteType: 1, resource.SecretType: 0}; !reflect.DeepEqual(held, want) {
-		t.Errorf("asked with %v resources held, want %v", held, want)
+		t.Errorf("the requests list %v accepted resources, want %v", held, want)
 	}
 	say(t, other, aSecret("s", pki.Issue(testpki.Spec{})))
 	if other.Kept().InUse || len(after.Listeners) != 2 || len(after.Clusters) != 3 {
@@ -231,7 +231,7 @@ func TestWhatIsKeptAndCannotBeUsedIsLeft(t *testing.T) {
 	var text bytes.Buffer
 	s, inForce := aSource(t, "GRPC", dir, slog.New(slog.NewTextHandler(&text, nil)))
 	s.silent(t.Context())
-	if len(inForce.Listeners) != 0 || s.Kept().InUse || !strings.Contains(s.Kept().Failure, "no file of this version") || !strings.Contains(text.String(), "is not used") {
+	if len(inForce.Listeners) != 0 || s.Kept().InUse || !strings.Contains(s.Kept().Failure, "not an xDS cache of this version") || !strings.Contains(text.String(), "cannot use the xDS cache") {
 		t.Errorf("kept is %+v, log %s", s.Kept(), text.String())
 	}
 }

@@ -133,4 +133,4 @@ func (s *stream) receive(name func(body []byte) (string, error)) (ads.Response, 
 	return r, nil
 }
 
-func otherType(url string) string { return fmt.Sprintf("is a resource of another type, %q", url) }
+func otherType(url string) string { return fmt.Sprintf("the resource has another type, %q", url) }

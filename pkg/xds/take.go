@@ -53,10 +53,10 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 	if name, err := resource.Name(n.Body); err != nil {
 		return err
 	} else if name != n.Name {
-		return fmt.Errorf("is called %q in itself", name)
+		return fmt.Errorf("the name inside the resource is %q", name)
 	}
 	if s.isStatic(typeURL, n.Name) && f.secrets == (resource.SecretSource{}) {
-		return errors.New("the file has a static one of that name")
+		return errors.New("the file defines a static resource with this name")
 	}
 	switch typeURL {
 	case resource.ClusterType:
@@ -113,7 +113,7 @@ func (s *Source) read(f *feed, typeURL string, n ads.Resource, now time.Time) er
 		s.noteUnknown(typeURL, n.Name, secret.Ignored)
 		s.world.setSecret(resource.SecretRef{Name: n.Name, From: f.secrets}, secret)
 	default:
-		return fmt.Errorf("resources of type %s are not known", typeURL)
+		return fmt.Errorf("resource type %s is not supported", typeURL)
 	}
 	return nil
 }
@@ -129,7 +129,7 @@ func (s *Source) readListener(n ads.Resource, now time.Time) error {
 	}
 	for _, table := range l.Routes {
 		if s.isStatic(resource.RouteType, table) {
-			return fmt.Errorf("routes %q: the file has a static route table of that name", table)
+			return fmt.Errorf("route table %q: the file defines a static route table with this name", table)
 		}
 	}
 	s.noteUnknown(resource.ListenerType, n.Name, l.Ignored)

@@ -42,7 +42,7 @@ func TestWhatBecomesOfUnknownFields(t *testing.T) {
 			before := s.world.clusters["a"].live
 			say(t, s, next)
 			if after := s.world.clusters["a"].live; (after == before) != c.refused {
-				t.Errorf("refused: %t, want %t", after == before, c.refused)
+				t.Errorf("rejected: %t, want %t", after == before, c.refused)
 			}
 			if !strings.Contains(log.String(), reason) {
 				t.Errorf("the log does not have it:\n%s", log.String())
@@ -55,7 +55,7 @@ func TestWhatBecomesOfUnknownFields(t *testing.T) {
 			}
 			detail := all.String()
 			if !strings.Contains(detail, c.inDetail) || (detail == "") != (c.inDetail == "") {
-				t.Errorf("the NACK says %q, want %q", detail, c.inDetail)
+				t.Errorf("the NACK has %q, want %q", detail, c.inDetail)
 			}
 			counted := 0.0
 			samples, err := s.meter.registry.Samples()

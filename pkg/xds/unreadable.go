@@ -22,7 +22,7 @@ func (s *Source) holdUnreadable() {
 			continue
 		}
 		s.unreadable[name] = true
-		s.o.Log.Error("the cluster of the control plane is not in force until its certificates can be read", logControl, name, logError, err)
+		s.o.Log.Error("the cluster of the control plane is not active until its certificates can be read", logControl, name, logError, err)
 	}
 	apply, some := s.o.Apply, s.o.ApplyClusters
 	s.o.Apply = func(ctx context.Context, next *config.Snapshot) error { return apply(ctx, s.readable(next)) }
@@ -62,6 +62,6 @@ func (s *Source) admitCluster(ctx context.Context, name string) {
 	delete(s.unreadable, name)
 	if err := s.o.Apply(ctx, s.world.snapshot(s.base)); err != nil {
 		s.unreadable[name] = true
-		s.o.Log.Error("the cluster of the control plane cannot be put in force", logControl, name, logError, err)
+		s.o.Log.Error("cannot apply the cluster of the control plane", logControl, name, logError, err)
 	}
 }

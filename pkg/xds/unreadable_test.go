@@ -24,7 +24,7 @@ func TestStaticListenersServeWithoutTheCertificatesOfTheControlPlane(t *testing.
 	file.Static = staticText([]string{secured}, []string{answering("static", 80)}, nil)
 	s, inForce := aSourceOf(t, file, slog.New(slog.NewTextHandler(log, nil)))
 	if len(inForce.Listeners) != 1 || len(inForce.Clusters) != 0 {
-		t.Fatalf("in force are %d listeners and %d clusters, want the listener, without the cluster", len(inForce.Listeners), len(inForce.Clusters))
+		t.Fatalf("%d active listeners and %d clusters, want the listener without the cluster", len(inForce.Listeners), len(inForce.Clusters))
 	}
 	if got := log.lines("level=ERROR"); len(got) != 1 || !strings.Contains(got[0], "ca.pem: no such file") || !strings.Contains(got[0], "control_plane=control") {
 		t.Errorf("the log has %q", got)
@@ -34,6 +34,6 @@ func TestStaticListenersServeWithoutTheCertificatesOfTheControlPlane(t *testing.
 	}
 	s.handle(t.Context(), event{feed: s.feeds[0], opened: true})
 	if !slices.ContainsFunc(inForce.Clusters, func(c *config.Cluster) bool { return c.Name == "control" }) || len(inForce.Listeners) != 1 {
-		t.Errorf("once it is connected to, in force are %d listeners and %d clusters", len(inForce.Listeners), len(inForce.Clusters))
+		t.Errorf("after the connection: %d active listeners and %d clusters", len(inForce.Listeners), len(inForce.Clusters))
 	}
 }

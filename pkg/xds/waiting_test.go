@@ -45,7 +45,7 @@ func TestWaitingIsToldAsItIs(t *testing.T) {
 				t.Fatalf("waiting is %+v, want for %q until %v", all, c.wants, c.until)
 			}
 			if !next.Equal(c.until) {
-				t.Errorf("it is looked at again at %v, want %v", next, c.until)
+				t.Errorf("the next reconcile is at %v, want %v", next, c.until)
 			}
 		})
 	}

@@ -83,7 +83,7 @@ func TestListenersWaitForTheFirstClusters(t *testing.T) {
 					t.Errorf("after %v %d listeners are active, want %d", s.at, got, s.active)
 				}
 				if s.next == 0 && !next.IsZero() || s.next != 0 && !next.Equal(begin.Add(s.next)) {
-					t.Errorf("after %v the world is to be settled after %v, want %v", s.at, next.Sub(begin), s.next)
+					t.Errorf("after %v: the next reconcile is after %v, want %v", s.at, next.Sub(begin), s.next)
 				}
 			}
 		})

@@ -181,22 +181,22 @@ func consistent(t testing.TB, w *world) {
 	s := w.snapshot(&config.Snapshot{})
 	for _, c := range s.Clusters {
 		if len(c.Hosts) == 0 {
-			t.Fatalf("cluster %s is in force without hosts", c.Name)
+			t.Fatalf("cluster %s is active without hosts", c.Name)
 		}
 		if live := w.clusters[c.Name].live; len(live.Secrets()) > 0 && c.TLS.Certificate.Text == "" {
-			t.Fatalf("cluster %s is in force without its secret", c.Name)
+			t.Fatalf("cluster %s is active without its secret", c.Name)
 		}
 	}
 	for _, l := range s.Listeners {
 		for _, table := range w.listeners[l.Name].live.Routes {
 			if w.tables[table] == nil {
-				t.Fatalf("listener %s is in force without its routes", l.Name)
+				t.Fatalf("listener %s is active without its routes", l.Name)
 			}
 		}
 		for c := range l.Chains() {
 			for _, context := range c.TLS {
 				if context.Certificate.Text == "" {
-					t.Fatalf("listener %s is in force without its secret", l.Name)
+					t.Fatalf("listener %s is active without its secret", l.Name)
 				}
 			}
 		}
@@ -232,7 +232,7 @@ func TestEveryOrderEndsTheSame(t *testing.T) {
 					w.settle(now)
 					consistent(t, w)
 					if got := w.snapshot(&config.Snapshot{}); len(got.Clusters) < len(before.Clusters) || len(got.Listeners) < len(before.Listeners) {
-						t.Fatalf("order %v: something was taken away before there was another", order)
+						t.Fatalf("order %v: a resource was removed before its replacement was active", order)
 					}
 				}
 				w.turn()
@@ -245,7 +245,7 @@ func TestEveryOrderEndsTheSame(t *testing.T) {
 				}
 			}
 			if len(want.Clusters) != 1 || len(want.Listeners) != 1 || len(want.Routes) != 1 || len(want.Clusters[0].Hosts) != 1 {
-				t.Fatalf("in force is %+v, want all that was said", want)
+				t.Fatalf("active: %+v, want all received resources", want)
 			}
 		})
 	}
@@ -288,15 +288,15 @@ func TestWhatIsInForceFollowsItsOwnResources(t *testing.T) {
 	hear(t, w, aCluster("c", "e2", "", 0), now)
 	hear(t, w, aListener("l", 81, "r2", "", 0), now)
 	if c, _ := w.settle(now); !c.empty() {
-		t.Errorf("a replacement that waits changes %+v", c)
+		t.Errorf("a warming replacement changes %+v", c)
 	}
 	hear(t, w, someHosts("e1", 1, 2), now)
 	if c, _ := w.settle(now); len(c.clusters) != 1 || c.routing || hosts() != 2 {
-		t.Errorf("hosts of what is in force: %+v, %d of them, want the cluster changed, and 2", c, hosts())
+		t.Errorf("changes: %+v, %d hosts; want the changed cluster and 2 hosts", c, hosts())
 	}
 	hear(t, w, someRoutes("r1", "other"), now)
 	if c, _ := w.settle(now); c.routing || len(c.started)+len(c.clusters) != 0 || len(c.tables) != 1 {
-		t.Errorf("routes of what is in force: %+v, want the one table changed", c)
+		t.Errorf("changes: %+v, want the one changed table", c)
 	}
 	hear(t, w, someHosts("e2", 3, 4, 5), now)
 	hear(t, w, someRoutes("r2", "two"), now)
@@ -330,11 +330,11 @@ func TestInitialFetchTimeout(t *testing.T) {
 			t.Errorf("after %v there are %d clusters and %d listeners, want %d and %d", step.at, len(s.Clusters), len(s.Listeners), step.clusters, step.listeners)
 		}
 		if want := start.Add(step.next); step.next == 0 && !next.IsZero() || step.next != 0 && !next.Equal(want) {
-			t.Errorf("after %v it is looked at again after %v, want %v", step.at, next.Sub(start), step.next)
+			t.Errorf("after %v: the next reconcile is after %v, want %v", step.at, next.Sub(start), step.next)
 		}
 	}
 	if routes := w.snapshot(&config.Snapshot{}).Routes; len(routes) != 1 || len(routes[0].VirtualHosts) != 0 {
-		t.Errorf("a listener that went without its routes has %+v, want none", routes)
+		t.Errorf("a listener that is active without its routes has %+v, want none", routes)
 	}
 }
 

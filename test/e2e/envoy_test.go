@@ -50,7 +50,7 @@ func envoyBootstrapExample(t *testing.T) {
 	e.replace("prefix_rewrite: /,", "cluster_specifier_plugin: p,")
 	write()
 	w.signal(sighup)
-	w.stderr.await(t, 0, "configuration refused, the running one stays")
+	w.stderr.await(t, 0, "configuration rejected, the previous one stays active")
 	w.stderr.await(t, 0, "envoy.yaml:") // the position of the error
 	if got := ask(t, client(t), "GET", url+"/app/x", ""); got.status != 200 {
 		t.Errorf("/app/x after a file that was refused: %d", got.status)

@@ -44,7 +44,7 @@ func TestAnAnswerOfHTTPOnly(t *testing.T) {
 			object{"match": object{"prefix": "/"}, "redirect": object{"path_redirect": "/elsewhere"}}}}}}},
 	}.config())
 	got := consume(t, address).call(invocation{service: "org.example.Shop", method: "buy"})
-	const want = "an answer with HTTP status 301 has no form in dubbo"
+	const want = "a response with HTTP status 301 cannot be sent in dubbo"
 	if got.status != 40 || !strings.Contains(got.text, want) {
 		t.Errorf("status %d, %q; want 40 and %q", got.status, got.text, want)
 	}

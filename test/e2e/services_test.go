@@ -132,12 +132,12 @@ func meetingExample(t *testing.T) {
 	if app.calls.Load() == 0 {
 		t.Error("the provider was not called")
 	}
-	for _, want := range []string{"memory " + m.registry, "connected", theService + ":1.0.0 memory", "registered", "at 127.0.0.1:" + portOnly(m.providing.at("20080"))} {
+	for _, want := range []string{"memory " + m.registry, " connected ", theService + ":1.0.0 memory", "registered", "at 127.0.0.1:" + portOnly(m.providing.at("20080"))} {
 		if text := m.services(m.providing, "22222"); !strings.Contains(text, want) {
 			t.Errorf("weft services of the provider lacks %q:\n%s", want, text)
 		}
 	}
-	for _, want := range []string{theService + ":1.0.0 memory", "known", "1: " + m.providing.at("20080")} {
+	for _, want := range []string{theService + ":1.0.0 memory", "received", "1: " + m.providing.at("20080")} {
 		if text := m.services(m.calling, "22223"); !strings.Contains(text, want) {
 			t.Errorf("weft services of the consumer lacks %q:\n%s", want, text)
 		}
@@ -273,7 +273,7 @@ func TestServicesAndTheFileDoNotClash(t *testing.T) {
 	subscribe := func(name string) string {
 		return ask(t, client(t), "POST", "http://"+e.at("22223")+"/sub", `{"service": {"interface": "`+name+`", "methods": ["say"]}}`).body
 	}
-	if got := subscribe("com.example.Fixed"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, "service.interface: the file has a cluster") {
+	if got := subscribe("com.example.Fixed"); !strings.Contains(got, `"err_no":1`) || !strings.Contains(got, "service.interface: the file defines cluster") {
 		t.Errorf("a service with the name of a cluster of the file is answered %s", got)
 	}
 	if got := subscribe("com.example.Free"); !strings.Contains(got, `"err_no":0`) {
@@ -288,7 +288,7 @@ func TestServicesAndTheFileDoNotClash(t *testing.T) {
 		w.signal(syscall.SIGHUP)
 		w.stderr.await(t, from, want)
 	}
-	reload(withCluster("com.example.Free"), "the file has a cluster \\\"com.example.Free\\\"")
+	reload(withCluster("com.example.Free"), "the file defines cluster \\\"com.example.Free\\\"")
 	reload(e.text, "configuration applied")
 	reload(strings.Replace(e.text, `"application": "consumer"`, `"application": "other"`, 1), `"a change takes effect after a restart" key=dubbo_registry`)
 	said := consume(t, e.at("20881")).call(invocation{service: "com.example.Free", method: "say"})

@@ -264,7 +264,7 @@ func TestSIGHUPRefusesABadFile(t *testing.T) {
 
 			w.writeText(c.text(s))
 			w.signal(sighup)
-			w.stderr.await(t, 0, "configuration refused, the running one stays")
+			w.stderr.await(t, 0, "configuration rejected, the previous one stays active")
 			for _, reason := range c.reasons {
 				quoted, _ := json.Marshal(reason) // as in a quoted value of the log
 				w.stderr.await(t, 0, strings.Trim(string(quoted), `"`))

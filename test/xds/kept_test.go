@@ -36,8 +36,8 @@ func testKept(t *testing.T, form, keys string) {
 
 	w = startWeft(t, config, nil)
 	answers(t, c, url, "first")
-	if _, err := w.log.Await(0, "in force is what it said before", 10*time.Second); err != nil {
-		t.Errorf("the log does not say that the control plane is away: %v", err)
+	if _, err := w.log.Await(0, "resources of the xDS cache are active", 10*time.Second); err != nil {
+		t.Errorf("the log does not say that the xDS cache is used: %v", err)
 	}
 
 	p.start()
@@ -45,7 +45,7 @@ func testKept(t *testing.T, form, keys string) {
 	p.publish()
 	answers(t, c, url, "second")
 	eventually(t, func() string {
-		if strings.Contains(w.log.String(), "answers again") {
+		if strings.Contains(w.log.String(), "responds again") {
 			return ""
 		}
 		return "the log does not say that the control plane is back"

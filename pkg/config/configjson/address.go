@@ -40,7 +40,7 @@ func splitPort(address string) (host, port string, err error) {
 		return "", "", fmt.Errorf("found %q, expected ip:port, [ipv6]:port or the path of a unix socket", address)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || strconv.FormatUint(n, 10) != port {
-		return "", "", fmt.Errorf("the port %q is no number from 0 to 65535", port)
+		return "", "", fmt.Errorf("%q is not a valid port: expected a number from 0 to 65535", port)
 	}
 	return host, port, nil
 }
@@ -80,7 +80,7 @@ func dialAddress(address string) (out string, named bool, err error) {
 		return address, false, nil
 	}
 	if !hostName(host) {
-		return "", false, fmt.Errorf("found %q, expected an IP address or a name before the port", host)
+		return "", false, fmt.Errorf("found %q, expected an IP address or a host name before the port", host)
 	}
 	return address, true, nil
 }

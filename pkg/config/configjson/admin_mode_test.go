@@ -21,6 +21,6 @@ func TestTheAdminSocketHasAMode(t *testing.T) {
 	}
 	s, diags := Parse("a.json", []byte(`{"servers": [{}], "admin": {"address": {"pipe": {"path": "/run/admin", "mode": 512}}}}`), testKinds(), Options{})
 	if s != nil || !strings.Contains(fmt.Sprint(diags), "admin.address.pipe.mode") {
-		t.Errorf("a mode of more than permissions: got %v", diags)
+		t.Errorf("a mode above 0777: got %v, want an error", diags)
 	}
 }

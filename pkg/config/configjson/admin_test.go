@@ -22,7 +22,7 @@ func TestSocketOfTheAdminPort(t *testing.T) {
 		switch {
 		case want == "":
 			if s != nil || !strings.Contains(fmt.Sprint(diags), "abstract socket") {
-				t.Errorf("%s: got %v, want that an abstract socket is refused", address, diags)
+				t.Errorf("%s: got %v, want an error about the abstract socket", address, diags)
 			}
 		case s == nil || s.Admin == nil || s.Admin.Address != want:
 			t.Errorf("%s: got %+v, %v, want the address %q", address, s, diags, want)

@@ -31,7 +31,7 @@ func TestLimitsOfClusters(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if c := s.Clusters[0]; c.Breakers != test.usual || c.HighBreakers != test.higher {
-			t.Errorf("%s means %+v and %+v, want %+v and %+v", test.text, c.Breakers, c.HighBreakers, test.usual, test.higher)
+			t.Errorf("%s: limits %+v and %+v, want %+v and %+v", test.text, c.Breakers, c.HighBreakers, test.usual, test.higher)
 		}
 	}
 }

@@ -26,7 +26,7 @@ func TestBudgetsOfResets(t *testing.T) {
 		want := usual
 		*of(&want) = config.Budget{Burst: 400, PerSecond: 7}
 		if got := s.Listeners[0].FilterChains[0].Proxy.HTTP2; got != want {
-			t.Errorf("%s means %+v, want %+v", key, got, want)
+			t.Errorf("%s = %+v, want %+v", key, got, want)
 		}
 	}
 }

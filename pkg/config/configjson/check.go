@@ -43,7 +43,7 @@ func oneLine(text string) string { return strings.ReplaceAll(text, "\n", "; ") }
 // checkRegex reports an invalid regular expression.
 func (r *reader) checkRegex(n document.Node, key, text string) {
 	if _, err := regexp.Compile(text); err != nil {
-		r.report.Errorf(n.Get(key).Or(n), "not an expression (RE2): %v", err)
+		r.report.Errorf(n.Get(key).Or(n), "not a valid regular expression (RE2): %v", err)
 	}
 }
 

@@ -19,7 +19,7 @@ func (r *reader) checkAnnounced(t *table) {
 					continue
 				}
 				if c.Pool.Mode != config.Bind {
-					r.report.Errorf(node.Get("route").Or(node), "the cluster %q says proxy_protocol, and requests of several callers share its connections: expected a connection_pool with the mode %q, or a %q", name, config.Bind, TCPProxyFilter)
+					r.report.Errorf(node.Get("route").Or(node), "cluster %q has proxy_protocol, but requests of several clients share its connections: expected a connection_pool with the mode %q, or a %q", name, config.Bind, TCPProxyFilter)
 				}
 			}
 		}

@@ -54,14 +54,14 @@ func TestEveryKeyWithAClusterIsJudged(t *testing.T) {
 			switch bare := regexp.MustCompile(` \(\w+\)`).ReplaceAllString(path, ""); {
 			case strings.HasSuffix(path, "[].cluster.weight"), strings.HasSuffix(path, "[].cluster.metadata_match"), strings.HasSuffix(path, "weighted_clusters[].cluster"):
 			case !known:
-				t.Errorf("%s: does it name a cluster?", path)
+				t.Errorf("%s: the key seems to contain a cluster name, but the test does not list it", path)
 			case names && !shown[bare]:
-				t.Errorf("%s: no file of testdata/refused names one that there is not", path)
+				t.Errorf("%s: no archive of testdata/refused has an unknown cluster in this key", path)
 			}
 		}
 	}
 	for path := range judged {
-		t.Errorf("%s is no key", path)
+		t.Errorf("%s is not a key", path)
 	}
 }
 

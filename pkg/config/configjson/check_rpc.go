@@ -19,7 +19,7 @@ func (r *reader) checkCalls(t *table) {
 	for _, v := range t.model.VirtualHosts {
 		for _, domain := range v.Domains {
 			if unreachable(t, domain) {
-				r.report.Warnf(t.domains[domain], "nothing reaches %q: calls of %s have a service without a version, and no port", domain, listed(t.protocols))
+				r.report.Warnf(t.domains[domain], "no request matches %q: %s requests have a service without a version, and no port", domain, listed(t.protocols))
 			}
 		}
 		for _, route := range v.Routes {
@@ -53,17 +53,17 @@ func (r *reader) checkCall(t *table, at document.Node, route *config.Route) {
 		if route.Direct != nil {
 			key = "direct_response"
 		}
-		r.report.Errorf(at.Get(key), "%s is an answer of HTTP, and the callers of the table %q speak %s: expected \"route\"; the stream filter \"fault\" refuses calls", key, t.model.Name, listed(t.protocols))
+		r.report.Errorf(at.Get(key), "%s is an HTTP response, but the clients of the route table %q use %s: expected \"route\"; to reject RPC requests, use the stream filter \"fault\"", key, t.model.Name, listed(t.protocols))
 		return
 	}
 	action, m := at.Get("route"), &route.Match
 	plain := m.PathKind == config.PathPrefix || m.PathKind == config.PathExact
 	if f.PrefixRewrite != "" && plain && strings.Count(f.PrefixRewrite, "/") != strings.Count(m.Path, "/") {
-		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of a call is /service/method, and has to stay one", f.PrefixRewrite, m.Path)
+		r.report.Errorf(action.Get("prefix_rewrite"), "found %q, expected as many slashes as in %q: the path of an RPC request is /service/method", f.PrefixRewrite, m.Path)
 	}
 	for _, key := range []string{"host_rewrite", "auto_host_rewrite", "auto_host_rewrite_header", "host_rewrite_path_regex"} {
 		if host := action.Get(key); !host.Off() {
-			r.report.Warnf(host, "%s has no effect on calls of %s, which have no host: prefix_rewrite changes the service", key, listed(t.protocols))
+			r.report.Warnf(host, "%s has no effect on %s requests, which have no host: use prefix_rewrite to change the service", key, listed(t.protocols))
 		}
 	}
 }

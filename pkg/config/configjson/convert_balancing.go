@@ -35,10 +35,10 @@ func (r *reader) readBalancing(j *clusterJSON, c *config.Cluster) {
 // checkHashTables checks the sizes of the ring hash and maglev tables.
 func (r *reader) checkHashTables(n document.Node, c *config.Cluster) {
 	if c.MinRingSize > c.MaxRingSize {
-		r.report.Errorf(n.Get("minimum_ring_size"), "a minimum of %d points is more than the maximum of %d", c.MinRingSize, c.MaxRingSize)
+		r.report.Errorf(n.Get("minimum_ring_size"), "minimum_ring_size (%d) is greater than maximum_ring_size (%d)", c.MinRingSize, c.MaxRingSize)
 	}
 	if c.TableSize > 0 && !big.NewInt(int64(c.TableSize)).ProbablyPrime(0) { // exact below 2^64
-		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime", c.TableSize)
+		r.report.Errorf(n.Get("table_size"), "found %d, expected a prime number", c.TableSize)
 	}
 	for _, k := range []struct {
 		key   string
@@ -57,14 +57,14 @@ func (r *reader) checkSubsets(n document.Node, c *config.Cluster) {
 	s := &c.Subsets
 	switch {
 	case len(s.Selectors) == 0 && (len(s.Default) > 0 || s.Fallback != config.NoFallback):
-		r.report.Warnf(n, "without subset_selectors there are no subsets, and all hosts are used")
+		r.report.Warnf(n, "lb_subset_config has no effect without subset_selectors: all hosts are used")
 	case len(s.Default) > 0 && s.Fallback != config.DefaultSubset:
 		r.report.Warnf(n.Get("default_subset"), "default_subset has no effect with the fall_back_policy %d", s.Fallback)
 	}
 	i := 0
 	for at := range n.Get("subset_selectors").All() {
 		if i < len(s.Selectors) && len(s.Selectors[i]) == 0 {
-			r.report.Errorf(at, "a selector without labels")
+			r.report.Errorf(at, "the selector is empty: expected at least one label name")
 		}
 		i++
 	}
@@ -73,7 +73,7 @@ func (r *reader) checkSubsets(n document.Node, c *config.Cluster) {
 func (r *reader) checkSlowStart(n document.Node, c *config.Cluster) {
 	switch {
 	case n.Get("mode").Exists() && c.SlowStart.Duration == 0:
-		r.report.Warnf(n, "without slow_start_duration there is no slow start")
+		r.report.Warnf(n, "slow_start has no effect without slow_start_duration")
 	case c.SlowStart.Duration > 0 && (c.Policy.Hashes() || c.Policy == config.RequestRoundRobin):
 		r.report.Warnf(n, "slow_start has no effect with lb_type %s", c.Policy)
 	}
@@ -90,7 +90,7 @@ func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
 		l := &j.Localities[i]
 		at := place{config.Locality(l.Locality), l.Priority}
 		if known[at] {
-			r.report.Errorf(l.Node, "a second weight of a locality")
+			r.report.Errorf(l.Node, "duplicate locality: it already has a weight with this priority")
 			continue
 		}
 		known[at] = true
@@ -103,7 +103,7 @@ func (r *reader) readLocalities(j *clusterJSON, c *config.Cluster) {
 			r.report.Warnf(j.Node.Get("hosts"), "the locality of hosts has no effect without locality_weights")
 			return
 		case len(known) > 0 && !known[place{h.Locality, h.Priority}]:
-			r.report.Warnf(j.Node.Get("hosts"), "host %q gets nothing: its locality is not in locality_weights with priority %d", h.Address, h.Priority)
+			r.report.Warnf(j.Node.Get("hosts"), "host %q gets no requests: locality_weights has no entry for its locality with priority %d", h.Address, h.Priority)
 		}
 	}
 }
@@ -134,5 +134,5 @@ func (r *reader) checkHash(n document.Node, f *config.Forward) {
 			return
 		}
 	}
-	r.report.Warnf(n.Get("hash_policy"), "hash_policy has no effect: cluster %q has the lb_type %s", names[0], r.clusters[names[0]].Policy)
+	r.report.Warnf(n.Get("hash_policy"), "hash_policy has no effect: lb_type of cluster %q is %s", names[0], r.clusters[names[0]].Policy)
 }

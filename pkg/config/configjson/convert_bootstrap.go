@@ -45,7 +45,7 @@ func rawJSON(n document.Node) []byte {
 	}
 	text, err := json.Marshal(n.Value())
 	if err != nil {
-		panic("configjson: a document that is no JSON: " + err.Error())
+		panic("configjson: the document is not valid JSON: " + err.Error())
 	}
 	return text
 }

@@ -15,7 +15,7 @@ func (r *reader) breakers(j *clusterJSON, c *config.Cluster) {
 		b := &j.Breakers[i]
 		p := priority(b.Priority)
 		if seen[p] {
-			r.report.Errorf(b.Node, "a second element for the priority %v: a cluster has one set of limits for each", p)
+			r.report.Errorf(b.Node, "duplicate priority %v: a cluster has one set of limits for each priority", p)
 			continue
 		}
 		seen[p] = true

@@ -26,7 +26,7 @@ func (r *reader) readChains(j *listenerJSON, l *config.Listener) {
 		return // reported
 	}
 	if len(j.FilterChains) == 0 {
-		r.report.Errorf(at, "the list is empty: a listener needs one filter chain")
+		r.report.Errorf(at, "the list is empty: a listener needs at least one filter chain")
 	}
 	filters := r.streamFilters(j.StreamFilters)
 	for i := range j.FilterChains {
@@ -49,11 +49,11 @@ func (r *reader) defaultChain(j *listenerJSON, l *config.Listener, filters []con
 	l.DefaultChain = r.filterChain(&c, filters)
 	switch {
 	case l.DefaultChain.UDPProxy != nil && l.Network != networkUDP:
-		r.report.Errorf(c.Node.Get("filters"), "the network filter %q needs a listener of the network udp", UDPProxyFilter)
+		r.report.Errorf(c.Node.Get("filters"), "the network filter %q requires a listener with the network udp", UDPProxyFilter)
 	case c.Match != nil:
-		r.report.Errorf(c.Match.Node, "the default chain has no match: it is for what no other chain is for")
+		r.report.Errorf(c.Match.Node, "match is not allowed in default_filter_chain, which serves connections that match no other chain")
 	case len(j.FilterChains) == 1 && j.FilterChains[0].Match == nil:
-		r.report.Warnf(j.DefaultChain, "no connection takes the default chain: the other one is for all")
+		r.report.Warnf(j.DefaultChain, "default_filter_chain has no effect: the other chain has no match and serves all connections")
 	}
 }
 
@@ -67,7 +67,7 @@ func (r *reader) checkFilters(j *listenerJSON, l *config.Listener) {
 			return
 		}
 	}
-	r.report.Errorf(j.StreamFilters[0].Node, "stream_filters see requests: they need the network filter %q", ProxyFilter)
+	r.report.Errorf(j.StreamFilters[0].Node, "stream_filters process requests: they require the network filter %q", ProxyFilter)
 }
 
 // checkChains reports chains with the same match, and sets InspectTimeout if the matches need
@@ -76,7 +76,7 @@ func (r *reader) checkChains(j *listenerJSON, l *config.Listener) {
 	names := map[string]bool{}
 	for c := range l.Chains() {
 		if c.Name != "" && names[c.Name] {
-			r.report.Errorf(j.Node.Get("filter_chains"), "two filter chains are named %q", c.Name)
+			r.report.Errorf(j.Node.Get("filter_chains"), "duplicate filter chain name %q", c.Name)
 		}
 		names[c.Name] = true
 	}
@@ -88,7 +88,7 @@ func (r *reader) checkChains(j *listenerJSON, l *config.Listener) {
 	var conflict *chainmatch.ConflictError
 	switch {
 	case errors.As(err, &conflict):
-		r.report.Errorf(j.FilterChains[conflict.Second].Node, "%s and this chain are for the same connections: %s",
+		r.report.Errorf(j.FilterChains[conflict.Second].Node, "%s and this chain match the same connections: %s",
 			chainName(l, conflict.First), conflict.On)
 		return
 	case err != nil:
@@ -116,13 +116,13 @@ func (r *reader) checkInspectors(j *listenerJSON, l *config.Listener, needs chai
 		f := &j.ListenerFilter[i]
 		switch {
 		case strings.EqualFold(f.Type, TLSInspectorFilter) && needs&chainmatch.AskTLS == 0:
-			r.report.Warnf(f.Node, "%s has no effect: no match asks for server_names, transport_protocol or application_protocols", TLSInspectorFilter)
+			r.report.Warnf(f.Node, "%s has no effect: no filter chain matches server_names, transport_protocol or application_protocols", TLSInspectorFilter)
 		case strings.EqualFold(f.Type, HTTPInspectorFilter) && needs&chainmatch.AskHTTP == 0:
-			r.report.Warnf(f.Node, "%s has no effect: no match asks for the application_protocols http/1.0, http/1.1 or h2c", HTTPInspectorFilter)
+			r.report.Warnf(f.Node, "%s has no effect: no filter chain matches the application_protocols http/1.0, http/1.1 or h2c", HTTPInspectorFilter)
 		}
 	}
 	if at := j.Node.Get("listener_filters_timeout"); at.Exists() && l.ProxyProtocol == nil && needs == 0 {
-		r.report.Warnf(at, "listener_filters_timeout has no effect: connections are not waited for")
+		r.report.Warnf(at, "listener_filters_timeout has no effect: no listener filter and no match waits for data")
 	}
 }
 
@@ -147,11 +147,11 @@ func (r *reader) chainMatch(j *chainMatchJSON) config.ChainMatch {
 		if name, ok := serverName(n.Text()); ok {
 			m.ServerNames = append(m.ServerNames, name)
 		} else if n.Kind() == document.String {
-			r.report.Errorf(n, "found %q, expected a name, or \"*.\" and a name for all below it", n.Text())
+			r.report.Errorf(n, "found %q, expected a name, or \"*.\" followed by a name", n.Text())
 		}
 	}
 	if slices.Contains(j.ApplicationProtocols, "") {
-		r.report.Errorf(j.Node.Get("application_protocols"), "found \"\", expected the name of a protocol")
+		r.report.Errorf(j.Node.Get("application_protocols"), "found \"\", expected a protocol name")
 	}
 	return m
 }

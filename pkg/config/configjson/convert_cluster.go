@@ -20,7 +20,7 @@ func (r *reader) readClusters(j *clusterManagerJSON) {
 	}
 	at := j.Node.Get("clusters_configs")
 	if total > 0 {
-		r.report.Errorf(at, "clusters_configs stands in the place of clusters: only one of them")
+		r.report.Errorf(at, "clusters_configs and clusters are mutually exclusive")
 	}
 	for _, root := range r.directory(at, j.Directory) {
 		var c clusterJSON
@@ -64,7 +64,7 @@ func (r *reader) readCluster(j *clusterJSON) {
 		return // reported, unless the name is an explicit ""
 	}
 	if r.clusters[j.Name] != nil {
-		r.report.Errorf(j.Node.Get("name"), "a second cluster named %q", j.Name)
+		r.report.Errorf(j.Node.Get("name"), "duplicate cluster name %q", j.Name)
 		return
 	}
 	r.clusters[j.Name] = c
@@ -75,17 +75,17 @@ func (r *reader) readCluster(j *clusterJSON) {
 func (r *reader) checkPool(j *clusterJSON, c *config.Cluster) {
 	pool := j.Node.Get("connection_pool")
 	if at := pool.Get("connections"); at.Exists() && c.Pool.Mode != config.Multiplex {
-		r.report.Warnf(at, "connections has no effect with the mode %q, which opens as many as it needs: circuit_breakers has max_connections", c.Pool.Mode)
+		r.report.Warnf(at, "connections has no effect with the mode %q, which opens connections on demand: set max_connections of circuit_breakers to limit them", c.Pool.Mode)
 	}
 	if at := pool.Get("warm"); at.Exists() && c.Pool.Mode != config.Multiplex {
-		r.report.Errorf(at, "connections are kept warm with the mode %q only", config.Multiplex)
+		r.report.Errorf(at, "warm requires the mode %q", config.Multiplex)
 	}
 	if at := pool.Get("max_requests"); at.Exists() && c.Pool.Mode == config.PingPong {
-		r.report.Warnf(at, "max_requests has no effect with the mode %q: max_request_per_conn is for connections that carry one at a time", c.Pool.Mode)
+		r.report.Warnf(at, "max_requests has no effect with the mode %q: set max_request_per_conn, which limits connections that carry one request at a time", c.Pool.Mode)
 	}
 	keepAlive := j.Node.Get("keepalive")
 	if k := c.KeepAlive; k.Timeout < k.Interval {
-		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: a silent connection is given up after one interval", k.Timeout, k.Interval)
+		r.report.Warnf(keepAlive.Get("timeout").Or(keepAlive.Get("interval")), "the timeout of %v is less than the interval of %v: an idle connection is closed after one interval", k.Timeout, k.Interval)
 	}
 }
 
@@ -117,7 +117,7 @@ func (r *reader) clusterProtocol(j *clusterJSON) config.Protocol {
 		return p
 	}
 	if at := j.Node.Get("upstream_protocol"); at.Exists() && p != config.HTTP2 {
-		r.report.Errorf(j.Node.Get("http2_protocol_options"), "upstream_protocol says %q: only one of them", at.Text())
+		r.report.Errorf(j.Node.Get("http2_protocol_options"), "http2_protocol_options and upstream_protocol %q are mutually exclusive", at.Text())
 	}
 	return config.HTTP2
 }
@@ -138,7 +138,7 @@ func (r *reader) readHosts(j *clusterJSON, c *config.Cluster) {
 			r.resolve(h, c)
 		}
 		if r.addresses[address] {
-			r.report.Errorf(h.Node.Get("address"), "a second host %q: give one of them the weight of both", address)
+			r.report.Errorf(h.Node.Get("address"), "duplicate host %q: keep one entry with the sum of the weights", address)
 			continue
 		}
 		r.addresses[address] = true

@@ -18,9 +18,9 @@ func (r *reader) resolve(h *hostJSON, c *config.Cluster) {
 	switch {
 	case c.Type != config.ClusterStatic: // the type resolves names, has no hosts, or has been reported
 	case !slices.Contains(r.kinds.ClusterTypes, config.ClusterStrictDNS):
-		r.report.Errorf(at, "found a name, expected an IP address: names are not supported yet")
+		r.report.Errorf(at, "found a host name, expected an IP address: DNS names are not supported yet")
 	default:
-		r.report.Warnf(at, "a name in a cluster of type SIMPLE: the cluster is treated as STRICT_DNS")
+		r.report.Warnf(at, "the cluster of type SIMPLE has a DNS name: it is treated as STRICT_DNS")
 		c.Type = config.ClusterStrictDNS
 	}
 }
@@ -37,7 +37,7 @@ func (r *reader) readDNS(j *clusterJSON, c *config.Cluster) {
 	}
 	r.resolverFile(j, &c.DNS)
 	if c.Type == config.ClusterLogicalDNS && len(j.Hosts) != 1 {
-		r.report.Errorf(j.Node.Get("hosts").Or(j.Node), "%d hosts: a cluster of type %s is one name", len(j.Hosts), c.Type)
+		r.report.Errorf(j.Node.Get("hosts").Or(j.Node), "found %d hosts: a cluster of type %s has exactly one name", len(j.Hosts), c.Type)
 	}
 	if c.Type.Resolves() {
 		return
@@ -55,7 +55,7 @@ func (r *reader) checkFailureRate(j *dnsFailureJSON, d *config.DNS) {
 	case j.Max == 0:
 		d.FailureMax = 10 * j.Base
 	case j.Max < j.Base:
-		r.report.Errorf(j.Node.Get("max_interval"), "a max_interval of %v is less than the base_interval of %v", j.Max, j.Base)
+		r.report.Errorf(j.Node.Get("max_interval"), "max_interval (%v) is less than base_interval (%v)", j.Max, j.Base)
 	}
 }
 
@@ -81,7 +81,7 @@ func (r *reader) resolvers(n document.Node, d *config.DNS) {
 			address = net.JoinHostPort(address, j.Port)
 		}
 		if _, err := listenAddress(address); err != nil {
-			r.report.Errorf(at, "found %q, expected the IP address of a name server", at.Text())
+			r.report.Errorf(at, "found %q, expected the IP address of a DNS server", at.Text())
 			continue
 		}
 		d.Resolvers = append(d.Resolvers, address)
@@ -94,7 +94,7 @@ func (r *reader) searching(j *resolversJSON, d *config.DNS) {
 	for at := range j.Node.Get("search").All() {
 		domain := strings.Trim(at.Text(), ".")
 		if !hostName(domain) {
-			r.report.Errorf(at, "found %q, expected a domain", at.Text())
+			r.report.Errorf(at, "found %q, expected a domain name", at.Text())
 			continue
 		}
 		d.Search = append(d.Search, domain)
@@ -115,7 +115,7 @@ func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 		return
 	}
 	if j.DNSResolvers.Exists() {
-		r.report.Errorf(at, "dns_resolvers stands there, too: only one of them")
+		r.report.Errorf(at, "dns_resolver_file and dns_resolvers are mutually exclusive")
 		return
 	}
 	data, err := r.files.ReadFile(j.ResolverFile)
@@ -128,12 +128,12 @@ func (r *reader) resolverFile(j *clusterJSON, d *config.DNS) {
 		number = j.ResolverPort
 	}
 	if n, err := strconv.ParseUint(number, 10, 16); err != nil || n == 0 {
-		r.report.Errorf(port, "the port %q is no number from 1 to 65535", number)
+		r.report.Errorf(port, "%q is not a valid port: expected a number from 1 to 65535", number)
 		return
 	}
 	resolvConf(string(data), number, d)
 	if len(d.Resolvers) == 0 {
-		r.report.Errorf(at, "the file %q names no name server", j.ResolverFile)
+		r.report.Errorf(at, "the file %q contains no DNS server", j.ResolverFile)
 	}
 }
 

@@ -31,7 +31,7 @@ func (r *reader) readExtensions(list []extensionJSON) {
 			continue
 		}
 		if before != nil {
-			r.report.Errorf(at, "a second %s", DubboRegistry)
+			r.report.Errorf(at, "duplicate extension %s", DubboRegistry)
 			continue
 		}
 		before = e
@@ -58,13 +58,13 @@ func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 		r.report.Errorf(j.Node.Get("api_address"), "found %q, expected an IP address", j.APIAddress)
 	}
 	if d.API == "" && d.Socket == "" {
-		r.report.Errorf(j.Node.Get("api_port"), "without a port the API needs api_socket")
+		r.report.Errorf(j.Node.Get("api_port"), "api_port 0 disables the API port: api_socket is required")
 	}
 	if d.Socket != "" && (!isPath(d.Socket) || d.Socket[0] == '@') { // any process may connect to an abstract socket
 		r.report.Errorf(j.Node.Get("api_socket"), "found %q, expected a path", j.APISocket)
 	}
 	if strings.ContainsAny(d.Host, " /?&") {
-		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without port", d.Host)
+		r.report.Errorf(j.Node.Get("host"), "found %q, expected an address without a port", d.Host)
 	}
 	if j.TokenFile != "" {
 		d.Token = r.token(j)
@@ -81,7 +81,7 @@ func (r *reader) dubboRegistry(j *dubboRegistryJSON) config.DubboRegistry {
 func (r *reader) token(j *dubboRegistryJSON) string {
 	at := j.Node.Get("token_file")
 	if j.Token != "" {
-		r.report.Errorf(at, "token_file stands in the place of token: only one of them")
+		r.report.Errorf(at, "token_file and token are mutually exclusive")
 		return ""
 	}
 	text, err := r.files.ReadFile(j.TokenFile)
@@ -95,7 +95,7 @@ func (r *reader) token(j *dubboRegistryJSON) string {
 	case err != nil:
 		r.report.Errorf(at, "the file %q %s", j.TokenFile, problemOf(err))
 	case token == "":
-		r.report.Errorf(at, "the file %q is empty: anybody could use the API", j.TokenFile)
+		r.report.Errorf(at, "the file %q is empty: without a token any client could use the API", j.TokenFile)
 	}
 	return token
 }
@@ -111,12 +111,12 @@ func (r *reader) registry(j *registryJSON, before []config.RegistrySettings) (co
 	}
 	for i := range before {
 		if before[i].Type == kind && before[i].Address == j.Address {
-			r.report.Errorf(j.Node, "a second %s registry at %s", kind, j.Address)
+			r.report.Errorf(j.Node, "duplicate %s registry %s", kind, j.Address)
 			return config.RegistrySettings{}, false
 		}
 	}
 	if j.Username == "" && j.Password != "" {
-		r.report.Errorf(j.Node.Get("password"), "a password needs a username")
+		r.report.Errorf(j.Node.Get("password"), "password requires username")
 	}
 	return config.RegistrySettings{
 		Type: kind, Address: j.Address, Username: j.Username, Password: j.Password,

@@ -17,14 +17,14 @@ func (r *reader) readEnvoy(j *envoyJSON) {
 		{j.HeaderPrefix, "x-envoy"},
 	} {
 		if text := one.value.Text(); text != "" && text != one.only {
-			r.report.Errorf(one.value, "found %q, expected %q: there is no other", text, one.only)
+			r.report.Errorf(one.value, "found %q, expected %q: no other value is supported", text, one.only)
 		}
 	}
 	r.onlyExtension(j.RegexEngine, "envoy.regex_engines.google_re2", "envoy.extensions.regex_engines.v3.GoogleRE2")
 	r.onlyExtension(j.ListenerManager, "envoy.listener_manager_impl.default", "envoy.config.listener.v3.ListenerManager")
 	for _, servers := range []document.Node{r.envoyMember(j.DNS, "typed_config").Get("resolvers"), j.DNSOlder.Get("resolvers")} {
 		if !servers.Off() {
-			r.report.Unbuilt(servers, "a name server for all clusters")
+			r.report.Unbuilt(servers, "a DNS server for all clusters")
 		}
 	}
 }
@@ -38,7 +38,7 @@ func (r *reader) onlyExtension(n document.Node, name, message string) {
 	}
 	text := at.Text()
 	if text != "" && text[strings.LastIndexByte(text, '/')+1:] != only {
-		r.report.Errorf(at, "found %q, expected %q: there is no other", text, only)
+		r.report.Errorf(at, "found %q, expected %q: no other extension is supported", text, only)
 	}
 }
 
@@ -46,7 +46,7 @@ func (r *reader) onlyExtension(n document.Node, name, message string) {
 func (r *reader) envoyMember(n document.Node, key string) document.Node {
 	first, second := n.Get(key), n.Get(lowerCamel(key))
 	if first.Exists() && second.Exists() && first.Key() != second.Key() {
-		r.report.Errorf(second, "%q is another spelling of %q, which is there, too", second.Key(), first.Key())
+		r.report.Errorf(second, "%q and %q are two spellings of one key: use one of them", second.Key(), first.Key())
 	}
 	return first.Or(second)
 }
@@ -75,7 +75,7 @@ func (r *reader) withoutServer(j *rootJSON) {
 	r.decoder.Decode(document.Node{}, &s)
 	s.Name = j.EnvoyNode.Get("id").Text()
 	if chain := slices.IndexFunc(j.StreamFilters, func(c chainJSON) bool { return !c.Node.Off() }); chain >= 0 {
-		r.report.Warnf(j.StreamFilters[chain].Node, "stream_filters are of listeners of a server, and the file has none")
+		r.report.Warnf(j.StreamFilters[chain].Node, "stream_filters has no effect: it applies to listeners of a server, and the file has none")
 	}
 	r.readServer(&s, nil)
 }

@@ -63,7 +63,7 @@ func (r *reader) routeFilters(j *routeJSON) map[string]any {
 		switch {
 		case f == nil, member.Kind() == document.Null:
 		case f.Stage == filter.BeforeRoute:
-			r.report.Errorf(member, "the stream filter %q runs before a route is chosen: it has no settings by route", name)
+			r.report.Errorf(member, "the stream filter %q runs before a route is selected: it does not support settings for a route", name)
 		default:
 			cfg := f.Config()
 			r.decoder.Decode(member, cfg)
@@ -112,7 +112,7 @@ func (r *reader) checkTables() {
 		t := r.tables[name]
 		for _, f := range t.filters {
 			if !t.used[f.name] {
-				r.report.Warnf(f.at, "no listener that uses the table %q has the stream filter %q: these settings have no effect", name, f.name)
+				r.report.Warnf(f.at, "the settings have no effect: no listener that uses the route table %q has the stream filter %q", name, f.name)
 			}
 		}
 		if !t.failed {

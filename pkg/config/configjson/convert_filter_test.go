@@ -14,7 +14,7 @@ func TestSettingsOfNullAreNotARoutesOwn(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if got := s.Routes[0].VirtualHosts[0].Routes[0].Filters; len(got) != own {
-			t.Errorf("of %s the route has %v, want %d", settings, got, own)
+			t.Errorf("%s: the route has %v, want %d settings of its own", settings, got, own)
 		}
 	}
 }

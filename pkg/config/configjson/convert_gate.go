@@ -29,7 +29,7 @@ func (r *reader) networkFilters() []string {
 // readGate converts a connection filter and appends it to those of out.
 func (r *reader) readGate(f *networkFilterJSON, kind *filter.ConnectionFilterFactory, out *config.FilterChain) {
 	if out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil {
-		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q stands behind the one that serves connections: it would decide about none", kind.Name)
+		r.report.Errorf(f.Node.Get("type").Or(f.Node), "the network filter %q must precede the filter that serves the connections", kind.Name)
 	}
 	settings := kind.Config()
 	r.decoder.Decode(f.Node.Member("config"), settings)
@@ -43,13 +43,13 @@ func (r *reader) checkGates(j *filterChainJSON, out *config.FilterChain) {
 	switch {
 	case len(out.Gates) == 0:
 	case out.UDPProxy != nil:
-		r.report.Errorf(j.Node.Get("filters"), "the network filter %q is for connections, and datagrams are none", out.Gates[0].Name)
+		r.report.Errorf(j.Node.Get("filters"), "the network filter %q is for connections: a listener with the network udp has none", out.Gates[0].Name)
 	case out.Proxy == nil && out.TCPProxy == nil:
-		r.report.Errorf(j.Node.Get("filters"), "%q serves no connection: expected a %q or %q behind it", out.Gates[0].Name, ProxyFilter, TCPProxyFilter)
+		r.report.Errorf(j.Node.Get("filters"), "the network filter %q serves no connections: expected a %q or %q after it", out.Gates[0].Name, ProxyFilter, TCPProxyFilter)
 	case out.TCPProxy == nil:
 		for _, g := range out.Gates {
 			if r.gate(g.Name).NewObserver != nil {
-				r.report.Errorf(j.Node.Get("filters"), "the network filter %q watches what a %q carries, and there is none behind it", g.Name, TCPProxyFilter)
+				r.report.Errorf(j.Node.Get("filters"), "the network filter %q observes the bytes that a %q forwards: it requires one after it", g.Name, TCPProxyFilter)
 			}
 		}
 	}

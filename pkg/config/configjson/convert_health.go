@@ -48,7 +48,7 @@ func (r *reader) healthCheck(at document.Node, j *healthCheckJSON) *config.Healt
 			code.End = code.Start
 		}
 		if code.End < code.Start {
-			r.report.Errorf(code.Node, "the statuses end (%d) before they start (%d)", code.End, code.Start)
+			r.report.Errorf(code.Node, "the end of the range (%d) is less than its start (%d)", code.End, code.Start)
 		}
 		h.HTTP.Codes = append(h.HTTP.Codes, config.CodeRange{Start: code.Start, End: code.End})
 	}
@@ -70,24 +70,24 @@ func (r *reader) checkSettings(at document.Node, h *config.HealthCheck) {
 		r.report.Unbuilt(at.Get("protocol").Or(at), "a health_check of protocol "+string(h.Protocol))
 	}
 	if service := at.Get("service_name"); !service.Off() && h.Protocol != config.CheckGRPC {
-		r.report.Warnf(service, "service_name has no effect on checks of the protocol %s", h.Protocol)
+		r.report.Warnf(service, "service_name has no effect on checks with the protocol %s", h.Protocol)
 	}
 	request := at.Get("check_config").Get("http_check_config")
 	if path := h.HTTP.Path; !strings.HasPrefix(path, "/") || strings.ContainsFunc(path, isNoGraphic) {
-		r.report.Expect(request.Get("path"), "a path that begins with a slash, without spaces")
+		r.report.Expect(request.Get("path"), "a path that begins with \"/\" and contains no spaces")
 	}
 	if strings.ContainsFunc(h.HTTP.Method, isNoGraphic) {
-		r.report.Expect(request.Get("method"), "a method of HTTP")
+		r.report.Expect(request.Get("method"), "an HTTP method")
 	}
 	if domain := h.HTTP.Domain; domain != "" && !protocol.IsAuthority(domain) {
-		r.report.Expect(request.Get("domain"), "a name, an address, or one of them with a port")
+		r.report.Expect(request.Get("domain"), "a host name or an IP address, optionally with a port")
 	}
 	for member := range request.All() {
 		name := member.Key()
 		if isHTTPCheck(h.Protocol) || member.Off() || h.Protocol == config.CheckGRPC && (name == "port" || name == "domain") {
 			continue
 		}
-		r.report.Warnf(member, "%s has no effect on checks of the protocol %s", name, h.Protocol)
+		r.report.Warnf(member, "%s has no effect on checks with the protocol %s", name, h.Protocol)
 	}
 }
 
@@ -151,7 +151,7 @@ func (r *reader) outlier(at document.Node, j *outlierJSON, hosts int) *config.Ou
 	}
 	if most := hosts * o.MaxPercent / 100; hosts > 0 && most == 0 && !o.AlwaysOne {
 		r.report.Warnf(at.Get("max_ejection_percent").Or(at),
-			"max_ejection_percent of %d allows none of %d hosts to be ejected: raise it, or set always_eject_one_host", o.MaxPercent, hosts)
+			"max_ejection_percent of %d allows no ejection with %d hosts: raise it, or set always_eject_one_host", o.MaxPercent, hosts)
 	}
 	if !o.SplitLocal {
 		for _, name := range []string{

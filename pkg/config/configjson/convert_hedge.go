@@ -9,7 +9,7 @@ func (r *reader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.He
 	if c := j.Chance; c != nil {
 		whole := map[string]uint32{"HUNDRED": 100, "TEN_THOUSAND": 10_000, "MILLION": config.Millionths}[c.Denominator]
 		if whole > 0 && c.Numerator > whole {
-			r.report.Errorf(j.Node.Get("additional_request_chance").Get("numerator"), "found %d, which is more than the whole (%d)", c.Numerator, whole)
+			r.report.Errorf(j.Node.Get("additional_request_chance").Get("numerator"), "found %d, which is greater than the denominator (%d)", c.Numerator, whole)
 		} else if whole > 0 {
 			p.AdditionalChance = c.Numerator * (config.Millionths / whole)
 		}
@@ -19,9 +19,9 @@ func (r *reader) hedgePolicy(j *hedgeJSON, retry *config.RetryPolicy) *config.He
 	switch {
 	case !p.OnTryTimeout:
 	case retry == nil || retry.NumRetries == 0 || retry.On&silent == 0:
-		r.report.Warnf(at, "hedge_on_per_try_timeout has no effect without a retry_policy that retries what took too long: expected retry_on, and num_retries of 1 or more")
+		r.report.Warnf(at, "hedge_on_per_try_timeout has no effect without a retry_policy that retries timeouts: expected retry_on, and num_retries of at least 1")
 	case retry.TryTimeout == 0:
-		r.report.Warnf(at, "hedge_on_per_try_timeout has an effect only on requests that say how long a try may take: expected a retry_timeout")
+		r.report.Warnf(at, "hedge_on_per_try_timeout has an effect only on requests with a per-try timeout: expected retry_timeout")
 	}
 	return p
 }

@@ -9,9 +9,9 @@ import (
 
 type xdsLazyJSON struct {
 	Node   document.Node `key:"."`
-	Idle   time.Duration `key:"idle" doc:"How long after its last use something is dropped, more than 0; up to half as much may be added." default:"10m" example:"\"1h\""`
-	Wait   time.Duration `key:"wait" doc:"How long a request waits for what it has had asked for, more than 0 and at most idle; then it is answered with 503." default:"5s" example:"\"2s\""`
-	Routes bool          `key:"routes" doc:"Routes are left there, too; false: only hosts." default:"true" example:"false"`
+	Idle   time.Duration `key:"idle" doc:"Idle time after which an unused resource is unsubscribed; more than 0. Weft adds up to half of it at random." default:"10m" example:"\"1h\""`
+	Wait   time.Duration `key:"wait" doc:"Maximum time that a request waits for a resource, more than 0 and at most idle; then it gets 503." default:"5s" example:"\"2s\""`
+	Routes bool          `key:"routes" doc:"Also subscribe to routes on demand. false: hosts only." default:"true" example:"false"`
 }
 
 func (r *reader) readXDSLazy(j *rootJSON) {
@@ -27,7 +27,7 @@ func (r *reader) readXDSLazy(j *rootJSON) {
 			r.report.Errorf(l.Node.Get("idle").Or(l.Node), "found %v, expected more than 0", l.Idle)
 		}
 		if l.Wait <= 0 || l.Wait > l.Idle {
-			r.report.Errorf(l.Node.Get("wait").Or(l.Node), "found %v, expected more than 0, and at most idle (%v)", l.Wait, l.Idle)
+			r.report.Errorf(l.Node.Get("wait").Or(l.Node), "found %v, expected more than 0 and at most idle (%v)", l.Wait, l.Idle)
 		}
 		r.snapshot.Bootstrap.Lazy = config.ControlPlaneLazy{Idle: l.Idle, Wait: l.Wait, Routes: l.Routes}
 	}

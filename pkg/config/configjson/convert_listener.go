@@ -18,7 +18,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		if c := chains[l.Name]; c != nil {
 			delete(chains, l.Name)
 			if len(j.StreamFilters) > 0 {
-				r.report.Errorf(c.Node, "the listener %q lists stream_filters itself: only one of them", l.Name)
+				r.report.Errorf(c.Node, "the chain has no effect: listener %q has its own stream_filters", l.Name)
 			}
 			j.StreamFilters = append(j.StreamFilters, c.Filters...)
 		}
@@ -26,7 +26,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 		r.checkTimeoutFields(l)
 		r.checkUDP(j, l)
 		if names[l.Name] {
-			r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second listener named %q", l.Name)
+			r.report.Errorf(j.Node.Get("name").Or(j.Node), "duplicate listener name %q", l.Name)
 		}
 		names[l.Name] = true
 		place := l.Address
@@ -34,7 +34,7 @@ func (r *reader) readListeners(list []listenerJSON, chains map[string]*chainJSON
 			place = "udp " + place // UDP ports are separate
 		}
 		if other, taken := addresses[place]; taken && l.Address != "" && l.Bind && !freePort(l) {
-			r.report.Errorf(j.Node.Get("address"), "the listener %q has this address already", other)
+			r.report.Errorf(j.Node.Get("address"), "the address is already in use by listener %q", other)
 		}
 		if l.Bind {
 			addresses[place] = l.Name
@@ -59,7 +59,7 @@ func (r *reader) checkTimeoutFields(l *config.Listener) {
 		for _, use := range r.proxies {
 			if use.model == c.Proxy && c.Proxy.CallerFields.OverrideTimeouts {
 				r.report.Errorf(use.node.Member("extend_config").Get("trust_timeout_fields"),
-					"the listener %q is of the type ingress: its callers are not trusted to override timeouts", l.Name)
+					"trust_timeout_fields is not allowed: listener %q is of type ingress, and its clients are not trusted to override timeouts", l.Name)
 			}
 		}
 	}
@@ -132,7 +132,7 @@ func (r *reader) readAccessLog(j *accessLogJSON, l *config.Listener, roller conf
 	}
 	if j.JSON.Exists() {
 		if j.Format != "" {
-			r.report.Errorf(j.Node.Get("json_format"), "json_format stands in the place of log_format: only one of them")
+			r.report.Errorf(j.Node.Get("json_format"), "json_format and log_format are mutually exclusive")
 		}
 		a.JSON = make([]config.LogField, 0, j.JSON.Len())
 		for member := range j.JSON.All() {
@@ -172,7 +172,7 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 		}
 		fallback := kind == TCPProxyFilter && out.TCPProxy == nil && out.Proxy != nil && out.Proxy.Fallback
 		if (out.Proxy != nil || out.TCPProxy != nil || out.UDPProxy != nil) && !fallback {
-			r.report.Errorf(at, "a second %q or %q: a chain ends in one of them, unless fallback_for_unknown_protocol leaves something to a %q", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
+			r.report.Errorf(at, "only one %q or %q is allowed in a chain, except a %q after a proxy with fallback_for_unknown_protocol", ProxyFilter, TCPProxyFilter, TCPProxyFilter)
 			continue
 		}
 		switch kind {
@@ -189,7 +189,7 @@ func (r *reader) filterChain(j *filterChainJSON, filters []config.Filter) *confi
 	if out.Proxy != nil {
 		r.routeTableOf(proxy, out.Proxy, manager)
 		if out.Proxy.Fallback && out.TCPProxy == nil {
-			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "no %q follows: connections that speak none of the protocols are closed", TCPProxyFilter)
+			r.report.Warnf(proxy.Node.Get("fallback_for_unknown_protocol"), "fallback_for_unknown_protocol has no effect: no %q follows, and connections of unknown protocols are closed", TCPProxyFilter)
 		}
 		out.Proxy.StreamFilters = filters
 		r.checkALPN(j, out.Proxy)

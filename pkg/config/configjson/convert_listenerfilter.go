@@ -15,11 +15,11 @@ const ProxyProtocolFilter = "proxy_protocol"
 // proxyProtocolJSON is the listener filter "proxy_protocol".
 type proxyProtocolJSON struct {
 	Node         document.Node `key:"."`
-	AllowMissing bool          `key:"allow_requests_without_proxy_protocol" doc:"Serve connections that do not begin with a header, too: then anybody who reaches the listener can be whom he likes." example:"true"`
-	Disallowed   []string      `key:"disallowed_versions" doc:"Versions whose headers are taken for something else." enum:"V1|V2" example:"[\"V1\"]"`
-	Rules        document.Node `key:"rules" doc:"Extensions (TLVs) that are kept as metadata." accept:"list" unbuilt:"rules" example:"[{\"tlv_type\": 2}]"`
-	PassThrough  document.Node `key:"pass_through_tlvs" doc:"Extensions (TLVs) that upstreams are sent." accept:"object" unbuilt:"pass_through_tlvs" example:"{\"match_type\": \"INCLUDE_ALL\"}"`
-	StatPrefix   string        `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"metrics are by listener" example:"\"edge\""`
+	AllowMissing bool          `key:"allow_requests_without_proxy_protocol" doc:"Also accept connections without a PROXY protocol header. Any client that can reach the listener can then claim any address." example:"true"`
+	Disallowed   []string      `key:"disallowed_versions" doc:"Versions of the header that are not recognized as a PROXY protocol header." enum:"V1|V2" example:"[\"V1\"]"`
+	Rules        document.Node `key:"rules" doc:"Extensions (TLVs) to store as metadata." accept:"list" unbuilt:"rules" example:"[{\"tlv_type\": 2}]"`
+	PassThrough  document.Node `key:"pass_through_tlvs" doc:"Extensions (TLVs) to send to upstreams." accept:"object" unbuilt:"pass_through_tlvs" example:"{\"match_type\": \"INCLUDE_ALL\"}"`
+	StatPrefix   string        `key:"stat_prefix" doc:"Prefix of the filter's metrics." noeffect:"metrics are labeled by listener" example:"\"edge\""`
 }
 
 func builtListenerFilters() []string {
@@ -48,7 +48,7 @@ func (r *reader) listenerFilters(j *listenerJSON, l *config.Listener) {
 			continue
 		}
 		if l.ProxyProtocol != nil {
-			r.report.Errorf(at, "a second %q: a connection has one header", ProxyProtocolFilter)
+			r.report.Errorf(at, "duplicate listener filter %q: a connection has one PROXY protocol header", ProxyProtocolFilter)
 			continue
 		}
 		l.ProxyProtocol = r.proxyProtocol(f, j.FiltersTimeout)
@@ -63,7 +63,7 @@ func (r *reader) proxyProtocol(f *listenerFilterJSON, timeout time.Duration) *co
 		out.Disallowed = append(out.Disallowed, proxyVersion(name))
 	}
 	if slices.Contains(out.Disallowed, 1) && slices.Contains(out.Disallowed, 2) && !j.AllowMissing {
-		r.report.Errorf(j.Node.Get("disallowed_versions"), "no version is allowed, and there must be a header: nobody could connect")
+		r.report.Errorf(j.Node.Get("disallowed_versions"), "no version of the header is allowed, and the header is required: no client could connect")
 	}
 	return out
 }

@@ -19,7 +19,7 @@ func (r *reader) mirror(t *table, j *routeJSON, out *config.Route) {
 		return
 	}
 	if _, twice := out.Filters[mirrorFilter]; twice {
-		r.report.Errorf(at, "per_filter_config has settings of %s, too: one of them is enough", mirrorFilter)
+		r.report.Errorf(at, "request_mirror_policies and the settings of %s in per_filter_config are mutually exclusive", mirrorFilter)
 		return
 	}
 	settings := f.Config()

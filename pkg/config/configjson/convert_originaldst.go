@@ -25,9 +25,9 @@ func (r *reader) originalDst(j *listenerJSON, l *config.Listener) {
 	switch {
 	case l.OriginalDst == "":
 	case l.Network != "tcp":
-		r.report.Errorf(at, "connections of the network %q are not redirected", l.Network)
+		r.report.Errorf(at, "connections of the network %q cannot be redirected: expected the network \"tcp\"", l.Network)
 	case !l.Bind:
-		r.report.Warnf(at, "a listener that does not bind is handed connections: it hands on none itself")
+		r.report.Warnf(at, "use_original_dst has no effect with bind_port false: the listener receives connections from other listeners")
 		l.OriginalDst = ""
 	}
 }
@@ -58,7 +58,7 @@ func (r *reader) mark(at document.Node) int {
 	}
 	n, err := strconv.ParseUint(at.Text(), 0, 32)
 	if err != nil {
-		r.report.Errorf(at, "found %s, expected a number from 0 to %d, or a string of one", at.Found(), uint32(math.MaxUint32))
+		r.report.Errorf(at, "found %s, expected a number from 0 to %d, or a string with such a number", at.Found(), uint32(math.MaxUint32))
 		return 0
 	}
 	return int(n)
@@ -79,17 +79,17 @@ func (r *reader) checkVirtual(list []listenerJSON) {
 		}
 		for _, key := range []string{"reuseport", "mark", "accept_rate", "tcp_keepalive"} {
 			if at := list[i].Node.Get(key); at.Exists() {
-				r.report.Warnf(at, "%s has no effect on a listener that does not bind: it is of the one that accepts", key)
+				r.report.Warnf(at, "%s has no effect on a listener with bind_port false: set it on the listener that accepts the connections", key)
 			}
 		}
 		address, err := netip.ParseAddrPort(anyAddress(l.Address))
 		switch {
 		case !fed:
-			r.report.Warnf(at, "nothing reaches a listener that does not bind unless another one says use_original_dst")
+			r.report.Warnf(at, "the listener has bind_port false and receives no connections: no other listener has use_original_dst")
 		case l.Network != "tcp" || err != nil || address.Port() == 0:
-			r.report.Warnf(at, "nothing reaches a listener that does not bind and has the address %q: connections are handed on by ip:port", l.Address)
+			r.report.Warnf(at, "the listener has bind_port false and receives no connections: its address %q is not an ip:port", l.Address)
 		case names[address] != "":
-			r.report.Errorf(list[i].Node.Get("address"), "the listener %q, which does not bind either, has this address already", names[address])
+			r.report.Errorf(list[i].Node.Get("address"), "the address is already in use by listener %q, which has bind_port false too", names[address])
 		}
 		names[address] = l.Name
 	}
@@ -110,7 +110,7 @@ func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 	policy := j.Node.Get("lb_type")
 	if c.Type != config.ClusterOriginalDst {
 		if c.Policy == config.LBOriginalDst {
-			r.report.Errorf(policy, "%s is for clusters of type %s", config.LBOriginalDst, config.ClusterOriginalDst)
+			r.report.Errorf(policy, "%s requires a cluster of type %s", config.LBOriginalDst, config.ClusterOriginalDst)
 		}
 		for _, key := range []string{"original_dst_lb_config", "cleanup_interval"} {
 			if at := j.Node.Get(key); at.Exists() {
@@ -120,27 +120,27 @@ func (r *reader) readOriginalDst(j *clusterJSON, c *config.Cluster) {
 		return
 	}
 	if policy.Exists() && c.Policy != config.LBOriginalDst && c.Policy != "" {
-		r.report.Errorf(policy, "a cluster of type %s chooses among no hosts: expected %s", c.Type, config.LBOriginalDst)
+		r.report.Errorf(policy, "a cluster of type %s has no host to select: expected %s", c.Type, config.LBOriginalDst)
 	}
 	c.Policy = config.LBOriginalDst
 	if len(j.Hosts) > 0 {
-		r.report.Errorf(j.Node.Get("hosts"), "a cluster of type %s has no hosts but the destinations of its callers", c.Type)
+		r.report.Errorf(j.Node.Get("hosts"), "hosts is not allowed in a cluster of type %s: its hosts are the original destinations of connections", c.Type)
 	}
 	for _, key := range []string{"health_check", "outlier_detection", "lbconfig", "common_lb_config", "lb_subset_config", "slow_start", "locality_weights"} {
 		if at := j.Node.Get(key); at.Exists() && !at.Off() {
-			r.report.Warnf(at, "%s has no effect on a cluster of type %s: there is no other host to choose", key, c.Type)
+			r.report.Warnf(at, "%s has no effect on a cluster of type %s, which has no host to select", key, c.Type)
 		}
 	}
 	c.Health, c.Outlier, c.Subsets, c.Localities = nil, nil, config.Subsets{}, nil
 	if at := j.Node.Get("connection_pool").Get("warm"); at.Exists() {
-		r.report.Warnf(at, "warm has no effect on a cluster of type %s: its hosts are not known ahead of requests", c.Type)
+		r.report.Warnf(at, "warm has no effect on a cluster of type %s: its hosts are not known before requests arrive", c.Type)
 		c.Pool.Warm = ""
 	}
 	o := &j.OriginalDst
 	c.OriginalDst = config.OriginalDst{Port: o.Port, CleanupInterval: j.CleanupInterval}
 	switch at := o.Node.Get("header_name"); {
 	case o.UseHeader && o.HeaderName == "":
-		r.report.Errorf(at, "found \"\", expected the name of a field")
+		r.report.Errorf(at, "found \"\", expected a header name")
 	case o.UseHeader:
 		c.OriginalDst.Header = strings.ToLower(o.HeaderName)
 	case at.Exists():

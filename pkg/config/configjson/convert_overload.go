@@ -39,7 +39,7 @@ func (r *reader) readOverload(at document.Node, j *overloadJSON) {
 		return
 	}
 	if r.snapshot.Overload != nil {
-		r.report.Errorf(at, "a second overload_manager: the file has one already")
+		r.report.Errorf(at, "duplicate overload_manager: set it at the top level or in the server")
 		return
 	}
 	o := &config.Overload{Interval: j.Interval}
@@ -50,7 +50,7 @@ func (r *reader) readOverload(at document.Node, j *overloadJSON) {
 		r.readAction(o, &j.Actions[i])
 	}
 	if len(o.Monitors) == 0 && len(j.Monitors) == 0 {
-		r.report.Warnf(at, "overload_manager has no resource_monitors: it does nothing")
+		r.report.Warnf(at, "overload_manager has no effect without resource_monitors")
 	}
 	r.snapshot.Overload = o
 }
@@ -69,7 +69,7 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 		return
 	}
 	if slices.ContainsFunc(o.Monitors, func(m config.Monitor) bool { return m.Name == kind }) {
-		r.report.Errorf(at, "a second resource monitor %q", kind)
+		r.report.Errorf(at, "duplicate resource monitor %q", kind)
 		return
 	}
 	m := config.Monitor{Name: kind}
@@ -87,7 +87,7 @@ func (r *reader) readMonitor(o *config.Overload, j *monitorJSON) {
 		setting, m.CPU = "mode", j.Config.Mode
 	}
 	if m.Max == 0 && (kind == config.MonitorHeap || kind == config.MonitorConnections) && !j.Config.Node.Get(setting, lowerCamel(setting)).Exists() {
-		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q needs typed_config.%s", kind, setting)
+		r.report.Errorf(j.Config.Node.Or(j.Node), "the resource monitor %q requires typed_config.%s", kind, setting)
 	}
 	r.unused(j.Config.Node, setting, "the resource monitor", string(kind))
 	o.Monitors = append(o.Monitors, m)
@@ -116,7 +116,7 @@ func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
 		return
 	}
 	if slices.ContainsFunc(o.Actions, func(a config.OverloadAction) bool { return a.Name == kind }) {
-		r.report.Errorf(at, "a second overload action %q", kind)
+		r.report.Errorf(at, "duplicate overload action %q", kind)
 		return
 	}
 	a := config.OverloadAction{Name: kind}
@@ -126,7 +126,7 @@ func (r *reader) readAction(o *config.Overload, j *overloadActionJSON) {
 		}
 	}
 	if list := j.Node.Get("triggers"); list.Kind() == document.Array && len(j.Triggers) == 0 {
-		r.report.Errorf(list, "the list is empty: the overload action %q needs a trigger", kind)
+		r.report.Errorf(list, "the list is empty: the overload action %q requires a trigger", kind)
 	}
 	used := ""
 	if kind == config.ActReduceTimeouts {
@@ -142,7 +142,7 @@ func (r *reader) readTimers(a *config.OverloadAction, timers []timerJSON) {
 	for i := range timers {
 		t := &timers[i]
 		if i > 0 {
-			r.report.Errorf(t.Node, "a second timer %q", t.Timer)
+			r.report.Errorf(t.Node, "duplicate timer %q", t.Timer)
 			return
 		}
 		a.LeastTimeout = t.MinTimeout
@@ -150,7 +150,7 @@ func (r *reader) readTimers(a *config.OverloadAction, timers []timerJSON) {
 			a.LeastShare = t.MinScale.Value / 100
 		}
 		if (t.MinScale != nil) == (t.MinTimeout > 0) {
-			r.report.Errorf(t.Node, "a timer needs min_timeout or min_scale: one of them")
+			r.report.Errorf(t.Node, "expected exactly one of min_timeout and min_scale")
 		}
 	}
 }
@@ -163,12 +163,12 @@ func (r *reader) trigger(o *config.Overload, j *triggerJSON) (config.Trigger, bo
 	t := config.Trigger{Monitor: config.MonitorName(name)}
 	at := j.Node.Get("name").Or(j.Node)
 	if name != "" && !slices.ContainsFunc(o.Monitors, func(m config.Monitor) bool { return m.Name == t.Monitor }) {
-		r.report.Errorf(at, "no resource monitor %q is configured", name)
+		r.report.Errorf(at, "unknown resource monitor %q: it is not in resource_monitors", name)
 		return t, false
 	}
 	switch {
 	case (j.Threshold != nil) == (j.Scaled != nil):
-		r.report.Errorf(j.Node, "a trigger needs threshold or scaled: one of them")
+		r.report.Errorf(j.Node, "expected exactly one of threshold and scaled")
 		return t, false
 	case j.Threshold != nil:
 		t.From, t.To = j.Threshold.Value, j.Threshold.Value
@@ -178,7 +178,7 @@ func (r *reader) trigger(o *config.Overload, j *triggerJSON) (config.Trigger, bo
 		at = j.Node.Get("scaled")
 	}
 	if t.From <= 0 || j.Scaled != nil && t.From >= t.To {
-		r.report.Errorf(at, "a threshold is above 0, and saturation_threshold above scaling_threshold")
+		r.report.Errorf(at, "expected a threshold above 0, and a saturation_threshold above scaling_threshold")
 		return t, false
 	}
 	return t, name != ""

@@ -53,7 +53,7 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 	p.ForwardedScheme = p.HTTP1.ClientHop > 0 && (p.HTTP1.XForwarded == config.ForwardedKeep || p.HTTP1.XForwarded == config.ForwardedAppend)
 	for _, value := range []struct{ key, text string }{{"via", e.Via}, {"server_name", e.ServerName}} {
 		if strings.ContainsAny(value.text, "\r\n\x00") {
-			r.report.Errorf(e.Node.Get(value.key), "a line break or NUL in the value of a field")
+			r.report.Errorf(e.Node.Get(value.key), "found a line break or NUL, which a header value cannot contain")
 		}
 	}
 	p.Downstream = r.protocols(j, "downstream_protocol", j.Downstream)
@@ -70,10 +70,10 @@ func (r *reader) proxy(j *proxyJSON) *config.Proxy {
 			}
 		}
 	case len(upstream) > 1 && !slices.Equal(upstream, p.Downstream):
-		r.report.Errorf(j.Node.Get("upstream_protocol"), "several protocols: expected one, or those of downstream_protocol")
+		r.report.Errorf(j.Node.Get("upstream_protocol"), "found several protocols: expected one, or the same list as downstream_protocol")
 	}
 	if at := e.Node.Get("sub_protocol"); at.Exists() && !strings.EqualFold(j.Downstream, subProtocols) && !strings.EqualFold(j.Upstream, subProtocols) {
-		r.report.Warnf(at, "sub_protocol has no effect unless a protocol is \"X\"")
+		r.report.Warnf(at, "sub_protocol has no effect unless downstream_protocol or upstream_protocol is \"X\"")
 	}
 	return p
 }
@@ -97,7 +97,7 @@ func (r *reader) http2Options(e *extendJSON) config.HTTP2Options {
 			*b.to = config.Budget{Burst: b.from.Burst, PerSecond: b.from.PerSecond}
 		}
 		if b.from != nil && wider.Burst > 0 && b.to.Burst > wider.Burst {
-			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a budget that holds for more connections allows %d", b.to.Burst, wider.Burst)
+			r.report.Warnf(e.Node.Get(b.key), "the burst of %d is never reached: a wider budget allows %d", b.to.Burst, wider.Burst)
 		}
 		wider = *b.to
 	}
@@ -126,7 +126,7 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 	if strings.EqualFold(strings.TrimSpace(text), subProtocols) {
 		text = j.Extend.SubProtocol
 		if text == "" {
-			r.report.Errorf(at, "the protocol \"X\" needs extend_config.sub_protocol")
+			r.report.Errorf(at, "the protocol \"X\" requires extend_config.sub_protocol")
 			return nil
 		}
 		at = j.Extend.Node.Get("sub_protocol")
@@ -138,13 +138,13 @@ func (r *reader) protocols(j *proxyJSON, key, text string) []config.Protocol {
 		switch {
 		case !ok:
 		case slices.Contains(out, p):
-			r.report.Errorf(at, "the protocol %s is there twice", p)
+			r.report.Errorf(at, "duplicate protocol %s", p)
 		default:
 			out = append(out, p)
 		}
 	}
 	if len(out) > 1 && slices.Contains(out, config.Auto) {
-		r.report.Errorf(at, "Auto stands for all protocols: expected it alone")
+		r.report.Errorf(at, "Auto stands for all protocols: no other protocol is allowed with it")
 	}
 	return out
 }
@@ -157,7 +157,7 @@ func (r *reader) routeTableOf(j *proxyJSON, p *config.Proxy, manager *table) {
 		p.RouteTable = manager.model.Name
 	}
 	if p.RouteTable == "" && j.Node.Exists() {
-		r.report.Errorf(j.Node, "the key \"router_config_name\" is missing: a proxy needs a route table")
+		r.report.Errorf(j.Node, "the key \"router_config_name\" is missing: a proxy requires a route table")
 	}
 }
 
@@ -196,8 +196,8 @@ func (r *reader) tcpRoute(j *tcpRouteJSON) config.TCPRoute {
 // cidrJSON is the object form of an address range.
 type cidrJSON struct {
 	Node    document.Node `key:"."`
-	Address string        `key:"address" doc:"An address of the range." required:"true" example:"\"10.0.0.0\""`
-	Length  int           `key:"length" doc:"Bits that count." unit:"bits" min:"0" max:"128" required:"true" example:"8"`
+	Address string        `key:"address" doc:"An address in the range." required:"true" example:"\"10.0.0.0\""`
+	Length  int           `key:"length" doc:"Prefix length." unit:"bits" min:"0" max:"128" required:"true" example:"8"`
 }
 
 // prefixes parses address ranges: "10.0.0.0/8", "10.1.2.3", or objects.

@@ -12,7 +12,7 @@ func (r *reader) readRequestName(j *clusterJSON, c *config.Cluster) {
 	n := config.RequestName{SNI: j.AutoSNI, Verify: j.AutoVerify, Field: strings.ToLower(j.NameHeader)}
 	field := j.Node.Get("override_auto_sni_header")
 	if n.Field != "" && strings.ContainsAny(n.Field, " \t\r\n,:") {
-		r.report.Expect(field, "the name of a field")
+		r.report.Expect(field, "a header name")
 		return
 	}
 	at := j.Node.Get("auto_sni").Or(j.Node.Get("auto_san_validation")).Or(field)
@@ -23,9 +23,9 @@ func (r *reader) readRequestName(j *clusterJSON, c *config.Cluster) {
 		}
 		return
 	case c.TLS == nil:
-		r.report.Warnf(at, "there is no tls_context: hosts are asked for no name")
+		r.report.Warnf(at, "the setting has no effect without a tls_context")
 	case c.Pool.Warm != "":
-		r.report.Errorf(at, "connection_pool.warm opens connections ahead of requests, when there is no name to ask for")
+		r.report.Errorf(at, "auto_sni and auto_san_validation are not compatible with connection_pool.warm, which opens connections before the name of a request is known")
 	}
 	c.RequestName = n
 }

@@ -64,7 +64,7 @@ func (r *reader) checkRetryLists(j *retryJSON, p *config.RetryPolicy) {
 			}
 		}
 		if !some && hasWord(j.On.Text(), list.on) {
-			r.report.Warnf(j.On, "%q has no effect without a list of them", list.on)
+			r.report.Warnf(j.On, "%q has no effect without a list of statuses or headers", list.on)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func (r *reader) implyRetryOn(j *retryJSON, p *config.RetryPolicy, list retryLis
 	for _, key := range list.keys {
 		if at := j.Node.Get(key); at.Len() > 0 {
 			p.On |= list.on
-			r.report.Warnf(at, "%s without retry_on is taken for \"retry_on\": %q: write that, true for lost connections and 5xx as well, or false for no retry", key, list.on)
+			r.report.Warnf(at, "%s without retry_on means \"retry_on\": %q: set that explicitly, or set true to retry lost connections and 5xx too, or false for no retries", key, list.on)
 		}
 	}
 }

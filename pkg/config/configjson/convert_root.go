@@ -28,12 +28,12 @@ func (r *reader) root(j *rootJSON) {
 	case len(j.Servers) == 1:
 		r.readServer(&j.Servers[0], r.chains(j.StreamFilters))
 	case at.Kind() == document.Array:
-		r.report.Errorf(at, "%d servers: a file has exactly one", len(j.Servers))
+		r.report.Errorf(at, "found %d servers: a file has exactly one", len(j.Servers))
 	case at.Exists():
 	case j.hasBootstrap():
 		r.withoutServer(j)
 	default:
-		r.report.Errorf(j.Node, "the key \"servers\" is missing: the server, exactly one; or static_resources or dynamic_resources of a file for Envoy")
+		r.report.Errorf(j.Node, "the key \"servers\" is missing: expected a list with one server, or static_resources or dynamic_resources of an Envoy bootstrap")
 	}
 	r.snapshot.Server.PIDFile = j.PIDFile
 }
@@ -72,7 +72,7 @@ func (r *reader) roller(j *serverJSON) config.Roller {
 		known := []string{"size", "time", "age", "keep", "compress"}
 		switch {
 		case !slices.Contains(known, name):
-			r.report.Unknown(j.Node.Get("global_log_roller"), "word", name, known)
+			r.report.Unknown(j.Node.Get("global_log_roller"), "option", name, known)
 		case err != nil:
 			bad("%s: expected a whole number, like %s=10", word, name)
 		case name == "size":
@@ -90,14 +90,14 @@ func (r *reader) roller(j *serverJSON) config.Roller {
 
 func (r *reader) readAdmin(j *rootJSON) {
 	if j.Admin != nil && j.hasBootstrap() && j.Admin.Node.Get("address").Off() {
-		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: there is no admin port")
+		r.report.Warnf(j.Admin.Node, "admin has no effect without an address: Weft opens no admin port")
 		j.Admin = nil
 	}
 	if j.Admin != nil {
 		s := &j.Admin.Address.Socket
 		switch pipe := j.Admin.Node.Get("address").Get("pipe"); {
 		case pipe.Exists() && s.Node.Exists():
-			r.report.Errorf(pipe, "expected one of socket_address and pipe: there is one admin port")
+			r.report.Errorf(pipe, "socket_address and pipe are mutually exclusive")
 		case j.Admin.Address.Pipe.Path != "":
 			r.adminSocket(pipe.Get("path"), socketPath(j.Admin.Address.Pipe.Path))
 			if r.snapshot.Admin != nil {
@@ -106,7 +106,7 @@ func (r *reader) readAdmin(j *rootJSON) {
 		case isPath(s.Address):
 			r.adminSocket(s.Node.Get("address"), s.Address)
 		case !s.Node.Get("port_value", "portValue").Exists():
-			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port needs address.socket_address.port_value")
+			r.report.Errorf(s.Node.Or(j.Admin.Node), "the admin port requires address.socket_address.port_value")
 		default:
 			at := s.Node.Get("address").Or(s.Node)
 			if _, err := netip.ParseAddr(s.Address); err != nil && s.Address != localhost {
@@ -123,9 +123,9 @@ func (r *reader) readAdmin(j *rootJSON) {
 	at := j.Pprof.Node.Get("debug")
 	switch {
 	case j.Admin == nil:
-		r.report.Errorf(at, "the profiler is served on the admin port: it needs \"admin\"")
+		r.report.Errorf(at, "the profiler requires \"admin\": the admin port serves it")
 	case j.Pprof.Port != 0 && j.Pprof.Port != j.Admin.Address.Socket.Port:
-		r.report.Unbuilt(j.Pprof.Node.Get("port_value"), "a port of its own for the profiler, which the admin port serves,")
+		r.report.Unbuilt(j.Pprof.Node.Get("port_value"), "a separate port for the profiler (the admin port serves it)")
 	case r.snapshot.Admin != nil:
 		r.snapshot.Admin.Pprof = true
 	}
@@ -154,7 +154,7 @@ func (r *reader) allowedHosts(j *rootJSON) {
 func (r *reader) adminSocket(at document.Node, path string) {
 	switch {
 	case strings.HasPrefix(path, "@"):
-		r.report.Errorf(at, "found %q, an abstract socket, which every process of the network namespace can connect to: expected a path, whose permissions keep others away", path)
+		r.report.Errorf(at, "%q is an abstract socket, which every process in the network namespace can connect to: expected a path, whose permissions restrict access", path)
 		return
 	case !strings.Contains(path, "/"):
 		path = "./" + path // without a slash it would be parsed as ip:port
@@ -176,7 +176,7 @@ func (r *reader) readMetrics(j *metricsJSON) {
 			continue
 		}
 		if m.Prometheus != nil {
-			r.report.Errorf(at, "a second prometheus sink")
+			r.report.Errorf(at, "duplicate prometheus sink")
 			continue
 		}
 		var p prometheusJSON
@@ -201,7 +201,7 @@ func (r *reader) chains(list []chainJSON) map[string]*chainJSON {
 	for i := range list {
 		c := &list[i]
 		if out[c.Name] != nil {
-			r.report.Errorf(c.Node.Get("name"), "a second chain named %q", c.Name)
+			r.report.Errorf(c.Node.Get("name"), "duplicate chain name %q", c.Name)
 			continue
 		}
 		out[c.Name] = c

@@ -51,7 +51,7 @@ func (r *reader) readTable(j *routerJSON) *table {
 	if j.Directory != "" {
 		at := j.Node.Get("router_configs")
 		if len(j.VirtualHosts) > 0 {
-			r.report.Errorf(at, "router_configs stands in the place of virtual_hosts: only one of them")
+			r.report.Errorf(at, "router_configs and virtual_hosts are mutually exclusive")
 		}
 		for _, root := range r.directory(at, j.Directory) {
 			var v virtualHostJSON
@@ -61,7 +61,7 @@ func (r *reader) readTable(j *routerJSON) *table {
 	}
 	t.failed = r.report.Errors() > before
 	if r.tables[j.Name] != nil {
-		r.report.Errorf(j.Node.Get("router_config_name"), "a second route table named %q", j.Name)
+		r.report.Errorf(j.Node.Get("router_config_name"), "duplicate route table name %q", j.Name)
 		return r.tables[j.Name]
 	}
 	r.tables[j.Name] = t
@@ -94,7 +94,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 	v.Request, v.Response = r.mutations(j.Node, &j.mutationJSON)
 	list := j.Node.Get("domains")
 	if list.Kind() == document.Array && len(j.Domains) == 0 {
-		r.report.Errorf(list, "the list is empty: a virtual host needs a domain, \"*\" for all")
+		r.report.Errorf(list, "the list is empty: a virtual host requires a domain; \"*\" matches all")
 	}
 	at := slices.Collect(list.All())
 	for i, text := range j.Domains {
@@ -107,7 +107,7 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 			continue
 		}
 		if t.domains[domain].Exists() {
-			r.report.Errorf(at[i], "the domain %q is in the table %q already", domain, t.model.Name)
+			r.report.Errorf(at[i], "duplicate domain %q in the route table %q", domain, t.model.Name)
 			continue
 		}
 		t.domains[domain] = at[i]
@@ -121,12 +121,12 @@ func (r *reader) readVirtualHost(t *table, j *virtualHostJSON) {
 
 // domainProblem returns the problem of a domain, or "" if it is valid.
 func domainProblem(domain string) string {
-	const expected = "expected a host, *.suffix or *, and perhaps :port or :*, or prefix.*"
+	const expected = "expected a host, *.suffix or *, optionally followed by :port or :*, or prefix.*"
 	host, port := domain, ""
 	if i := strings.LastIndexByte(domain, ':'); i >= 0 && !strings.HasSuffix(domain, "]") && strings.Count(domain[:i], ":") == 0 || strings.Contains(domain, "]:") {
 		host, port = domain[:i], domain[i+1:]
 		if _, err := strconv.ParseUint(port, 10, 16); err != nil && port != "*" {
-			return "the port is no number, and a version is no part of a domain; " + expected
+			return "the port is not a number, and a domain contains no version; " + expected
 		}
 	}
 	rest := strings.TrimPrefix(host, "*.")
@@ -149,7 +149,7 @@ func (r *reader) route(t *table, virtualHost string, index int, j *routeJSON) *c
 		out.Name = virtualHost + "/" + strconv.Itoa(index)
 	}
 	if t.names[out.Name] {
-		r.report.Errorf(j.Node.Get("name").Or(j.Node), "a second route named %q", out.Name)
+		r.report.Errorf(j.Node.Get("name").Or(j.Node), "duplicate route name %q", out.Name)
 	}
 	t.names[out.Name] = true
 	t.routes = append(t.routes, j.Node)
@@ -191,7 +191,7 @@ func (r *reader) match(j *matchJSON, m *config.Match) {
 		}
 	}
 	if kinds > 1 {
-		r.report.Errorf(j.Node, "more than one of \"prefix\", \"path\" and \"regex\"")
+		r.report.Errorf(j.Node, "prefix, path and regex are mutually exclusive")
 	}
 	if m.PathKind == config.PathRegex {
 		r.checkRegex(j.Node, "regex", m.Path)
@@ -280,7 +280,7 @@ func (r *reader) target(j *actionJSON, f *config.Forward) {
 	}
 	read := !slices.ContainsFunc(j.Weighted, func(w weightedJSON) bool { return !w.Cluster.Node.Exists() })
 	if len(j.Weighted) > 0 && read && (sum == 0 || sum > 1<<32-1) {
-		r.report.Errorf(j.Node.Get("weighted_clusters"), "the weights sum up to %d, expected 1 to %d", sum, uint32(1<<32-1))
+		r.report.Errorf(j.Node.Get("weighted_clusters"), "the sum of the weights is %d, expected 1 to %d", sum, uint32(1<<32-1))
 	}
 }
 
@@ -310,12 +310,12 @@ func (r *reader) clusterNames() []string {
 // names the others.
 func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 	if j.PrefixRewrite != "" && m.PathKind != config.PathPrefix && m.PathKind != config.PathExact {
-		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite needs \"prefix\" or \"path\" in match")
+		r.report.Errorf(j.Node.Get("prefix_rewrite"), "prefix_rewrite requires \"prefix\" or \"path\" in match")
 	}
 	if w := j.RegexRewrite; w != nil {
 		r.checkRegex(w.Node.Get("pattern"), "regex", w.Pattern.Regex)
 		if j.PrefixRewrite != "" {
-			r.report.Warnf(w.Node, "regex_rewrite has no effect beside prefix_rewrite")
+			r.report.Warnf(w.Node, "regex_rewrite has no effect together with prefix_rewrite")
 		} else {
 			f.RegexRewrite = &config.RegexRewrite{Pattern: w.Pattern.Regex, Substitution: w.Substitution}
 		}
@@ -336,7 +336,7 @@ func (r *reader) rewrites(j *actionJSON, m *config.Match, f *config.Forward) {
 	} {
 		switch {
 		case host.set && taken != "":
-			r.report.Warnf(j.Node.Get(host.key), "%s has no effect beside %s", host.key, taken)
+			r.report.Warnf(j.Node.Get(host.key), "%s has no effect together with %s", host.key, taken)
 		case host.set:
 			taken = host.key
 		}

@@ -50,7 +50,7 @@ func (r *reader) source(at document.Node, s *config.Socket) {
 		family, from = &s.Source6, &s.Port6
 	}
 	if *family != "" {
-		r.report.Errorf(at, "a second address of its family: there may be one of IPv4 and one of IPv6")
+		r.report.Errorf(at, "duplicate address family: expected at most one IPv4 and one IPv6 address")
 		return
 	}
 	*family, *from = ip.String(), uint16(port) //nolint:gosec // the key has a maximum
@@ -68,7 +68,7 @@ func (r *reader) checkSources(at document.Node, c *config.Cluster) {
 			continue // a unix socket, or a host that DNS resolves
 		}
 		if v4 := to.Addr().Unmap().Is4(); v4 && s.Source4 == "" || !v4 && s.Source6 == "" {
-			r.report.Warnf(at, "no source_address is of the family of host %q: the system chooses one", c.Hosts[i].Address)
+			r.report.Warnf(at, "source_address has no address of the family of host %q: the system selects one", c.Hosts[i].Address)
 			return
 		}
 	}

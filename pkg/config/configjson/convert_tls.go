@@ -31,13 +31,13 @@ func (r *reader) listenerContexts(j *filterChainJSON) []*config.TLS {
 			continue
 		}
 		if j.TLSContext != nil && j.TLSContext.Status {
-			r.report.Errorf(j.TLSContextSet[i].Node, "tls_context_set stands in the place of tls_context: only one of them")
+			r.report.Errorf(j.TLSContextSet[i].Node, "tls_context_set and tls_context are mutually exclusive")
 			break
 		}
 		out = append(out, t)
 	}
 	if slices.ContainsFunc(out, func(t *config.TLS) bool { return !sameCallers(t, out[0]) }) {
-		r.report.Warnf(j.Node.Get("tls_context_set"), "callers choose by the name that they ask for, whatever they then request: one context lets in whom another refuses")
+		r.report.Warnf(j.Node.Get("tls_context_set"), "the contexts accept different clients: a client selects a context by SNI and can then request any host, so one context may accept a client that another rejects")
 	}
 	return out
 }
@@ -64,7 +64,7 @@ func (r *reader) checkALPN(j *filterChainJSON, p *config.Proxy) {
 		for _, known := range []config.Protocol{config.HTTP1, config.HTTP2} {
 			name := stream.ALPN(known)
 			if slices.Contains(split(t.ALPN, ","), name) && !slices.Contains(p.Downstream, known) {
-				r.report.Warnf(t.Node.Get("alpn"), "callers are offered %s, which is not in downstream_protocol: those who choose it are not served", name)
+				r.report.Warnf(t.Node.Get("alpn"), "the ALPN protocol %s is not in downstream_protocol: clients that select it are not served", name)
 			}
 		}
 	}
@@ -79,9 +79,9 @@ func (r *reader) clusterContext(j *clusterJSON) *config.TLS {
 	at := j.Node.Get("cluster_manager_tls")
 	switch {
 	case own != nil:
-		r.report.Errorf(at, "cluster_manager_tls stands in the place of tls_context: only one of them")
+		r.report.Errorf(at, "cluster_manager_tls and tls_context are mutually exclusive")
 	case r.managerTLS == nil:
-		r.report.Errorf(at, "cluster_manager has no tls_context that is on")
+		r.report.Errorf(at, "cluster_manager has no enabled tls_context")
 	}
 	return r.managerTLS
 }
@@ -126,7 +126,7 @@ func (r *reader) isOff(j *tlsJSON) {
 		return
 	}
 	for range j.Node.All() {
-		r.report.Warnf(j.Node, "TLS is off: there is no \"status\": true")
+		r.report.Warnf(j.Node, "TLS is disabled: set \"status\" to true to enable it")
 		return
 	}
 }
@@ -202,10 +202,10 @@ func (r *reader) versions(j *tlsJSON, t *config.TLS) {
 		highest = config.TLS13
 	}
 	if lowest < config.TLS12 {
-		r.report.Warnf(j.Node.Get("min_version"), "versions before TLS 1.2 are broken (RFC 8996): allow them only for callers that know no other")
+		r.report.Warnf(j.Node.Get("min_version"), "TLS versions before 1.2 are insecure (RFC 8996): allow them only for clients that support no other version")
 	}
 	if lowest > highest {
-		r.report.Errorf(j.Node.Get("max_version").Or(j.Node.Get("min_version")), "the highest version is below the lowest, %s", lowest)
+		r.report.Errorf(j.Node.Get("max_version").Or(j.Node.Get("min_version")), "max_version is lower than the minimum version, %s", lowest)
 	}
 	if at := j.Node.Get("cipher_suites"); at.Exists() && lowest == config.TLS13 {
 		r.report.Warnf(at, "cipher_suites has no effect on TLS 1.3")
@@ -231,7 +231,7 @@ func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
 	case p.Regex != "":
 		r.checkRegex(m.Regex.Node, "regex", p.Regex)
 		if m.IgnoreCase {
-			r.report.Warnf(m.Node.Get("ignore_case"), "ignore_case has no effect on safe_regex: write (?i)")
+			r.report.Warnf(m.Node.Get("ignore_case"), "ignore_case has no effect on safe_regex: use (?i) in the expression")
 		}
 	}
 	t.Peers = append(t.Peers, p)
@@ -239,9 +239,9 @@ func (r *reader) peerName(j *peerNameJSON, t *config.TLS) {
 
 // misplaced warns of settings that have no effect on this side or without others.
 func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
-	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "towards hosts"
+	keys, where := []string{"verify_client", "require_client_cert", "fall_back", "handshake_timeout"}, "on connections to hosts"
 	if side == listenerTLS {
-		keys, where = []string{"insecure_skip"}, "towards callers"
+		keys, where = []string{"insecure_skip"}, "on connections from clients"
 	}
 	for _, key := range keys {
 		if at := j.Node.Get(key); at.Exists() {
@@ -249,20 +249,20 @@ func (r *reader) misplaced(j *tlsJSON, side tlsSide) {
 		}
 	}
 	if side == clusterTLS && j.InsecureSkip {
-		r.report.Warnf(j.Node.Get("insecure_skip"), "the hosts may be anybody: their certificates are not checked")
+		r.report.Warnf(j.Node.Get("insecure_skip"), "insecure_skip disables the verification of the hosts' certificates: any server is accepted")
 	}
 	if at := j.Node.Get("ca_cert"); side == listenerTLS && at.Exists() && !j.RequireClientCert && !j.VerifyClient {
-		r.report.Warnf(at, "ca_cert has no effect: callers are asked for a certificate by require_client_cert or verify_client")
+		r.report.Warnf(at, "ca_cert has no effect without require_client_cert or verify_client")
 	}
 	names := j.Node.Get("match_typed_subject_alt_names")
 	switch {
 	case !names.Exists() || len(j.Peers) == 0:
 	case side == clusterTLS && j.InsecureSkip:
-		r.report.Warnf(names, "match_typed_subject_alt_names has no effect beside insecure_skip")
+		r.report.Warnf(names, "match_typed_subject_alt_names has no effect together with insecure_skip")
 	case side == listenerTLS && !j.RequireClientCert && !j.VerifyClient:
-		r.report.Errorf(names, "names of callers are not checked without require_client_cert")
+		r.report.Errorf(names, "match_typed_subject_alt_names requires require_client_cert or verify_client")
 	case side == listenerTLS && !j.RequireClientCert:
-		r.report.Warnf(names, "callers without a certificate are let in: require_client_cert refuses them")
+		r.report.Warnf(names, "clients without a certificate are accepted: set require_client_cert to reject them")
 	}
 }
 
@@ -280,7 +280,7 @@ func (r *reader) checkCredentials(j *tlsJSON, t *config.TLS, side tlsSide) {
 	switch {
 	case err == nil:
 	case side == listenerTLS && j.FallBack:
-		r.report.Warnf(j.Node, "%v: plaintext will be spoken, as fall_back says", err)
+		r.report.Warnf(j.Node, "%v: the listener serves plaintext because of fall_back", err)
 	default:
 		r.report.Errorf(j.Node, "%v", err)
 	}
@@ -302,6 +302,6 @@ func (r *reader) readInspector(j *listenerJSON, l *config.Listener) {
 	case !secured:
 		r.report.Warnf(at, "inspector has no effect without a tls_context")
 	case required:
-		r.report.Warnf(at, "callers who speak plaintext are let in without the certificate that tls_context requires")
+		r.report.Warnf(at, "plaintext clients are accepted without the certificate that tls_context requires")
 	}
 }

@@ -48,15 +48,15 @@ func (r *reader) watch(t *table, e *ejector, own map[*config.Cluster]bool, by ma
 		switch first := by[c]; {
 		case c == nil: // reported
 		case own[c]:
-			r.report.Warnf(e.listener.node, "the cluster %q has an outlier_detection of its own: the stream filter %q has no effect on it", name, e.filter)
+			r.report.Warnf(e.listener.node, "cluster %q has its own outlier_detection: the stream filter %q has no effect on it", name, e.filter)
 		case first == nil:
 			by[c], c.Outlier = e, e.outlier
 		case !first.outlier.Equal(e.outlier):
-			r.report.Warnf(e.listener.node, "another listener asks for something else by the stream filter %q for the cluster %q: that is done", first.filter, name)
+			r.report.Warnf(e.listener.node, "the stream filter %q has no effect on cluster %q: another listener has different settings, which apply", first.filter, name)
 		}
 	}
 	if variable {
-		r.report.Warnf(e.listener.node, "clusters that a route finds by a variable are not known before: the stream filter %q has no effect on them", e.filter)
+		r.report.Warnf(e.listener.node, "the stream filter %q has no effect on clusters that a variable selects", e.filter)
 	}
 }
 

@@ -16,7 +16,7 @@ func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
 		p.Cluster = r.clusterNamed(j.Node, "cluster", j.Cluster)
 	}
 	if len(j.HashPolicies) > 1 {
-		r.report.Errorf(j.Node.Get("hash_policies"), "%d elements: a session has one hash", len(j.HashPolicies))
+		r.report.Errorf(j.Node.Get("hash_policies"), "found %d elements: a session has one hash", len(j.HashPolicies))
 	}
 	p.HashSource = len(j.HashPolicies) > 0 && j.HashPolicies[0].SourceIP
 	if c := r.clusters[p.Cluster]; c != nil {
@@ -29,16 +29,16 @@ func (r *reader) udpProxy(n document.Node) *config.UDPProxy {
 func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 	at := j.Node.Get("cluster")
 	if c.TLS != nil {
-		r.report.Errorf(at, "the cluster %q has a tls_context: datagrams are not secured by TLS", c.Name)
+		r.report.Errorf(at, "cluster %q has a tls_context: Weft does not support TLS for datagrams", c.Name)
 	}
 	if c.ProxyProtocol != 0 {
-		r.report.Errorf(at, "the cluster %q says proxy_protocol: datagrams carry no header of it", c.Name)
+		r.report.Errorf(at, "cluster %q has proxy_protocol: datagrams cannot carry its header", c.Name)
 	}
 	if c.Socket.Port4 != 0 || c.Socket.Port6 != 0 {
-		r.report.Errorf(at, "the cluster %q says which port connections come from: datagrams of several callers would have one", c.Name)
+		r.report.Errorf(at, "cluster %q has a fixed source port: the datagrams of all clients would share it", c.Name)
 	}
 	if len(j.HashPolicies) > 0 && !c.Policy.Hashes() {
-		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the cluster %q does not choose by a hash", c.Name)
+		r.report.Warnf(j.Node.Get("hash_policies"), "hash_policies has no effect: the lb_type of cluster %q does not use a hash", c.Name)
 	}
 }
 
@@ -46,22 +46,22 @@ func (r *reader) checkDatagramCluster(j *udpProxyJSON, c *config.Cluster) {
 func (r *reader) checkUDP(j *listenerJSON, l *config.Listener) {
 	datagrams := l.Network == networkUDP
 	if n := len(l.FilterChains); datagrams && (n > 1 || l.DefaultChain != nil) {
-		r.report.Errorf(j.Node.Get("filter_chains"), "several filter chains: a listener of the network udp has one")
+		r.report.Errorf(j.Node.Get("filter_chains"), "found several filter chains: a listener with the network udp has exactly one")
 		return
 	}
 	for i, chain := range l.FilterChains[:min(len(l.FilterChains), len(j.FilterChains))] {
 		at := j.FilterChains[i].Node
 		switch {
 		case datagrams && chain.UDPProxy == nil && len(j.FilterChains[i].Filters) > 0:
-			r.report.Errorf(at.Get("filters"), "a listener of the network udp needs the network filter %q", UDPProxyFilter)
+			r.report.Errorf(at.Get("filters"), "a listener with the network udp requires the network filter %q", UDPProxyFilter)
 		case !datagrams && chain.UDPProxy != nil:
-			r.report.Errorf(at.Get("filters"), "the network filter %q needs a listener of the network udp", UDPProxyFilter)
+			r.report.Errorf(at.Get("filters"), "the network filter %q requires a listener with the network udp", UDPProxyFilter)
 		}
 		if match := at.Get("match"); datagrams && match.Exists() {
-			r.report.Errorf(match, "match chooses among the chains of a connection: the network udp has one chain")
+			r.report.Errorf(match, "match is not allowed: a listener with the network udp has exactly one chain")
 		}
 		if tls := at.Get("tls_context"); datagrams && len(chain.TLS) > 0 {
-			r.report.Errorf(tls, "TLS is spoken on connections: the network udp has none")
+			r.report.Errorf(tls, "TLS is not supported on a listener with the network udp")
 		}
 	}
 	if !datagrams {
@@ -69,15 +69,15 @@ func (r *reader) checkUDP(j *listenerJSON, l *config.Listener) {
 	}
 	for _, key := range []string{"listener_filters", "stream_filters", "access_logs", "inspector", "use_original_dst"} {
 		if at := j.Node.Get(key); at.Exists() {
-			r.report.Errorf(at, "%s is about connections: the network udp has none", key)
+			r.report.Errorf(at, "%s is not supported on a listener with the network udp, which has no connections", key)
 		}
 	}
 	for _, key := range []string{"max_connections", "connection_idle_timeout", "tcp_keepalive", "accept_rate"} {
 		if at := j.Node.Get(key); at.Exists() {
-			r.report.Warnf(at, "%s has no effect on a listener of the network udp, which has no connections", key)
+			r.report.Warnf(at, "%s has no effect on a listener with the network udp, which has no connections", key)
 		}
 	}
 	if at := j.Node.Get("bind_port"); !l.Bind {
-		r.report.Errorf(at, "nothing hands datagrams to a listener that does not bind")
+		r.report.Errorf(at, "bind_port false is not supported on a listener with the network udp: no listener passes datagrams to it")
 	}
 }

@@ -69,7 +69,7 @@ func TestDNSOfACluster(t *testing.T) {
 		t.Errorf("an object: -want +got:\n%s", diff)
 	}
 	if !want.Equal(&want) || want.Equal(&defaults) {
-		t.Error("Equal does not tell settings apart")
+		t.Error("Equal reports true for different settings")
 	}
 }
 

@@ -31,6 +31,6 @@ func TestReferenceIsWhatTheTagsSay(t *testing.T) {
 		return
 	}
 	if diff := cmp.Diff(want, tables); diff != "" {
-		t.Errorf("%s is not what the tags say; run go test -update (-want +got):\n%s", path, diff)
+		t.Errorf("%s differs from the struct tags; run go test -update (-want +got):\n%s", path, diff)
 	}
 }

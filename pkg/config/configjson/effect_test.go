@@ -192,7 +192,7 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	after, afterDiags := load(t, doc)
 	if why := silent[path]; why != "" {
 		if len(afterDiags) != len(beforeDiags) || !reflect.DeepEqual(before, after) {
-			t.Errorf("%s was to be silent: %s; got %v", path, why, afterDiags)
+			t.Errorf("%s: want no effect (%s), got %v", path, why, afterDiags)
 		}
 		return
 	}
@@ -200,14 +200,14 @@ func checkEffect(t *testing.T, object, path string, k *document.Key, value any, 
 	switch {
 	case refused:
 		if !strings.Contains(afterDiags.Errors().Error(), "not supported yet") {
-			t.Errorf("%s = %v is not refused as not supported yet: %v", path, value, text)
+			t.Errorf("%s = %v: want the error \"not supported yet\", got %v", path, value, text)
 		}
 	case k.NoEffect != "":
 		if afterDiags.Failed() || !strings.Contains(text, "no effect") {
-			t.Errorf("%s = %v: want a warning alone, got %v", path, value, text)
+			t.Errorf("%s = %v: want a warning and no error, got %v", path, value, text)
 		}
 	case afterDiags.Failed():
-		t.Errorf("%s = %v is refused: %v", path, value, text)
+		t.Errorf("%s = %v is rejected: %v", path, value, text)
 	case reflect.DeepEqual(before, after) && text == beforeDiags.Error():
 		delete(reach(doc, object), k.Name)
 		if _, without := load(t, doc); k.Required && without.Failed() {

@@ -17,7 +17,7 @@ import (
 func TestEveryKeyOfABootstrapIsKnown(t *testing.T) {
 	message := (&bootstrapv3.Bootstrap{}).ProtoReflect().Descriptor()
 	if count := checkKeys(t, "", message, reflect.TypeFor[rootJSON]()); count < 80 {
-		t.Errorf("%d fields were looked at, a bootstrap has more", count)
+		t.Errorf("%d fields were checked, a bootstrap has more", count)
 	}
 }
 
@@ -32,12 +32,12 @@ func checkKeys(t *testing.T, path string, message protoreflect.MessageDescriptor
 		name := string(f.Name())
 		at := slices.IndexFunc(all, func(k document.Key) bool { return k.Name == name || slices.Contains(k.Aliases, name) })
 		if at < 0 {
-			t.Errorf("%s%s of %s is no key", path, name, message.FullName())
+			t.Errorf("%s%s of %s is not a key", path, name, message.FullName())
 			continue
 		}
 		k := &all[at]
 		if json := f.JSONName(); k.Name != json && !slices.Contains(k.Aliases, json) {
-			t.Errorf("%s%s is not taken as %s", path, name, json)
+			t.Errorf("%s%s is not accepted as %s", path, name, json)
 		}
 		inner := k.Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice {

@@ -89,7 +89,7 @@ func TestWhatIsRefusedSaysWhereAndWhy(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := script(t, path)
 			if s != nil || !diags.Failed() {
-				t.Errorf("Load gives a snapshot: %v", diags)
+				t.Errorf("Load returns a snapshot, or no error: %v", diags)
 			}
 			compare(t, path, a, diags)
 		})
@@ -101,7 +101,7 @@ func TestWhatIsAcceptedMayWarn(t *testing.T) {
 		t.Run(strings.TrimSuffix(filepath.Base(path), ".txtar"), func(t *testing.T) {
 			s, diags, a := script(t, path)
 			if s == nil || diags.Failed() {
-				t.Errorf("Load gives no snapshot")
+				t.Errorf("Load returns no snapshot, or an error")
 			}
 			compare(t, path, a, diags)
 		})
@@ -134,7 +134,7 @@ func TestEveryMessageIsShown(t *testing.T) {
 	}
 	for _, message := range messages(t) {
 		if !strings.Contains(all.String(), message) {
-			t.Errorf("no archive of testdata shows %q", message)
+			t.Errorf("no archive of testdata contains the message %q", message)
 		}
 	}
 }

@@ -8,14 +8,14 @@ import (
 
 // hiddenJSON defines the members of Envoy's messages that contain secrets, at any depth.
 type hiddenJSON struct {
-	PrivateKey     document.Node `key:"private_key,privateKey" doc:"Of a certificate." secret:"true"`
-	Password       document.Node `key:"password" doc:"Of a private key." secret:"true"`
-	Keystore       document.Node `key:"pkcs12" doc:"A certificate and its private key." secret:"true"`
-	TicketKeys     document.Node `key:"session_ticket_keys,sessionTicketKeys" doc:"Keys of sessions of TLS." secret:"true"`
-	Secret         document.Node `key:"generic_secret,genericSecret" doc:"Anything." secret:"true"`
-	LocalKeys      document.Node `key:"local_jwks,localJwks" doc:"Keys of tokens, which may be shared ones." secret:"true"`
-	Metadata       document.Node `key:"initial_metadata,initialMetadata" doc:"Fields of calls, which may prove who asks." secret:"true"`
-	CallCredential document.Node `key:"call_credentials,callCredentials" doc:"The same." secret:"true"`
+	PrivateKey     document.Node `key:"private_key,privateKey" doc:"Private key of a certificate." secret:"true"`
+	Password       document.Node `key:"password" doc:"Password of a private key." secret:"true"`
+	Keystore       document.Node `key:"pkcs12" doc:"Certificate and its private key." secret:"true"`
+	TicketKeys     document.Node `key:"session_ticket_keys,sessionTicketKeys" doc:"TLS session ticket keys." secret:"true"`
+	Secret         document.Node `key:"generic_secret,genericSecret" doc:"Generic secret." secret:"true"`
+	LocalKeys      document.Node `key:"local_jwks,localJwks" doc:"Keys of tokens, which may be symmetric." secret:"true"`
+	Metadata       document.Node `key:"initial_metadata,initialMetadata" doc:"Metadata of gRPC requests, which may contain credentials." secret:"true"`
+	CallCredential document.Node `key:"call_credentials,callCredentials" doc:"Credentials of gRPC requests." secret:"true"`
 }
 
 // hide marks the secrets in a copied part of the file, so that they are not printed.

@@ -30,9 +30,9 @@ static_resources:
 	}
 	shown := string(f.Redacted())
 	if strings.Contains(shown, "s3cret") || strings.Count(shown, "shown-") != 4 {
-		t.Errorf("what is shown is %s", shown)
+		t.Errorf("the redacted file is %s", shown)
 	}
 	if b := f.Snapshot.Bootstrap; !strings.Contains(string(b.Dynamic), "s3cret-1") || !strings.Contains(string(b.Static), "s3cret-8") {
-		t.Error("what is read lacks the secrets")
+		t.Error("the bootstrap lacks the secrets")
 	}
 }

@@ -8,11 +8,11 @@ import (
 
 type xdsCacheJSON struct {
 	Node   document.Node `key:"."`
-	Path   string        `key:"path" doc:"Directory, of this Weft alone. Nobody else may read it; secrets, and resources that hold a private key, are not kept." required:"true" example:"\"/var/lib/weft/xds\""`
-	MaxAge time.Duration `key:"max_age" doc:"How old what is kept may be when it is used; 0: of any age." default:"0s" example:"\"24h\""`
+	Path   string        `key:"path" doc:"Directory that only this Weft process uses. Only its owner can read it. Weft does not cache secrets or resources that contain a private key." required:"true" example:"\"/var/lib/weft/xds\""`
+	MaxAge time.Duration `key:"max_age" doc:"Maximum age of cached resources; older ones are not used. 0: no limit." default:"0s" example:"\"24h\""`
 }
 
 type xdsStatusJSON struct {
 	Node    document.Node `key:"."`
-	Address string        `key:"address" doc:"ip:port of a loopback address, or the path of a unix socket: who reaches it reads the configuration, without its secrets." required:"true" example:"\"127.0.0.1:34902\""`
+	Address string        `key:"address" doc:"Loopback ip:port, or the path of a unix socket. Clients that can connect to it can read the configuration, without its secrets." required:"true" example:"\"127.0.0.1:34902\""`
 }

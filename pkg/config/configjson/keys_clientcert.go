@@ -4,17 +4,17 @@ import "github.com/weft-proxy/weft/pkg/config"
 
 // clientCertJSON is the part of extend_config about X-Forwarded-Client-Cert.
 type clientCertJSON struct {
-	ForwardClientCert string              `key:"forward_client_cert_details" doc:"X-Forwarded-Client-Cert, which tells of callers' certificates: SANITIZE removes it, FORWARD_ONLY passes on that of callers who showed a certificate themselves, APPEND_FORWARD adds them to it, SANITIZE_SET replaces it by them, ALWAYS_FORWARD_ONLY passes on what anybody says." enum:"SANITIZE|FORWARD_ONLY|APPEND_FORWARD|SANITIZE_SET|ALWAYS_FORWARD_ONLY" default:"SANITIZE" example:"\"SANITIZE_SET\""`
-	ClientCertDetails *certificateDetails `key:"set_current_client_cert_details" doc:"What APPEND_FORWARD and SANITIZE_SET tell beside the certificate's hash and the URI of the listener's own."`
+	ForwardClientCert string              `key:"forward_client_cert_details" doc:"Handling of X-Forwarded-Client-Cert, the header with details of client certificates. SANITIZE removes it. FORWARD_ONLY passes it on from clients with a verified certificate. APPEND_FORWARD also appends the client's certificate. SANITIZE_SET replaces it with the client's certificate. ALWAYS_FORWARD_ONLY passes it on from any client." enum:"SANITIZE|FORWARD_ONLY|APPEND_FORWARD|SANITIZE_SET|ALWAYS_FORWARD_ONLY" default:"SANITIZE" example:"\"SANITIZE_SET\""`
+	ClientCertDetails *certificateDetails `key:"set_current_client_cert_details" doc:"Details that APPEND_FORWARD and SANITIZE_SET add to the certificate hash and to the URI of the listener's certificate."`
 }
 
 // certificateDetails is set_current_client_cert_details.
 type certificateDetails struct {
-	Subject bool `key:"subject" doc:"The distinguished name." default:"false" example:"true"`
-	Cert    bool `key:"cert" doc:"The certificate, as PEM." default:"false" example:"true"`
-	Chain   bool `key:"chain" doc:"The certificate and those that were sent with it, as PEM." default:"false" example:"true"`
-	DNS     bool `key:"dns" doc:"Its DNS names." default:"false" example:"true"`
-	URI     bool `key:"uri" doc:"Its first URI." default:"false" example:"true"`
+	Subject bool `key:"subject" doc:"Add the distinguished name of the subject." default:"false" example:"true"`
+	Cert    bool `key:"cert" doc:"Add the certificate as PEM." default:"false" example:"true"`
+	Chain   bool `key:"chain" doc:"Add the certificate chain that the client sent, as PEM." default:"false" example:"true"`
+	DNS     bool `key:"dns" doc:"Add the DNS names of the certificate." default:"false" example:"true"`
+	URI     bool `key:"uri" doc:"Add the first URI of the certificate." default:"false" example:"true"`
 }
 
 // clientCert converts the keys of clientCertJSON.

@@ -29,7 +29,7 @@ func (r *reader) lintTable(t *table) {
 	at := 0
 	for _, v := range t.model.VirtualHosts {
 		if len(v.Routes) == 0 {
-			r.report.Warnf(t.node, "the virtual host %q has no routes: every request for it is answered with 404", v.Name)
+			r.report.Warnf(t.node, "virtual host %q has no routes: every request for it gets 404", v.Name)
 		}
 		for i, route := range v.Routes {
 			if at < len(t.routes) {
@@ -49,20 +49,20 @@ func (r *reader) lintRoute(node document.Node, before []*config.Route, route *co
 	match := node.Get("match")
 	for _, other := range before[:min(len(before), mostCompared)] {
 		if covers(&other.Match, &route.Match) {
-			r.report.Warnf(node, "no request reaches the route %q: the route %q before it matches all of its requests", route.Name, other.Name)
+			r.report.Warnf(node, "no request reaches route %q: route %q before it matches the same requests", route.Name, other.Name)
 			break
 		}
 	}
 	m := &route.Match
 	if (m.PathKind == config.PathPrefix || m.PathKind == config.PathExact) && m.Path != "" && m.Path[0] != '/' && m.Path != "*" {
-		r.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path begins with: paths begin with \"/\"", m.Path)
+		r.report.Warnf(match.Get("prefix", "path").Or(node), "found %q, which no path matches: paths begin with \"/\"", m.Path)
 	}
 	f := route.Forward
 	if f == nil || f.Retry == nil || f.Timeout == 0 || f.Retry.TryTimeout < f.Timeout {
 		return
 	}
 	at := node.Get("route").Get("retry_policy").Get("retry_timeout", "per_try_timeout")
-	r.report.Warnf(at.Or(node), "a try may take %s, and the timeout of the route, which is for all tries, is %s: no try ends by its own", f.Retry.TryTimeout, f.Timeout)
+	r.report.Warnf(at.Or(node), "the per-try timeout (%s) is not less than the timeout of the route (%s), which includes all attempts: it has no effect", f.Retry.TryTimeout, f.Timeout)
 }
 
 // lintCluster warns of a cluster. mentions counts the strings of the file, including the cluster's
@@ -73,10 +73,10 @@ func (r *reader) lintCluster(node document.Node, mentions map[string]int) {
 		return
 	}
 	if c.Type == config.ClusterStatic && len(c.Hosts) == 0 {
-		r.report.Warnf(node.Get("hosts").Or(node), "the cluster %q has no hosts: every request for it is answered with 502", c.Name)
+		r.report.Warnf(node.Get("hosts").Or(node), "cluster %q has no hosts: every request for it gets 502", c.Name)
 	}
 	if mentions[c.Name] < 2 && !r.clustersCome && !r.choosesByVariable() {
-		r.report.Warnf(node.Get("name"), "nothing refers to the cluster %q", c.Name)
+		r.report.Warnf(node.Get("name"), "cluster %q is not used", c.Name)
 	}
 }
 

@@ -35,22 +35,22 @@ func TestLintWarnsOfWhatIsProbablyAMistake(t *testing.T) {
 	}
 	const a = `{"name": "a", "type": "STATIC", "hosts": [{"address": "127.0.0.1:1"}]}`
 	for name, c := range map[string]struct{ routes, clusters, want string }{
-		"a route behind one for all":           {answer("1", `"prefix": "/"`) + "," + answer("2", `"prefix": "/a"`), "", `no request reaches the route "2": the route "1" before it matches all of its requests`},
-		"behind a shorter prefix":              {answer("1", `"prefix": "/a"`) + "," + answer("2", `"path": "/ab"`), "", `no request reaches the route "2"`},
-		"behind the same expression":           {answer("1", `"regex": "/a.*"`) + "," + answer("2", `"regex": "/a.*"`), "", `no request reaches the route "2"`},
-		"behind fewer conditions":              {answer("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + answer("2", `"prefix": "/a", "headers": [{"name": "y", "value": "1"}, {"name": "x", "value": "1"}]`), "", `no request reaches the route "2"`},
+		"a route behind one for all":           {answer("1", `"prefix": "/"`) + "," + answer("2", `"prefix": "/a"`), "", `no request reaches route "2": route "1" before it matches the same requests`},
+		"behind a shorter prefix":              {answer("1", `"prefix": "/a"`) + "," + answer("2", `"path": "/ab"`), "", `no request reaches route "2"`},
+		"behind the same expression":           {answer("1", `"regex": "/a.*"`) + "," + answer("2", `"regex": "/a.*"`), "", `no request reaches route "2"`},
+		"behind fewer conditions":              {answer("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + answer("2", `"prefix": "/a", "headers": [{"name": "y", "value": "1"}, {"name": "x", "value": "1"}]`), "", `no request reaches route "2"`},
 		"before a shorter prefix":              {answer("1", `"prefix": "/a"`) + "," + answer("2", `"prefix": "/"`), "", ""},
 		"behind another condition":             {answer("1", `"prefix": "/", "headers": [{"name": "x", "value": "1"}]`) + "," + answer("2", `"prefix": "/a", "headers": [{"name": "x", "value": "2"}]`), "", ""},
 		"behind a path":                        {answer("1", `"path": "/a"`) + "," + answer("2", `"prefix": "/a"`), "", ""},
 		"an expression behind a prefix":        {answer("1", `"prefix": "/a"`) + "," + answer("2", `"regex": "/ab?"`), "", ""},
-		"a prefix without a slash":             {answer("1", `"prefix": "a/"`), "", `found "a/", which no path begins with`},
-		"a path without a slash":               {answer("1", `"path": "a"`), "", `found "a", which no path begins with`},
-		"a cluster that nothing refers to":     {answer("1", `"prefix": "/"`), a, `nothing refers to the cluster "a"`},
+		"a prefix without a slash":             {answer("1", `"prefix": "a/"`), "", `found "a/", which no path matches`},
+		"a path without a slash":               {answer("1", `"path": "a"`), "", `found "a", which no path matches`},
+		"a cluster that nothing refers to":     {answer("1", `"prefix": "/"`), a, `cluster "a" is not used`},
 		"a cluster that a route refers to":     {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a"}}`, a, ""},
-		"a cluster without hosts":              {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a"}}`, `{"name": "a", "type": "STATIC"}`, `the cluster "a" has no hosts`},
-		"a try that takes longer than all":     {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "1s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, `a try may take 2s, and the timeout of the route, which is for all tries, is 1s`},
-		"a try that takes less":                {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "3s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, ""},
-		"a virtual host without routes":        {"", "", `the virtual host "v" has no routes`},
+		"a cluster without hosts":              {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a"}}`, `{"name": "a", "type": "STATIC"}`, `cluster "a" has no hosts`},
+		"a per-try timeout above all":          {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "1s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, `the per-try timeout (2s) is not less than the timeout of the route (1s)`},
+		"a lower per-try timeout":              {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "3s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, ""},
+		"a virtual host without routes":        {"", "", `virtual host "v" has no routes`},
 		"a cluster that requests may choose":   {`{"match": {"prefix": "/"}, "route": {"cluster_variable": "request_header_x"}}`, a, ""},
 		"a try without a limit of the route's": {`{"match": {"prefix": "/"}, "route": {"cluster_name": "a", "timeout": "0s", "retry_policy": {"retry_on": true, "num_retries": 1, "retry_timeout": "2s"}}}`, a, ""},
 	} {
@@ -58,9 +58,9 @@ func TestLintWarnsOfWhatIsProbablyAMistake(t *testing.T) {
 			got := linted(t, c.routes, c.clusters)
 			switch {
 			case c.want == "" && len(got) > 0:
-				t.Errorf("it warns of %q", got)
+				t.Errorf("lint warns of %q, want no warning", got)
 			case c.want != "" && (len(got) != 1 || !strings.Contains(got[0], c.want)):
-				t.Errorf("it warns of %q, want %q", got, c.want)
+				t.Errorf("lint warns of %q, want one warning with %q", got, c.want)
 			}
 		})
 	}

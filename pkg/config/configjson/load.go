@@ -216,7 +216,7 @@ func (r *reader) directory(at document.Node, dir string) []document.Node {
 		}
 	}
 	if len(roots) == 0 {
-		r.report.Warnf(at, "the directory %q holds no .json or .yaml file", dir)
+		r.report.Warnf(at, "the directory %q contains no .json or .yaml file", dir)
 	}
 	return roots
 }

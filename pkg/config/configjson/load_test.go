@@ -256,7 +256,7 @@ func TestFilterSettingsReachTheModel(t *testing.T) {
 		{Name: "fault", Config: &faultSettings{Status: 503, Percentage: 100, Delay: 2 * time.Second}},
 	}
 	if diff := cmp.Diff(want, s.Listeners[0].FilterChains[0].Proxy.StreamFilters); diff != "" {
-		t.Errorf("the chain that has the listener's name (-want +got):\n%s", diff)
+		t.Errorf("the filters of the chain with the listener's name (-want +got):\n%s", diff)
 	}
 	byRoute := map[string]any{"fault": &faultSettings{Status: 503, Percentage: 5}}
 	if diff := cmp.Diff(byRoute, s.Routes[0].VirtualHosts[0].Routes[0].Filters); diff != "" {
@@ -328,14 +328,14 @@ func TestWhatIsPrintedHoldsNoSecret(t *testing.T) {
 		t.Fatalf("Redacted is not JSON: %v\n%s", err, printed)
 	}
 	if len(object) != 2 || object["config.json"] == nil || object[filepath.Join("hosts", "a.json")] == nil {
-		t.Errorf("Redacted has not the two files:\n%s", printed)
+		t.Errorf("Redacted lacks one of the two files:\n%s", printed)
 	}
 	if n := bytes.Count(printed, []byte(document.Redacted)); n != 3 {
 		t.Errorf("%d values are redacted, want 3:\n%s", n, printed)
 	}
 	for _, secret := range []string{"swordfish", "sesame"} {
 		if bytes.Contains(printed, []byte(secret)) {
-			t.Errorf("Redacted holds %q:\n%s", secret, printed)
+			t.Errorf("Redacted contains %q:\n%s", secret, printed)
 		}
 	}
 }
@@ -380,11 +380,11 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 			t.Fatal(err)
 		}
 		if err := check(path, data); err != nil {
-			t.Errorf("the schema refuses %s: %v", path, err)
+			t.Errorf("the schema rejects %s: %v", path, err)
 		}
 	}
 	if err := check("everything.json", []byte(everything)); err != nil {
-		t.Errorf("the schema refuses everything: %v", err)
+		t.Errorf("the schema rejects every document: %v", err)
 	}
 	for name, text := range map[string]string{
 		"unknown key":      `{"servers": [{}], "server": []}`,
@@ -398,7 +398,7 @@ func TestSchemaTakesTheExamplesAndRefusesWhatIsWrong(t *testing.T) {
 		"proxy's setting":  `{"servers": [{"listeners": [{"address": "a", "filter_chains": [{"filters": [{"type": "proxy", "config": {"router": 1}}]}]}]}]}`,
 	} {
 		if check("a.json", []byte(text)) == nil {
-			t.Errorf("%s: the schema takes %s", name, text)
+			t.Errorf("%s: the schema accepts %s", name, text)
 		}
 	}
 	if !json.Valid(Schema()) {
@@ -413,7 +413,7 @@ func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
 		for i := range section.Keys {
 			k := &section.Keys[i]
 			if k.Doc == "" || !strings.HasSuffix(strings.TrimSuffix(k.Doc, "}"), ".") && !strings.HasSuffix(k.Doc, ".") {
-				t.Errorf("%s.%s: its doc is no sentence: %q", section.Path, k.Name, k.Doc)
+				t.Errorf("%s.%s: its doc is not a sentence: %q", section.Path, k.Name, k.Doc)
 			}
 			if k.Example == "" {
 				continue
@@ -424,7 +424,7 @@ func TestExamplesInTheTagsFitTheirKeys(t *testing.T) {
 			document.NewDecoder(&r).Decode(n, into.Interface())
 			for _, d := range r.Diagnostics().Errors() {
 				if strings.HasPrefix(d.Path, k.Name) && !strings.Contains(d.Problem, "not supported yet") {
-					t.Errorf("%s: the example of %q is refused: %v", section.Path, k.Name, d)
+					t.Errorf("%s: the example of %q is rejected: %v", section.Path, k.Name, d)
 				}
 			}
 		}

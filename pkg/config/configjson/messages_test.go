@@ -48,7 +48,7 @@ func messages(t *testing.T) []string {
 		})
 	}
 	if len(out) < 40 {
-		t.Errorf("%d messages were found, the package has more", len(out))
+		t.Errorf("found %d messages, the package has more", len(out))
 	}
 	return out
 }

@@ -21,10 +21,10 @@ const mirrorFile = `{"servers": [{
 
 func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
 	for _, test := range []struct{ name, filters, route, cluster, says string }{
-		{"of a listener that has it", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
-		{"of one that has not", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "these settings have no effect"},
-		{"beside settings of the same", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "b"}, "per_filter_config": {"mirror": {}}`, "", "one of them is enough"},
-		{"with a key that is none", `{"type": "mirror"}`, `"request_mirror_policies": {"clutser": "b"}`, "", "cluster"},
+		{"the listener has the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", ""},
+		{"the listener lacks the filter", ``, `"request_mirror_policies": {"cluster": "shadow"}`, "shadow", "the settings have no effect"},
+		{"together with settings of the filter", `{"type": "mirror"}`, `"request_mirror_policies": {"cluster": "b"}, "per_filter_config": {"mirror": {}}`, "", "mutually exclusive"},
+		{"with an unknown key", `{"type": "mirror"}`, `"request_mirror_policies": {"clutser": "b"}`, "", "cluster"},
 		{"empty", `{"type": "mirror"}`, `"request_mirror_policies": {}`, "", ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestMirrorPoliciesAreSettingsOfTheFilter(t *testing.T) {
 			}
 			diagnostics := said.String()
 			if !strings.Contains(diagnostics, test.says) || test.says == "" && diagnostics != "" {
-				t.Errorf("it says %q, want %q", diagnostics, test.says)
+				t.Errorf("diagnostics %q, want %q", diagnostics, test.says)
 			}
 			if model == nil {
 				return

@@ -60,7 +60,7 @@ func TestAnOverloadManagerIsTheFilesOrTheServers(t *testing.T) {
 		}
 	}
 	if s, diags := Parse("file.json", []byte(`{"servers": [{}]}`), testKinds(), Options{}); s == nil || s.Overload != nil {
-		t.Errorf("without one there is %v (%v)", s, diags)
+		t.Errorf("without an overload manager: %v (%v)", s, diags)
 	}
 }
 
@@ -76,7 +76,7 @@ func TestWhatReduceTimeoutsLeaves(t *testing.T) {
 			t.Fatal(diags)
 		}
 		if a := s.Overload.Actions[0]; a.LeastTimeout != want.LeastTimeout || a.LeastShare != want.LeastShare {
-			t.Errorf("%s leaves %v and a share of %v", timer, a.LeastTimeout, a.LeastShare)
+			t.Errorf("%s: LeastTimeout %v, LeastShare %v", timer, a.LeastTimeout, a.LeastShare)
 		}
 	}
 }

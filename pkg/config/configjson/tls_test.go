@@ -72,7 +72,7 @@ func TestTLSContextsAreRead(t *testing.T) {
 		t.Errorf("%d contexts, the first %+v, want 2 and %+v", len(contexts), contexts[0], want)
 	}
 	if c := s.Clusters[0]; c.TLS == nil || c.TLS.ServerName != "b.example" || !c.Hosts[0].NoTLS {
-		t.Errorf("the cluster has %+v, hosts %+v", c.TLS, c.Hosts)
+		t.Errorf("the cluster has the TLS settings %+v and the hosts %+v", c.TLS, c.Hosts)
 	}
 }
 
@@ -82,15 +82,15 @@ func TestTLSContextsThatCannotBeAreRefused(t *testing.T) {
 		{"no certificate", `"tls_context": {"status": true}`, ``, "a server needs cert_chain and private_key"},
 		{"no such file", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key"}`, ``, "cert_chain: open nowhere.pem: file does not exist"},
 		{"another's key", `"tls_context": {"status": true, "cert_chain": "own.pem", "private_key": "stranger.key"}`, ``, "private key does not match"},
-		{"nothing to check callers with", `"tls_context": {` + own + `, "require_client_cert": true}`, ``, "without ca_cert"},
-		{"names of callers that are not asked", `"tls_context": {` + own + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "not checked without require_client_cert"},
+		{"client verification without CAs", `"tls_context": {` + own + `, "require_client_cert": true}`, ``, "without ca_cert"},
+		{"names of clients without verification", `"tls_context": {` + own + `, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "requires require_client_cert or verify_client"},
 		{"two matchers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a", "prefix": "b"}}]}`, ``, "expected one of exact"},
-		{"a slip in a cipher suite", `"tls_context": {` + own + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
+		{"a misspelled cipher suite", `"tls_context": {` + own + `, "cipher_suites": "ECDHE-RSA-AES256-GCM-SHA348"}`, ``, `did you mean "ECDHE-RSA-AES256-GCM-SHA384"`},
 		{"an unknown curve", `"tls_context": {` + own + `, "ecdh_curves": "p257"}`, ``, "unknown curve"},
-		{"versions the wrong way round", `"tls_context": {` + own + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "below the lowest"},
-		{"a set beside one", `"tls_context": {` + own + `}, "tls_context_set": [{` + own + `}]`, ``, "only one of them"},
-		{"authorities of a cluster that are none", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "there is no certificate in it"},
-		{"the manager has none", ``, `"cluster_manager_tls": true`, "cluster_manager has no tls_context"},
+		{"maximum version below the minimum", `"tls_context": {` + own + `, "min_version": "tlsv1_3", "max_version": "tlsv1_2"}`, ``, "lower than the minimum version"},
+		{"tls_context_set with tls_context", `"tls_context": {` + own + `}, "tls_context_set": [{` + own + `}]`, ``, "mutually exclusive"},
+		{"a CA file without a certificate", ``, `"tls_context": {"status": true, "ca_cert": "own.key"}`, "it contains no certificate"},
+		{"cluster_manager without tls_context", ``, `"cluster_manager_tls": true`, "cluster_manager has no enabled tls_context"},
 		{"SDS", `"tls_context": {` + own + `, "sds_source": {"a": 1}}`, ``, "sds_source is not supported yet"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -106,14 +106,14 @@ func TestWhatIsWeakIsWarnedOf(t *testing.T) {
 	for _, test := range []struct{ name, listener, cluster, want string }{
 		{"old versions", `"tls_context": {` + own + `, "min_version": "tlsv1_0"}`, ``, "RFC 8996"},
 		{"weak suites", `"tls_context": {` + own + `, "cipher_suites": "AES128-SHA"}`, ``, "is weak"},
-		{"no verification", ``, `"tls_context": {"status": true, "insecure_skip": true}`, "may be anybody"},
-		{"callers without a certificate", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "callers without a certificate are let in"},
-		{"TLS that is not on", `"tls_context": {"cert_chain": "own.pem", "private_key": "own.key"}`, ``, "TLS is off"},
-		{"TLS towards hosts that is not on", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is off"},
-		{"plaintext beside certificates of callers", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "callers who speak plaintext are let in"},
-		{"contexts that ask for more or less", `"tls_context_set": {"=": [{` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + own + `}]}`, ``, "one context lets in whom another refuses"},
-		{"a protocol that is offered and not carried", `"tls_context": {` + own + `, "alpn": "h2,http/1.1"}`, ``, "callers are offered h2"},
-		{"a certificate that falls back", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "plaintext will be spoken"},
+		{"no verification", ``, `"tls_context": {"status": true, "insecure_skip": true}`, "insecure_skip disables the verification"},
+		{"clients without a certificate", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "verify_client": true, "match_typed_subject_alt_names": [{"san_type": "DNS", "matcher": {"exact": "a"}}]}`, ``, "clients without a certificate are accepted"},
+		{"TLS without status", `"tls_context": {"cert_chain": "own.pem", "private_key": "own.key"}`, ``, "TLS is disabled"},
+		{"TLS to hosts without status", ``, `"tls_context": {"ca_cert": "ca.pem"}`, "TLS is disabled"},
+		{"plaintext and client certificates", `"tls_context": {` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}}], "inspector": true, "stream_filters": [{`, ``, "plaintext clients are accepted"},
+		{"contexts with different client verification", `"tls_context_set": {"=": [{` + own + `, "ca_cert": "ca.pem", "require_client_cert": true}, {` + own + `}]}`, ``, "one context may accept a client that another rejects"},
+		{"an ALPN protocol that is not supported", `"tls_context": {` + own + `, "alpn": "h2,http/1.1"}`, ``, "the ALPN protocol h2 is not in downstream_protocol"},
+		{"fallback to plaintext", `"tls_context": {"status": true, "cert_chain": "nowhere.pem", "private_key": "own.key", "fall_back": true}`, ``, "the listener serves plaintext"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			s, diags := load(t, secureFile(t, test.listener, test.cluster))

@@ -22,9 +22,9 @@ func TestFiltersHaveClustersWatched(t *testing.T) {
 	for _, c := range s.Clusters {
 		hosts, watched := want[c.Name]
 		if (c.Outlier != nil) != watched {
-			t.Errorf("cluster %s looks for outliers: %v, want %v", c.Name, c.Outlier != nil, watched)
+			t.Errorf("cluster %s detects outliers: %v, want %v", c.Name, c.Outlier != nil, watched)
 		} else if watched && c.Outlier.MaxHosts != hosts {
-			t.Errorf("cluster %s ejects %d hosts at most, want %d", c.Name, c.Outlier.MaxHosts, hosts)
+			t.Errorf("cluster %s ejects at most %d hosts, want %d", c.Name, c.Outlier.MaxHosts, hosts)
 		}
 	}
 }

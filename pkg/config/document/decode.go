@@ -45,7 +45,7 @@ func (e *KeyError) Unwrap() error { return e.Err }
 func (d *Decoder) Decode(n Node, into any) bool {
 	v := reflect.ValueOf(into)
 	if v.Kind() != reflect.Pointer || v.IsNil() {
-		panic(fmt.Sprintf("document: Decode into %T, which is no pointer", into))
+		panic(fmt.Sprintf("document: Decode into %T, which is not a pointer", into))
 	}
 	before := d.report.Errors()
 	d.value(n, v.Elem(), &Key{Type: v.Type().Elem()})

@@ -189,8 +189,8 @@ func TestEveryProblemOfDecodingIsReported(t *testing.T) {
 		"no effect":            {`{"name": "a", "log_path": "x"}`, `c.json:1:27: warning: log_path: log_path is accepted and has no effect`},
 		"unbuilt":              {`{"name": "a", "subset": {"x": "y"}}`, `c.json:1:25: subset: subset is not supported yet`},
 		"secret":               {`{"name": "a", "private_key": 123456}`, `c.json:1:30: private_key: found a number, expected a string`},
-		"same key, other case": {`{"name": "a", "Name": "b"}`, `c.json:1:15: Name: duplicate key "Name": it was written first in line 1`},
-		"key and its alias":    {`{"name": "a", "title": "b"}`, `c.json:1:15: title: duplicate key "title": it was written first in line 1`},
+		"same key, other case": {`{"name": "a", "Name": "b"}`, `c.json:1:15: Name: duplicate key "Name": it is already defined on line 1`},
+		"key and its alias":    {`{"name": "a", "title": "b"}`, `c.json:1:15: title: duplicate key "title": it is already defined on line 1`},
 		"not an object":        {`[]`, `c.json:1:1: found a list, expected an object`},
 	}
 	for name, c := range cases {

@@ -26,7 +26,7 @@ func expand(text string, env Lookup) (string, string) {
 		out.WriteString(text[:at])
 		body, rest, closed := strings.Cut(text[at+2:], "}")
 		if !closed {
-			return out.String(), `"${" without "}": write "$${" for a literal "${"`
+			return out.String(), `"${" has no closing "}": write "$${" for a literal "${"`
 		}
 		value, fault := resolve(body, env)
 		if fault != "" && problem == "" {
@@ -41,14 +41,14 @@ func expand(text string, env Lookup) (string, string) {
 func resolve(body string, env Lookup) (value, problem string) {
 	name, fallback, hasDefault := strings.Cut(body, ":-")
 	if !variableName(name) {
-		return "", fmt.Sprintf(`"${%s}" names no environment variable: write "$${" for a literal "${"`, body)
+		return "", fmt.Sprintf(`"${%s}" does not contain a valid environment variable name: write "$${" for a literal "${"`, body)
 	}
 	value, set := env(name)
 	switch {
 	case hasDefault && (!set || value == ""):
 		return fallback, ""
 	case !set && !hasDefault:
-		return "", fmt.Sprintf(`the environment variable %s is not set; "${%s:-…}" would give it a default`, name, name)
+		return "", fmt.Sprintf(`the environment variable %s is not set: set it, or add a default with "${%s:-…}"`, name, name)
 	}
 	return value, ""
 }

@@ -101,14 +101,14 @@ func TestSchemaSaysWhatTheTagsSay(t *testing.T) {
 	}
 	conditions, _ := schema.Defs["plug"]["allOf"].([]any)
 	if len(conditions) != 2 {
-		t.Fatalf("plug has %d conditions, want one for each variant that is described", len(conditions))
+		t.Fatalf("plug has %d conditions, want one for each variant with a prototype", len(conditions))
 	}
 	if diff := cmp.Diff(any(choice), conditions[0]); diff != "" {
 		t.Errorf("the first condition (-want +got):\n%s", diff)
 	}
 	byKey, _ := schema.Properties["by_key"]["properties"].(map[string]any)
 	if len(byKey) != 3 {
-		t.Errorf("by_key knows %v, want all three variants", byKey)
+		t.Errorf("by_key has the variants %v, want all three", byKey)
 	}
 }
 

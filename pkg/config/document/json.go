@@ -34,7 +34,7 @@ func parseJSON(d *Document, env Lookup, r *Report) Node {
 	p.value(0, entry{})
 	p.space()
 	if !p.lost && p.pos < len(p.src) {
-		p.errorf(p.pos, "text after the end of the document")
+		p.errorf(p.pos, "unexpected text after the end of the document")
 	}
 	if p.lost {
 		return Node{}
@@ -100,7 +100,7 @@ func (p *jsonParser) comment() bool {
 	case bytes.HasPrefix(rest, []byte("/*")):
 		end := bytes.Index(rest[2:], []byte("*/"))
 		if end < 0 {
-			p.fatalf(p.pos, "a comment that does not end")
+			p.fatalf(p.pos, "the comment is not closed")
 			return true
 		}
 		p.pos += end + 4
@@ -133,7 +133,7 @@ func (p *jsonParser) container(parent uint32, e entry, bracket byte) {
 		e.kind, closing = Object, '}'
 	}
 	if p.depth++; p.depth > depthLimit {
-		p.fatalf(p.pos, "more than %d brackets inside each other", depthLimit)
+		p.fatalf(p.pos, "more than %d levels of nesting", depthLimit)
 		return
 	}
 	opened := p.pos
@@ -157,18 +157,18 @@ func (p *jsonParser) elements(self uint32, kind Kind, opened int, closing byte) 
 			return
 		case p.pos >= len(p.src):
 			at := p.d.position(uint32(opened))
-			p.fatalf(p.pos, "the document ends inside the %q of line %d", p.src[opened], at.Line)
+			p.fatalf(p.pos, "the document ends before the %q of line %d is closed", p.src[opened], at.Line)
 			return
 		case c == closing:
 			p.pos++
 			return
 		case c == '}' || c == ']':
 			at := p.d.position(uint32(opened))
-			p.fatalf(p.pos, "%q does not close the %q of line %d", c, p.src[opened], at.Line)
+			p.fatalf(p.pos, "%q does not match the %q of line %d", c, p.src[opened], at.Line)
 			return
 		case c == ',':
 			if comma {
-				p.errorf(p.pos, "a comma without a value before it")
+				p.errorf(p.pos, "unexpected comma: no value precedes it")
 			}
 			comma = true
 			p.pos++
@@ -268,7 +268,7 @@ func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
 			text, dollar = p.unescape(start, i, dollar)
 			return text, true, dollar
 		case c == '\n':
-			p.fatalf(start-1, "the string does not end in its line")
+			p.fatalf(start-1, "the string is not closed on its line")
 			return nil, false, false
 		case c < ' ':
 			p.errorf(i, "a control character in a string: write \\u%04x", c)
@@ -276,7 +276,7 @@ func (p *jsonParser) scanString() (text []byte, decoded, dollar bool) {
 			dollar = true
 		}
 	}
-	p.fatalf(start-1, "the string does not end")
+	p.fatalf(start-1, "the string is not closed")
 	return nil, false, false
 }
 
@@ -290,7 +290,7 @@ func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
 			p.pos = i + 1
 			return text, dollar
 		case c == '\n':
-			p.fatalf(start-1, "the string does not end in its line")
+			p.fatalf(start-1, "the string is not closed on its line")
 			return nil, false
 		case c == '\\':
 			var n int
@@ -305,7 +305,7 @@ func (p *jsonParser) unescape(start, i int, dollar bool) ([]byte, bool) {
 		text = append(text, c)
 		i++
 	}
-	p.fatalf(start-1, "the string does not end")
+	p.fatalf(start-1, "the string is not closed")
 	return nil, false
 }
 
@@ -331,7 +331,7 @@ func (p *jsonParser) escape(text []byte, i int) ([]byte, int) {
 	case 'u':
 		return p.escapeUnicode(text, i)
 	}
-	p.errorf(i, "unknown escape \\%c; a backslash is written \\\\", rest[1])
+	p.errorf(i, "unknown escape \\%c: write \\\\ for a backslash", rest[1])
 	return append(text, '\\'), 1
 }
 
@@ -341,7 +341,7 @@ func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 	rest := p.src[i:]
 	first, ok := hex4(rest[2:])
 	if !ok {
-		p.errorf(i, "\\u needs four hexadecimal digits")
+		p.errorf(i, "\\u requires four hexadecimal digits")
 		return append(text, '\\'), 1
 	}
 	if !utf16.IsSurrogate(first) {
@@ -352,7 +352,7 @@ func (p *jsonParser) escapeUnicode(text []byte, i int) ([]byte, int) {
 			return utf8.AppendRune(text, utf16.DecodeRune(first, second)), 12
 		}
 	}
-	p.errorf(i, "half of a surrogate pair")
+	p.errorf(i, "unpaired surrogate in a \\u escape")
 	return utf8.AppendRune(text, utf8.RuneError), 6
 }
 

@@ -435,6 +435,6 @@ func (d *Document) checkDuplicates(object uint32, r *Report) {
 // duplicate reports a key that the object already contains.
 func (r *Report) duplicate(member, first Node) {
 	r.at(member, member.KeyPosition(), Diagnostic{
-		Problem: fmt.Sprintf("duplicate key %q: it was written first in line %d", member.Key(), first.KeyPosition().Line),
+		Problem: fmt.Sprintf("duplicate key %q: it is already defined on line %d", member.Key(), first.KeyPosition().Line),
 	})
 }

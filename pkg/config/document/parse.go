@@ -43,7 +43,7 @@ func Parse(name string, data []byte, o Options, r *Report) Node {
 	}
 	if !utf8.Valid(d.src) {
 		pos := d.position(uint32(firstInvalid(d.src)))
-		r.Add(Diagnostic{File: name, Line: pos.Line, Column: pos.Column, Problem: "this byte is not UTF-8"})
+		r.Add(Diagnostic{File: name, Line: pos.Line, Column: pos.Column, Problem: "the byte is not valid UTF-8"})
 		return Node{}
 	}
 	env := o.Env

@@ -70,39 +70,39 @@ func TestProblemsOfSyntaxSayWhereAndWhat(t *testing.T) {
 		"nothing":              {"a.json", " // only this\n", `a.json:2:1: the document is empty`},
 		"nothing in yaml":      {"a.yaml", "", `a.yaml:1:1: the document is empty`},
 		"missing comma":        {"a.json", "{\"a\": 1\n \"b\": 2}", `a.json:2:2: a comma is missing before this`},
-		"comma too many":       {"a.json", `[1,,2]`, `a.json:1:4: a comma without a value before it`},
+		"comma too many":       {"a.json", `[1,,2]`, `a.json:1:4: unexpected comma: no value precedes it`},
 		"missing colon":        {"a.json", `{"a" 1}`, `a.json:1:6: a colon is missing after the key`},
 		"missing value":        {"a.json", `{"a": }`, `a.json:1:7: a value is missing after the colon`},
 		"bare key":             {"a.json", `{a: 1}`, `a.json:1:2: the key a needs double quotes`},
 		"bare word":            {"a.json", `{"a": debug}`, `a.json:1:7: found debug, expected a value; strings need double quotes`},
 		"single quotes":        {"a.json", `{"a": 'x'}`, `a.json:1:7: found '\'', expected a value`},
-		"wrong bracket":        {"a.json", "{\"a\": [1\n}", `a.json:2:1: '}' does not close the '[' of line 1`},
-		"open object":          {"a.json", `{"a": 1`, `a.json:1:8: the document ends inside the '{' of line 1`},
+		"wrong bracket":        {"a.json", "{\"a\": [1\n}", `a.json:2:1: '}' does not match the '[' of line 1`},
+		"open object":          {"a.json", `{"a": 1`, `a.json:1:8: the document ends before the '{' of line 1 is closed`},
 		"no value at all":      {"a.json", `{"a":`, `a.json:1:6: the document ends where a value is expected`},
 		"ends after key":       {"a.json", `{"a"`, `a.json:1:5: the document ends after a key`},
-		"open string":          {"a.json", "{\"a\": \"x\n\"}", `a.json:1:7: the string does not end in its line`},
-		"open string with \\":  {"a.json", `["\n`, `a.json:1:2: the string does not end`},
-		"open comment":         {"a.json", `{} /* x`, `a.json:1:4: a comment that does not end`},
-		"trailing text":        {"a.json", `{} {}`, `a.json:1:4: text after the end of the document`},
+		"open string":          {"a.json", "{\"a\": \"x\n\"}", `a.json:1:7: the string is not closed on its line`},
+		"open string with \\":  {"a.json", `["\n`, `a.json:1:2: the string is not closed`},
+		"open comment":         {"a.json", `{} /* x`, `a.json:1:4: the comment is not closed`},
+		"trailing text":        {"a.json", `{} {}`, `a.json:1:4: unexpected text after the end of the document`},
 		"leading zero":         {"a.json", `[012]`, `a.json:1:2: "012" is not a number`},
 		"number with letters":  {"a.json", `[10s]`, `a.json:1:2: "10s" is not a number`},
-		"unknown escape":       {"a.json", `["a\d"]`, `a.json:1:4: unknown escape \d; a backslash is written \\`},
-		"half a surrogate":     {"a.json", `["\ud83d"]`, `a.json:1:3: half of a surrogate pair`},
-		"bad \\u":              {"a.json", `["\u12"]`, `a.json:1:3: \u needs four hexadecimal digits`},
+		"unknown escape":       {"a.json", `["a\d"]`, `a.json:1:4: unknown escape \d: write \\ for a backslash`},
+		"half a surrogate":     {"a.json", `["\ud83d"]`, `a.json:1:3: unpaired surrogate in a \u escape`},
+		"bad \\u":              {"a.json", `["\u12"]`, `a.json:1:3: \u requires four hexadecimal digits`},
 		"tab in a string":      {"a.json", "[\"a\tb\"]", `a.json:1:4: a control character in a string: write \u0009`},
-		"not UTF-8":            {"a.json", "[\"a\xff\"]", `a.json:1:4: this byte is not UTF-8`},
+		"not UTF-8":            {"a.json", "[\"a\xff\"]", `a.json:1:4: the byte is not valid UTF-8`},
 		"column in characters": {"a.json", `["äöü", x]`, `a.json:1:9: found x, expected a value; strings need double quotes`},
-		"duplicate key":        {"a.json", "{\"a\": {\"b\": 1,\n \"b\": 2}}", `a.json:2:2: a.b: duplicate key "b": it was written first in line 1`},
+		"duplicate key":        {"a.json", "{\"a\": {\"b\": 1,\n \"b\": 2}}", `a.json:2:2: a.b: duplicate key "b": it is already defined on line 1`},
 		"duplicate key in yaml": {"a.yaml", "a:\n  b: 1\n  \"b\": 2\n",
-			`a.yaml:3:3: a.b: duplicate key "b": it was written first in line 2`},
+			`a.yaml:3:3: a.b: duplicate key "b": it is already defined on line 2`},
 		"unset variable": {"a.json", `{"a": "${NOPE}"}`,
-			`a.json:1:7: a: the environment variable NOPE is not set; "${NOPE:-…}" would give it a default`},
-		"open variable":        {"a.json", `["${HOME"]`, `a.json:1:2: [0]: "${" without "}": write "$${" for a literal "${"`},
-		"strange variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" names no environment variable: write "$${" for a literal "${"`},
+			`a.json:1:7: a: the environment variable NOPE is not set: set it, or add a default with "${NOPE:-…}"`},
+		"open variable":        {"a.json", `["${HOME"]`, `a.json:1:2: [0]: "${" has no closing "}": write "$${" for a literal "${"`},
+		"strange variable":     {"a.yaml", `a: "${2,3}"`, `a.yaml:1:4: a: "${2,3}" does not contain a valid environment variable name: write "$${" for a literal "${"`},
 		"yaml syntax":          {"a.yaml", "a: [1\nb: 2\n", `a.yaml:1:4: the "[" that begins here is not closed: did not find expected ',' or ']'`},
-		"yaml second document": {"a.yaml", "a: 1\n---\nb: 2\n", `a.yaml:2:1: a second document: a file holds one`},
-		"yaml complex key":     {"a.yaml", "? [1]\n: 2\n", `a.yaml:1:3: a key that is no string`},
-		"yaml tag":             {"a.yaml", "a: !thing 2\n", `a.yaml:1:4: the tag !thing is not known here`},
+		"yaml second document": {"a.yaml", "a: 1\n---\nb: 2\n", `a.yaml:2:1: found a second document: a file contains exactly one`},
+		"yaml complex key":     {"a.yaml", "? [1]\n: 2\n", `a.yaml:1:3: the key is not a string`},
+		"yaml tag":             {"a.yaml", "a: !thing 2\n", `a.yaml:1:4: unknown tag !thing`},
 		"yaml infinity":        {"a.yaml", "a: .inf\n", `a.yaml:1:4: ".inf" is not a number`},
 		"yaml circle":          {"a.yaml", "a: &x [*x]\n", `a.yaml:1:8: the alias *x contains itself`},
 	}
@@ -122,7 +122,7 @@ func TestSlipsDoNotHideEachOther(t *testing.T) {
 		t.Errorf("Parse reports %d problems, want 6:\n%v", len(diags), diags)
 	}
 	if got := n.Get("d").Len(); got != 2 {
-		t.Errorf("Len of the list between the slips = %d, want 2", got)
+		t.Errorf("Len of the list between the mistakes = %d, want 2", got)
 	}
 }
 
@@ -143,7 +143,7 @@ func TestAliasesCannotFillTheMemory(t *testing.T) {
 		b.WriteString(strings.Repeat("*a"+strconv.Itoa(i-1)+",", 10) + "]\n")
 	}
 	_, diags := parse("bomb.yaml", b.String())
-	if !diags.Failed() || !strings.Contains(diags.Error(), "aliases make more than") {
+	if !diags.Failed() || !strings.Contains(diags.Error(), "aliases expand to more than") {
 		t.Errorf("Parse of aliases of aliases reports %v", diags)
 	}
 }
@@ -165,7 +165,7 @@ func TestVariablesAreExpanded(t *testing.T) {
 		for _, name := range []string{"a.json", "a.yaml"} {
 			n := mustParse(t, name, `{"v": "`+text+`"}`)
 			if got := n.Get("v").Text(); got != want {
-				t.Errorf("%s: %q becomes %q, want %q", name, text, got, want)
+				t.Errorf("%s: %q is replaced by %q, want %q", name, text, got, want)
 			}
 		}
 	}
@@ -243,7 +243,7 @@ func FuzzParseJSON(f *testing.F) {
 		d := json.NewDecoder(bytes.NewReader(standard))
 		d.UseNumber()
 		if err := d.Decode(&want); err != nil {
-			t.Fatalf("encoding/json refuses %q: %v", standard, err)
+			t.Fatalf("encoding/json rejects %q: %v", standard, err)
 		}
 		if diff := cmp.Diff(numbers(want), n.Value()); diff != "" {
 			t.Fatalf("Value() of %q differs (-want +got):\n%s", data, diff)
@@ -292,7 +292,7 @@ func FuzzParseYAML(f *testing.F) {
 		var r Report
 		n := Parse("fuzz.yaml", data, Options{}, &r)
 		if n.d == nil && r.Errors() == 0 {
-			t.Fatalf("Parse(%q) gives neither a tree nor a problem", data)
+			t.Fatalf("Parse(%q) returns neither a tree nor a diagnostic", data)
 		}
 		if n.d == nil {
 			return
@@ -306,7 +306,7 @@ func FuzzParseYAML(f *testing.F) {
 				if strings.Contains(string(printed), "${") {
 					return
 				}
-				t.Fatalf("Redact makes %q of %q: %v", printed, data, again.Diagnostics())
+				t.Fatalf("Redact returns %q for %q: %v", printed, data, again.Diagnostics())
 			}
 			walk(t, m)
 		}
@@ -320,11 +320,11 @@ func walk(t *testing.T, n Node) {
 	}
 	if n.Kind() == Number {
 		if f, err := strconv.ParseFloat(n.Text(), 64); err != nil && !math.IsInf(f, 0) {
-			t.Fatalf("a number reads %q", n.Text())
+			t.Fatalf("Text() of a number = %q", n.Text())
 		}
 	}
 	if n.Kind() == String && !utf8.ValidString(n.Text()) {
-		t.Fatalf("a string reads %q", n.Text())
+		t.Fatalf("Text() of a string = %q", n.Text())
 	}
 	for member := range n.All() {
 		walk(t, member)

@@ -75,7 +75,7 @@ func AppendString(dst []byte, s string) []byte {
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(s); err != nil {
-		panic("document: a string that cannot be JSON: " + err.Error())
+		panic("document: the string cannot be encoded as JSON: " + err.Error())
 	}
 	return append(dst, bytes.TrimSuffix(b.Bytes(), []byte{'\n'})...)
 }

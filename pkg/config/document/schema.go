@@ -46,7 +46,7 @@ func Schema(title string, prototype any, variants Variants) []byte {
 			"pattern":     `^[0-9]+ *[bBkKmMgGiI]+$|\$\{`,
 		},
 		"variable": map[string]any{
-			"description": "a value out of the environment: ${NAME} or ${NAME:-default}",
+			"description": "a value from the environment: ${NAME} or ${NAME:-default}",
 			"type":        "string",
 			"pattern":     `\$\{`,
 		},
@@ -60,7 +60,7 @@ func Schema(title string, prototype any, variants Variants) []byte {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	if err := e.Encode(root); err != nil {
-		panic("document: a schema that cannot be JSON: " + err.Error())
+		panic("document: the schema cannot be encoded as JSON: " + err.Error())
 	}
 	return out.Bytes()
 }

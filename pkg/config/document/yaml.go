@@ -42,7 +42,7 @@ func parseYAML(d *Document, env Lookup, r *Report) Node {
 			return Node{}
 		}
 		pos := d.position(p.offset(&more))
-		r.Add(Diagnostic{File: d.name, Line: pos.Line, Column: pos.Column, Problem: "a second document: a file holds one"})
+		r.Add(Diagnostic{File: d.name, Line: pos.Line, Column: pos.Column, Problem: "found a second document: a file contains exactly one"})
 	}
 	if root.Kind != yaml.DocumentNode || len(root.Content) != 1 {
 		r.Add(Diagnostic{File: d.name, Line: 1, Column: 1, Problem: "the document is empty"})
@@ -86,13 +86,13 @@ func (p *yamlParser) value(parent uint32, e entry, y *yaml.Node, depth int) {
 	e.at = p.offset(y)
 	if depth > depthLimit {
 		if !p.lost {
-			p.errorf(y, "more than %d levels inside each other", depthLimit)
+			p.errorf(y, "more than %d levels of nesting", depthLimit)
 		}
 		p.lost = true
 	}
 	if len(p.within) > 0 {
 		if p.copies++; p.copies > growthLimit && !p.lost {
-			p.errorf(y, "aliases make more than %d values", growthLimit)
+			p.errorf(y, "aliases expand to more than %d values", growthLimit)
 			p.lost = true
 		}
 	}
@@ -150,7 +150,7 @@ func (p *yamlParser) members(self uint32, y *yaml.Node, depth int, written map[s
 			key = key.Alias
 		}
 		if key.Kind != yaml.ScalarNode {
-			p.errorf(key, "a key that is no string")
+			p.errorf(key, "the key is not a string")
 			continue
 		}
 		if own && written[key.Value] {
@@ -180,7 +180,7 @@ func (p *yamlParser) merge(self uint32, y *yaml.Node, depth int, have map[string
 	switch {
 	case p.lost:
 	case depth > depthLimit:
-		p.errorf(y, "more than %d levels inside each other", depthLimit)
+		p.errorf(y, "more than %d levels of nesting", depthLimit)
 		p.lost = true
 	case y.Kind == yaml.AliasNode:
 		p.alias(y, func(anchor *yaml.Node) { p.merge(self, anchor, depth+1, have) })
@@ -249,7 +249,7 @@ func (p *yamlParser) scalar(parent uint32, e entry, y *yaml.Node) {
 			return
 		}
 	default:
-		p.errorf(y, "the tag %s is not known here", y.Tag)
+		p.errorf(y, "unknown tag %s", y.Tag)
 	}
 	switch at, ok := p.spelt(e.at, text); {
 	case ok && at == e.at:

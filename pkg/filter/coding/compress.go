@@ -73,7 +73,7 @@ func (e *EncoderPool) make() (encoder, error) {
 			zstd.WithWindowSize(zstdWindow), zstd.WithLowerEncoderMem(true), zstd.WithZeroFrames(true))
 	case Identity, codings:
 	}
-	return nil, fmt.Errorf("there is no encoder of %v", e.coding)
+	return nil, fmt.Errorf("no encoder for %v", e.coding)
 }
 
 func (e *EncoderPool) take() *work {
@@ -82,7 +82,7 @@ func (e *EncoderPool) take() *work {
 	}
 	made, err := e.make()
 	if err != nil {
-		panic(fmt.Sprintf("coding: an encoder that could be made before: %v", err))
+		panic(fmt.Sprintf("coding: creating another encoder failed: %v", err))
 	}
 	return &work{encoder: made}
 }
@@ -185,7 +185,7 @@ func (b *compressed) fill() {
 			b.held = false
 		}
 		if failed != nil && (b.err == nil || b.err == io.EOF) {
-			b.err = protocol.Faultf(protocol.Internal, "compressing an answer: %w", failed)
+			b.err = protocol.Faultf(protocol.Internal, "compressing a response: %w", failed)
 		}
 	}
 }

@@ -29,10 +29,10 @@ const RatioFrom = 64 << 10
 const maxWindow = 8 << 20
 
 // ErrTooLarge is in the chain of the Fault of a body that exceeds its Limits.
-var ErrTooLarge = errors.New("the content is too large when it is decompressed")
+var ErrTooLarge = errors.New("the decompressed body is too large")
 
 // errCorrupt is in the chain of the Fault of a body that the decoder rejects.
-var errCorrupt = errors.New("the content cannot be decompressed")
+var errCorrupt = errors.New("the body cannot be decompressed")
 
 // decoder is implemented by gzip and zstd readers, which start no goroutine.
 type decoder interface {
@@ -70,7 +70,7 @@ func (d *DecoderPool) make() (decoder, error) {
 		return zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderLowmem(true), zstd.WithDecoderMaxWindow(maxWindow))
 	case Identity, codings:
 	}
-	return nil, fmt.Errorf("there is no decoder of %v", d.coding)
+	return nil, fmt.Errorf("no decoder for %v", d.coding)
 }
 
 func (d *DecoderPool) take() decoder {
@@ -79,7 +79,7 @@ func (d *DecoderPool) take() decoder {
 	}
 	made, err := d.make()
 	if err != nil {
-		panic(fmt.Sprintf("coding: a decoder that could be made before: %v", err))
+		panic(fmt.Sprintf("coding: creating another decoder failed: %v", err))
 	}
 	return made
 }
@@ -137,7 +137,7 @@ func (b *decompressed) Read(p []byte) (int, error) {
 	n, err := b.decoder.Read(p)
 	b.given += int64(n)
 	if b.tooLarge() {
-		return 0, b.end(protocol.Faultf(protocol.BodyTooLarge, "%w: %d bytes of %v became %d", ErrTooLarge, b.taken, b.from.coding, b.given))
+		return 0, b.end(protocol.Faultf(protocol.BodyTooLarge, "%w: %d bytes of %v decompress to %d", ErrTooLarge, b.taken, b.from.coding, b.given))
 	}
 	if err != nil {
 		return n, b.end(b.fault(err))

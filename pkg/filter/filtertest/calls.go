@@ -22,7 +22,7 @@ type Calls struct {
 func (c *Calls) Call(ctx context.Context, to filter.Target, x *protocol.Exchange, receive func() error) error {
 	s := c.Clusters[to.Cluster]
 	if s == nil {
-		return protocol.Faultf(protocol.NoCluster, "there is no cluster %q", to.Cluster)
+		return protocol.Faultf(protocol.NoCluster, "cluster %q is not defined", to.Cluster)
 	}
 	if err := protocol.ServeRecovered(ctx, s, x); err != nil {
 		return err

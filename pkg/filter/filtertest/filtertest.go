@@ -122,7 +122,7 @@ func CheckReadme(t testing.TB, kind filter.StreamFilterFactory, update bool) []S
 	text := string(page)
 	sections := regexp.MustCompile(`(?m)^## .*$`).FindAllString(text, -1)
 	if got, want := strings.Join(sections, ", "), "## What, ## Configuration, ## Example, ## Errors, ## Metrics"; got != want {
-		t.Errorf("%s has the sections %s; want %s", name, got, want)
+		t.Errorf("%s has the sections %s, want %s", name, got, want)
 	}
 	want := filled(t, text, "keys", "\n"+document.Markdown(3, "`config`", kind.Config(), nil))
 	want = filled(t, want, "metrics", "\n"+metricTable(kind)+"\n")

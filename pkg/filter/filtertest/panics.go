@@ -16,12 +16,12 @@ type Moment string
 // An application whose response body panics has already sent its head.
 const (
 	InStart   Moment = "Start"
-	InFinish  Moment = "Finish, after it was pending"
-	InRead    Moment = "Read of the body"
-	InClose   Moment = "Close of the body"
-	LaterRead Moment = "Read of the body, after it was pending"
-	InWhole   Moment = "Whole of the request's body, after the answer"
-	InContent Moment = "Read of the request's body"
+	InFinish  Moment = "Finish of a pending request"
+	InRead    Moment = "Read of the response body"
+	InClose   Moment = "Close of the response body"
+	LaterRead Moment = "Read of the response body of a pending request"
+	InWhole   Moment = "Whole of the request body, after the response"
+	InContent Moment = "Read of the request body"
 )
 
 // Moments returns all moments.

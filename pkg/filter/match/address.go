@@ -12,8 +12,8 @@ import (
 
 // RangeConfig is a range of addresses.
 type RangeConfig struct {
-	Address string `key:"address_prefix" doc:"The first address, or any other of the range." required:"true" example:"\"10.0.0.0\""`
-	Length  int    `key:"prefix_len" doc:"How many leading bits an address must share with it." required:"true" unit:"bits" min:"0" max:"128" example:"8"`
+	Address string `key:"address_prefix" doc:"The first address of the range, or any other address in it." required:"true" example:"\"10.0.0.0\""`
+	Length  int    `key:"prefix_len" doc:"Length of the prefix: the number of leading bits that all addresses in the range share." required:"true" unit:"bits" min:"0" max:"128" example:"8"`
 }
 
 // Compile checks c and returns it as a prefix.
@@ -46,7 +46,7 @@ func ParsePrefix(text string) (netip.Prefix, error) {
 func prefixOf(addr netip.Addr, bits int) (netip.Prefix, error) {
 	const mapped = 96 // bits of ::ffff:0:0/96 (RFC 4291 2.5.5.2)
 	if addr.Zone() != "" {
-		return netip.Prefix{}, fmt.Errorf("%s has a zone", addr)
+		return netip.Prefix{}, fmt.Errorf("%s has a zone, which is not supported", addr)
 	}
 	if addr.Is4In6() && bits >= mapped {
 		addr, bits = addr.Unmap(), bits-mapped
@@ -163,7 +163,7 @@ func (c ClientAddr) Plain() ClientAddr {
 }
 
 // ErrNoAddress means that the entry for the client in the header is not an address.
-var ErrNoAddress = errors.New("no address")
+var ErrNoAddress = errors.New("no client address in the header")
 
 // Address returns the client address of x, or ErrNoAddress if the header entry for it is not an
 // address. It returns the zero Addr without an error for a unix socket.

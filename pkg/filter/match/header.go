@@ -15,23 +15,23 @@ import (
 // must be present. The host of a request compares without case. Each header of the name is
 // evaluated by itself: see package headermatch.
 type HeaderConfig struct {
-	Name          string      `key:"name" doc:"Field name, of RPC calls also an attachment or service, method, version and group; :method, :authority, :path (with the query) and :scheme are the request's own." required:"true" example:"\"x-tenant\""`
-	String        *TextConfig `key:"string_match" doc:"What the value must be; of several fields of the name, one of the values."`
-	Exact         *string     `key:"exact_match" doc:"The value must be this." example:"\"blue\""`
-	Prefix        *string     `key:"prefix_match" doc:"The value must begin with this." example:"\"blue-\""`
-	Suffix        *string     `key:"suffix_match" doc:"The value must end with this." example:"\"-blue\""`
-	Contains      *string     `key:"contains_match" doc:"This must be in the value." example:"\"blue\""`
-	SafeRegex     *Regex      `key:"safe_regex_match" doc:"An expression that describes all of the value."`
+	Name          string      `key:"name" doc:"Header name. For RPC requests it also names an attachment, or service, method, version or group. :method, :authority, :path (with the query) and :scheme have the values that the client sent." required:"true" example:"\"x-tenant\""`
+	String        *TextConfig `key:"string_match" doc:"Condition on the value. If several headers have the name, one value must match."`
+	Exact         *string     `key:"exact_match" doc:"The value must equal this text." example:"\"blue\""`
+	Prefix        *string     `key:"prefix_match" doc:"The value must start with this text." example:"\"blue-\""`
+	Suffix        *string     `key:"suffix_match" doc:"The value must end with this text." example:"\"-blue\""`
+	Contains      *string     `key:"contains_match" doc:"The value must contain this text." example:"\"blue\""`
+	SafeRegex     *Regex      `key:"safe_regex_match" doc:"A regular expression that must match the whole value."`
 	Range         *Numbers    `key:"range_match" doc:"The value must be an integer in this range."`
-	Present       *bool       `key:"present_match" doc:"The field must be there; false: it must not." example:"true"`
-	Invert        bool        `key:"invert_match" doc:"The condition must not hold: of several fields of the name, none of the values may meet it. Of a field that is not there neither holds, unless the condition is that it is (not) there." default:"false" example:"true"`
-	MissingIsText bool        `key:"treat_missing_header_as_empty" doc:"A field that is not there is as if its value were empty." default:"false" example:"true"`
+	Present       *bool       `key:"present_match" doc:"true: the header must be present; false: it must be absent." example:"true"`
+	Invert        bool        `key:"invert_match" doc:"Inverts the condition. If several headers have the name, no value may match. An absent header matches neither the condition nor its inversion, except for present_match." default:"false" example:"true"`
+	MissingIsText bool        `key:"treat_missing_header_as_empty" doc:"Treats an absent header as one with an empty value." default:"false" example:"true"`
 }
 
 // Numbers is a range of integers: from Start to End, End not included.
 type Numbers struct {
-	Start int64 `key:"start" doc:"The first number." example:"1"`
-	End   int64 `key:"end" doc:"The number after the last one." example:"10"`
+	Start int64 `key:"start" doc:"The first number of the range." example:"1"`
+	End   int64 `key:"end" doc:"The first number after the range." example:"10"`
 }
 
 // HeaderMatcher is a compiled HeaderConfig.
@@ -79,7 +79,7 @@ func (c *HeaderConfig) Compile() (HeaderMatcher, error) {
 		set++
 		is = config.ValueMatch{Kind: config.ValueRange, From: c.Range.Start, To: c.Range.End}
 		if c.Range.Start >= c.Range.End {
-			err = fmt.Errorf("range_match from %d to before %d has no number", c.Range.Start, c.Range.End)
+			err = fmt.Errorf("range_match is empty: start %d is not less than end %d", c.Range.Start, c.Range.End)
 		}
 	}
 	absent := false
@@ -144,7 +144,7 @@ func NewField(name string) (Field, error) {
 	f := Field{name: name}
 	switch strings.ToLower(name) {
 	case "":
-		return Field{}, errors.New("a field has no name")
+		return Field{}, errors.New("the header name is empty")
 	case ":method":
 		f.of = method
 	case ":authority":
@@ -159,7 +159,7 @@ func NewField(name string) (Field, error) {
 		f.of = routing
 	default:
 		if name[0] == ':' {
-			return Field{}, fmt.Errorf("%q is no name of a field: those with a colon are :method, :authority, :path and :scheme", name)
+			return Field{}, fmt.Errorf("%q is not a valid header name: the only names with a colon are :method, :authority, :path and :scheme", name)
 		}
 	}
 	return f, nil

@@ -36,18 +36,18 @@ func TestTexts(t *testing.T) {
 			}
 			for _, s := range test.yes {
 				if !text.Holds(s) {
-					t.Errorf("does not hold for %q", s)
+					t.Errorf("does not match %q", s)
 				}
 			}
 			for _, s := range test.none {
 				if text.Holds(s) {
-					t.Errorf("holds for %q", s)
+					t.Errorf("matches %q", s)
 				}
 			}
 		})
 	}
 	if zero := (StringMatcher{}); zero.Holds("") {
-		t.Error("the zero Text holds for something")
+		t.Error("the zero StringMatcher matches a text")
 	}
 }
 
@@ -127,7 +127,7 @@ func TestHeaders(t *testing.T) {
 						x = request(field)
 					}
 					if h.Holds(x) != want {
-						t.Errorf("of %q it holds: %t", field, !want)
+						t.Errorf("headers %q: matches is %t", field, !want)
 					}
 				}
 			}
@@ -217,11 +217,11 @@ func TestNoAttachmentStandsForTheMethodOfACall(t *testing.T) {
 	x := request("method: buy", "Method: sell")
 	first, _, more := f.Value(x, 0)
 	if second, _, _ := f.Value(x, 1); first != "buy" || !more || second != "sell" {
-		t.Errorf("of HTTP: %q and %q", first, second)
+		t.Errorf("HTTP request: %q and %q", first, second)
 	}
 	x.Request.Method = ""
 	if v, _, more := f.Value(x, 0); v != "buy" || more {
-		t.Errorf("of RPC: %q, want what is called", v)
+		t.Errorf("RPC request: %q, want the method", v)
 	}
 }
 
@@ -392,7 +392,7 @@ func TestConditionsAllocateNothing(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		addr, err := client.Address(x)
 		if err != nil || !set.Has(addr) || !h.Holds(x) {
-			t.Fatal("a condition does not hold")
+			t.Fatal("a condition does not match")
 		}
 	}); n != 0 {
 		t.Errorf("conditions allocate %v times, want 0", n)

@@ -10,14 +10,14 @@ import (
 
 // ShareConfig is a fraction of requests in the format of Envoy's RuntimeFractionalPercent.
 type ShareConfig struct {
-	Default FractionConfig `key:"default_value" doc:"The share." required:"true"`
-	Key     string         `key:"runtime_key" doc:"What the share is called in Envoy's runtime." noeffect:"there is no runtime: default_value is what counts" example:"\"cors.enabled\""`
+	Default FractionConfig `key:"default_value" doc:"The fraction." required:"true"`
+	Key     string         `key:"runtime_key" doc:"Name in Envoy's runtime." noeffect:"Weft has no runtime; default_value is used" example:"\"cors.enabled\""`
 }
 
 // FractionConfig is a numerator with a denominator.
 type FractionConfig struct {
-	Numerator   uint32 `key:"numerator" doc:"How many." default:"0" example:"25"`
-	Denominator string `key:"denominator" doc:"Of how many." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"HUNDRED\""`
+	Numerator   uint32 `key:"numerator" doc:"Numerator of the fraction." default:"0" example:"25"`
+	Denominator string `key:"denominator" doc:"Denominator of the fraction." enum:"HUNDRED|TEN_THOUSAND|MILLION" default:"HUNDRED" example:"\"HUNDRED\""`
 }
 
 // Million is the denominator of Fraction.
@@ -34,7 +34,7 @@ type Fraction struct {
 func Percent(f float64) (Fraction, error) {
 	s := Fraction{uint32(math.Round(f * Million / 100))}
 	if s.None() && f > 0 {
-		return Fraction{}, fmt.Errorf("%v percent is less than one in a million (0.0001)", f)
+		return Fraction{}, fmt.Errorf("%v percent is too small: the smallest fraction is one in a million (0.0001)", f)
 	}
 	return s, nil
 }
@@ -55,7 +55,7 @@ func (c *ShareConfig) Compile(absent Fraction) (Fraction, error) {
 		scale = 100
 	}
 	if c.Default.Numerator > Million/scale {
-		return Fraction{}, fmt.Errorf("default_value.numerator %d is more than all: %d", c.Default.Numerator, Million/scale)
+		return Fraction{}, fmt.Errorf("default_value.numerator %d exceeds the denominator %d", c.Default.Numerator, Million/scale)
 	}
 	return Fraction{c.Default.Numerator * scale}, nil
 }

@@ -16,20 +16,20 @@ import (
 
 // TextConfig is a condition on a text. Exactly one of its conditions is set.
 type TextConfig struct {
-	Exact      *string `key:"exact" doc:"It is this." example:"\"shop\""`
-	Prefix     *string `key:"prefix" doc:"It begins with this." example:"\"/api/\""`
-	Suffix     *string `key:"suffix" doc:"It ends with this." example:"\".example.com\""`
-	Contains   *string `key:"contains" doc:"This is in it." example:"\"internal\""`
-	SafeRegex  *Regex  `key:"safe_regex" doc:"An expression that describes all of it."`
-	IgnoreCase bool    `key:"ignore_case" doc:"Upper and lower case of ASCII letters are the same; an expression says (?i) instead." default:"false" example:"true"`
+	Exact      *string `key:"exact" doc:"The text must equal this." example:"\"shop\""`
+	Prefix     *string `key:"prefix" doc:"The text must start with this." example:"\"/api/\""`
+	Suffix     *string `key:"suffix" doc:"The text must end with this." example:"\".example.com\""`
+	Contains   *string `key:"contains" doc:"The text must contain this." example:"\"internal\""`
+	SafeRegex  *Regex  `key:"safe_regex" doc:"A regular expression that must match the whole text."`
+	IgnoreCase bool    `key:"ignore_case" doc:"Ignores the case of ASCII letters; in a regular expression, use (?i) instead." default:"false" example:"true"`
 }
 
 // Regex is an expression in RE2 syntax. Matching takes time proportional to the length of the
 // text.
 type Regex struct {
-	Regex string `key:"regex" doc:"The expression; it is anchored at both ends." required:"true" example:"\"v[0-9]+\""`
+	Regex string `key:"regex" doc:"The regular expression in RE2 syntax, anchored at both ends." required:"true" example:"\"v[0-9]+\""`
 	// Engine is a key of older Envoy files.
-	Engine map[string]any `key:"google_re2" doc:"The engine that Envoy is to use." noeffect:"RE2's syntax is the only one" example:"{}"`
+	Engine map[string]any `key:"google_re2" doc:"The regular expression engine for Envoy." noeffect:"RE2 is the only supported syntax" example:"{}"`
 }
 
 // StringMatcher is a compiled TextConfig. The zero StringMatcher matches nothing.
@@ -83,7 +83,7 @@ func (c *TextConfig) Compile() (StringMatcher, error) {
 			continue
 		}
 		if *one.value == "" && one.test != exact {
-			return StringMatcher{}, fmt.Errorf("%s is empty: that holds for everything", one.name)
+			return StringMatcher{}, fmt.Errorf("%s is empty and would match every text", one.name)
 		}
 		t = StringMatcher{test: one.test, value: *one.value, fold: c.IgnoreCase}
 		set++
@@ -94,7 +94,7 @@ func (c *TextConfig) Compile() (StringMatcher, error) {
 			return StringMatcher{}, fmt.Errorf("safe_regex: %w", err)
 		}
 		if c.IgnoreCase {
-			return StringMatcher{}, errors.New("ignore_case does nothing to safe_regex: begin the expression with (?i)")
+			return StringMatcher{}, errors.New("ignore_case has no effect on safe_regex: start the expression with (?i)")
 		}
 		set++
 	}

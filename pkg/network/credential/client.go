@@ -64,7 +64,7 @@ func (c *Client) reload() error {
 // verifyChain checks a server's certificate but for its names.
 func verifyChain(roots *x509.CertPool, state *tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
-		return errors.New("the server showed no certificate")
+		return errors.New("the server sent no certificate")
 	}
 	between := x509.NewCertPool()
 	for _, cert := range state.PeerCertificates[1:] {
@@ -119,7 +119,7 @@ func (c *Client) ConfigForHostname(a HostnameOverride, name, address string, alp
 	further := out.VerifyConnection
 	out.VerifyConnection = func(state tls.ConnectionState) error {
 		if len(state.PeerCertificates) == 0 {
-			return errors.New("the server showed no certificate")
+			return errors.New("the server sent no certificate")
 		}
 		if err := state.PeerCertificates[0].VerifyHostname(a.Name); err != nil {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: state.PeerCertificates, Err: err}

@@ -110,7 +110,7 @@ func (c *Context) load(read func(PEM) ([]byte, error)) (m material, err error) {
 	}
 	m.authorities = x509.NewCertPool()
 	if !m.authorities.AppendCertsFromPEM(m.authoritiesPEM) {
-		return m, errors.New("ca_cert: there is no certificate in it")
+		return m, errors.New("ca_cert: it contains no certificate")
 	}
 	return m, nil
 }
@@ -147,7 +147,7 @@ func (c *Context) complete(m material) error {
 	case m.certificate == nil:
 		return errors.New("a server needs cert_chain and private_key")
 	case c.ClientAuth != tls.NoClientCert && m.authorities == nil:
-		return errors.New("certificates of callers cannot be checked without ca_cert")
+		return errors.New("client certificates cannot be verified without ca_cert")
 	}
 	return nil
 }
@@ -159,7 +159,7 @@ func (m *material) expired(now time.Time) error {
 	}
 	leaf := m.certificate.Leaf
 	if now.After(leaf.NotAfter) || now.Before(leaf.NotBefore) {
-		return fmt.Errorf("the certificate %q is valid from %s to %s, not now", leaf.Subject,
+		return fmt.Errorf("the certificate %q is valid only from %s to %s", leaf.Subject,
 			leaf.NotBefore.UTC().Format(time.RFC3339), leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	return nil

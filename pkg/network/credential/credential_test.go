@@ -186,7 +186,7 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 		{"exact DNS of a wildcard", SANMatcher{Kind: DNS, Exact: "v1.api.shop.example"}, true},
 		{"a wildcard is one label", SANMatcher{Kind: DNS, Exact: "a.v1.api.shop.example"}, false},
 		{"the wildcard itself", SANMatcher{Kind: DNS, Exact: "*.api.shop.example"}, true},
-		{"an address is no DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
+		{"an address is not a DNS name", SANMatcher{Kind: DNS, Exact: "10.0.0.1"}, false},
 		{"DNS suffix in another case", SANMatcher{Kind: DNS, Suffix: "S.shop.example"}, false},
 		{"the same without case", SANMatcher{Kind: DNS, Suffix: "S.shop.example", IgnoreCase: true}, true},
 		{"DNS suffix", SANMatcher{Kind: DNS, Suffix: ".shop.example"}, true},
@@ -198,7 +198,7 @@ func TestPeersAreJudgedByTheirNames(t *testing.T) {
 		{"URI expression", regex(`spiffe://shop/ns/[^/]+/sa/orders`), true},
 		{"an expression is for the whole name", regex(`spiffe://shop/ns/a`), false},
 		{"IP", SANMatcher{Kind: IP, Exact: "10.0.0.1"}, true},
-		{"a DNS name is no URI", SANMatcher{Kind: URI, Contains: "Orders.shop"}, false},
+		{"a DNS name is not a URI", SANMatcher{Kind: URI, Contains: "Orders.shop"}, false},
 		{"the common name is no name", SANMatcher{Kind: DNS, Exact: "orders"}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -237,7 +237,7 @@ func TestAClientVerifiesUnlessTold(t *testing.T) {
 		{"the name of the configuration", good, Context{TrustedCA: authorities, ServerNames: []string{"b.example"}}, "c.example", OtherFailure},
 		{"an address", ca.Issue(testpki.Spec{}), Context{TrustedCA: authorities}, "127.0.0.1", OtherFailure},
 		{"of another authority", other.Issue(testpki.Spec{DNS: []string{"b.example"}}), Context{TrustedCA: authorities}, "b.example", Untrusted},
-		{"of nobody whom the system trusts", good, Context{}, "b.example", Untrusted},
+		{"of an authority that the system does not trust", good, Context{}, "b.example", Untrusted},
 		{"ended", ca.Issue(testpki.Spec{DNS: []string{"b.example"}, NotAfter: time.Now().Add(-time.Hour)}), Context{TrustedCA: authorities}, "b.example", Expired},
 		{"an identity stands for the name", good, Context{TrustedCA: authorities, PeerSANs: spiffe}, "c.example", OtherFailure},
 		{"any name of the authority's", good, Context{TrustedCA: authorities, SkipNameVerify: true}, "c.example", OtherFailure},
@@ -500,7 +500,7 @@ func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
 		{"another's key", "does not match", Context{Certificate: cert, Key: otherKey}},
 		{"no such file", "cert_chain: open /nowhere", Context{Certificate: PEM{Path: "/nowhere"}, Key: key}},
 		{"no such key", "private_key: no such file", Context{Certificate: cert, Key: PEM{Path: "MHcCAQEEIsecret"}}},
-		{"authorities that are none", "ca_cert: there is no certificate", Context{Certificate: cert, Key: key, TrustedCA: PEM{Text: "x"}}},
+		{"authorities that are none", "ca_cert: it contains no certificate", Context{Certificate: cert, Key: key, TrustedCA: PEM{Text: "x"}}},
 		{"callers without authorities", "without ca_cert", Context{Certificate: cert, Key: key, ClientAuth: tls.RequireAndVerifyClientCert}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -508,7 +508,7 @@ func TestWhatAContextLacksIsToldAtOnce(t *testing.T) {
 				t.Errorf("Check = %v, want %q in it", err, test.want)
 			}
 			if strings.Contains(fmt.Sprint(test.c.Check(true, nil)), "secret") {
-				t.Error("what stands in the place of the key is told")
+				t.Error("the error contains the text configured as the key")
 			}
 			if _, err := NewStore(nil, nil).Server([]*Context{&test.c}); err == nil {
 				t.Error("there is a server all the same")

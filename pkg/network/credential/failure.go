@@ -36,17 +36,17 @@ const (
 //nolint:gochecknoglobals // a constant table
 var failures = [failureCount]struct{ name, text string }{
 	OtherFailure:  {"other", "the handshake failed"},
-	Timeout:       {"timeout", "the handshake took too long"},
-	PeerClosed:    {"peer_closed", "the peer closed the connection within the handshake"},
+	Timeout:       {"timeout", "the handshake timed out"},
+	PeerClosed:    {"peer_closed", "the peer closed the connection during the handshake"},
 	NotTLS:        {"not_tls", "the peer does not speak TLS"},
-	NoVersion:     {"version", "the peer knows no version of TLS that is allowed"},
-	NoCipher:      {"cipher", "the peer knows no cipher suite that is allowed"},
-	NoProtocol:    {"alpn", "the peer offers no protocol that is carried (ALPN)"},
-	NoCertificate: {"no_certificate", "the peer showed no certificate"},
+	NoVersion:     {"version", "the peer supports none of the allowed TLS versions"},
+	NoCipher:      {"cipher", "the peer supports none of the allowed cipher suites"},
+	NoProtocol:    {"alpn", "the peer offers no supported protocol (ALPN)"},
+	NoCertificate: {"no_certificate", "the peer sent no certificate"},
 	Untrusted:     {"untrusted", "the peer's certificate is not trusted"},
-	SANMismatch:   {"wrong_peer", "the peer's certificate is of somebody else"},
-	Expired:       {"expired", "the peer's certificate is not valid now"},
-	PeerAlert:     {"refused", "the peer refused the handshake"},
+	SANMismatch:   {"wrong_peer", "the peer's certificate has none of the expected names"},
+	Expired:       {"expired", "the peer's certificate is expired or not yet valid"},
+	PeerAlert:     {"refused", "the peer rejected the handshake"},
 }
 
 func (f HandshakeFailure) String() string { return failures[f].name }

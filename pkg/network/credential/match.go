@@ -89,5 +89,5 @@ func verifySAN(peers []SANMatcher, state *tls.ConnectionState) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("%w: it is of %q, DNS %v, URI %v", errPeer, leaf.Subject, leaf.DNSNames, leaf.URIs)
+	return fmt.Errorf("%w: its subject is %q, its DNS names are %v, its URIs are %v", errPeer, leaf.Subject, leaf.DNSNames, leaf.URIs)
 }

@@ -105,13 +105,13 @@ func (s *Reloader) ReloadChanged() {
 		err := w.reload()
 		if err == nil {
 			w.stamps, w.failed = stamps, ""
-			s.log.Info("certificates were replaced", "files", w.files)
+			s.log.Info("certificates reloaded", "files", w.files)
 			s.onReload(nil)
 			continue
 		}
 		if why := err.Error(); why != w.failed {
 			w.failed = why
-			s.log.Error("certificates have changed and cannot be used, those of before stay", "files", w.files, "error", err)
+			s.log.Error("changed certificates cannot be loaded, the previous certificates stay active", "files", w.files, "error", err)
 			s.onReload(err)
 		}
 	}
@@ -163,6 +163,6 @@ func (s *Reloader) forget(owner any) {
 // warn tells of a certificate that peers will refuse.
 func (s *Reloader) warn(m material) {
 	if err := m.expired(time.Now()); err != nil {
-		s.log.Warn("a certificate of ours will be refused", "error", err)
+		s.log.Warn("peers will reject a local certificate", "error", err)
 	}
 }

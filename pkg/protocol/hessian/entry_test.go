@@ -120,7 +120,7 @@ func TestMalformedMap(t *testing.T) {
 		{"cut value", "H\x01a\x03b", 5, ruleCut},
 		{"cut list", "H\x01a\x7a\x91", 4, ruleCount},
 		{"no type", "M\x91\x01a\x01bZ", 2, ""}, // a type number is not looked up
-		{"type that is none", "MT\x01a\x01bZ", 1, ruleType},
+		{"invalid type", "MT\x01a\x01bZ", 1, ruleType},
 		{"cut reference", "Q", 1, ruleCut},
 	} {
 		err := func() error {

@@ -124,7 +124,7 @@ func TestHostileBodies(t *testing.T) {
 			}
 		})
 		if allocs > 1 {
-			t.Errorf("%s costs %v allocations beside the error", c.name, allocs-1)
+			t.Errorf("%s costs %v allocations in addition to the error", c.name, allocs-1)
 		}
 	}
 }

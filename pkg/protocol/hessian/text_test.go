@@ -30,7 +30,7 @@ func TestText(t *testing.T) {
 		{"NUL in two bytes", "\x01\xc0\x80", "\x00", false},
 		{"letter in two bytes, as receivers read it", "\x01\xc1\x81", "A", false},
 		{"letter in three bytes", "\x01\xe0\x81\x81", "A", false},
-		{"second byte that is none", "\x01\xc3\x28", "è", false},
+		{"invalid second byte", "\x01\xc3\x28", "è", false},
 		{"chunks", "R\x00\x02abS\x00\x01c", "abc", false},
 		{"chunks, last one short", "R\x00\x02ab\x01c", "abc", false},
 		{"chunks, last one empty", "R\x00\x02ab\x00", "ab", false},

@@ -40,7 +40,7 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 		target = req.Authority
 	}
 	if what := invalidRequestPart(req, target); what != "" {
-		return dst, protocol.Faultf(protocol.Internal, "request %s holds bytes that it must not", what)
+		return dst, protocol.Faultf(protocol.Internal, "request %s contains invalid bytes", what)
 	}
 	dst = slices.Grow(dst, len(req.Method)+len(target)+len(req.Authority)+len("  HTTP/1.1\r\nHost: \r\n"))
 	dst = append(dst, req.Method...)
@@ -56,7 +56,7 @@ func AppendRequest(dst []byte, req *protocol.Request, o RequestOptions) ([]byte,
 			continue
 		}
 		if !isField(f) {
-			return dst[:start], protocol.Faultf(protocol.Internal, "request field %s holds bytes that a field must not", printable(f.Name))
+			return dst[:start], protocol.Faultf(protocol.Internal, "request header %s contains invalid bytes", printable(f.Name))
 		}
 		dst = appendField(dst, f.Name, f.Value)
 	}
@@ -225,7 +225,7 @@ func AppendInterim(dst []byte, status int, header *protocol.Header) []byte {
 
 func appendStatusLine(dst []byte, status int) []byte {
 	if status < 100 || status > 999 {
-		panic(fmt.Sprintf("http1: status %d in a response", status))
+		panic(fmt.Sprintf("http1: invalid response status %d", status))
 	}
 	dst = append(dst, "HTTP/1.1 "...)
 	dst = append(dst, byte('0'+status/100), byte('0'+status/10%10), byte('0'+status%10), ' ')

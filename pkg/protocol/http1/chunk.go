@@ -75,9 +75,9 @@ func (c *ChunkReader) Next(b []byte, lim Limits, trailer *protocol.Header) (n in
 		return n, data, c.state == chunkEnd, nil
 	}
 	if c.Reason != protocol.ReasonNone {
-		return n, nil, false, protocol.Faultf(c.Reason, "chunked content, at byte %d: %s", v.offset, v.rule)
+		return n, nil, false, protocol.Faultf(c.Reason, "chunked body, at byte %d: %s", v.offset, v.rule)
 	}
-	return n, nil, false, protocol.Faultf(v.reason, "chunked content, at byte %d: %s", v.offset, v.rule)
+	return n, nil, false, protocol.Faultf(v.reason, "chunked body, at byte %d: %s", v.offset, v.rule)
 }
 
 func (c *ChunkReader) next(b []byte, lim Limits, trailer *protocol.Header) (n int, data []byte, v *syntaxError) {
@@ -136,7 +136,7 @@ func (c *ChunkReader) step(b byte) (broken string) {
 			return ""
 		}
 		if !isBlank(b) {
-			return "whitespace behind the chunk size (RFC 9112 7.1)"
+			return "whitespace after the chunk size (RFC 9112 7.1)"
 		}
 	case chunkName:
 		c.excess++

@@ -137,7 +137,7 @@ func tooLarge(at int) *syntaxError {
 // longLine returns the violation of a request line that exceeds its limit (RFC 9112 3).
 func longLine(window []byte, start int) *syntaxError {
 	if bytes.IndexByte(window[start:], ' ') < 0 {
-		return &syntaxError{protocol.NotImplemented, start, "method longer than any (RFC 9112 3)"}
+		return &syntaxError{protocol.NotImplemented, start, "method is too long (RFC 9112 3)"}
 	}
 	return &syntaxError{protocol.TargetTooLong, len(window), "request line exceeds its limit"}
 }
@@ -232,7 +232,7 @@ func lineEnd(b []byte, i int) (next int, v *syntaxError) {
 // readTarget sets Scheme, Authority and Path from the request target and Host (RFC 9112 3.2, 3.3).
 func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	if m.minor == 1 && !m.has(saidHost) {
-		return malformed(0, "no Host (RFC 9112 3.2)")
+		return malformed(0, "missing Host (RFC 9112 3.2)")
 	}
 	target := l.target
 	req.Scheme, req.Authority, req.Path = "", m.host, target
@@ -245,7 +245,7 @@ func readTarget(req *protocol.Request, m *head, l *requestLine) *syntaxError {
 	case target[0] == '/':
 	case target == "*":
 		if l.method != "OPTIONS" {
-			return malformed(l.targetAt, "target * of a method other than OPTIONS (RFC 9112 3.2.4)")
+			return malformed(l.targetAt, "target * with a method other than OPTIONS (RFC 9112 3.2.4)")
 		}
 	default:
 		return readAbsolute(req, l)
@@ -262,7 +262,7 @@ func readAbsolute(req *protocol.Request, l *requestLine) *syntaxError {
 	case ok && protocol.EqualFold(scheme, "https"):
 		req.Scheme = "https"
 	default:
-		return malformed(l.targetAt, "request target of no known form (RFC 9112 3.2)")
+		return malformed(l.targetAt, "request target has an unknown form (RFC 9112 3.2)")
 	}
 	end := strings.IndexAny(rest, "/?")
 	if end < 0 {
@@ -302,7 +302,7 @@ func frameRequest(req *protocol.Request, m *head, f *Framing) *syntaxError {
 		}
 	}
 	if req.Method == "CONNECT" && f.Body != NoBody {
-		return malformed(0, "content of a CONNECT (RFC 9110 9.3.6)")
+		return malformed(0, "CONNECT with a body (RFC 9110 9.3.6)")
 	}
 	req.ExpectContinue = m.has(saidContinue) && f.Body != NoBody
 	req.Upgrade = ""

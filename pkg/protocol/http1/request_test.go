@@ -294,18 +294,18 @@ func requestRefusals() []refusal {
 		{"target that is not ASCII", lines("GET /ä HTTP/1.1", "Host: a"), bad, "not visible ASCII"},
 		{"fragment in a target (RFC 9112 3.2)", lines("GET /a#b HTTP/1.1", "Host: a"), bad, "fragment"},
 		{"bare CR in a target", lines("GET /\rHTTP/1.1", "Host: a"), bad, "without a version"},
-		{"target without a slash (RFC 9112 3.2.1)", lines("GET a HTTP/1.1", "Host: a"), bad, "no known form"},
-		{"target with a scheme that is not HTTP's", lines("GET ftp://a/ HTTP/1.1", "Host: a"), bad, "no known form"},
+		{"target without a slash (RFC 9112 3.2.1)", lines("GET a HTTP/1.1", "Host: a"), bad, "unknown form"},
+		{"target with a scheme that is not HTTP's", lines("GET ftp://a/ HTTP/1.1", "Host: a"), bad, "unknown form"},
 		{"target without an authority (RFC 9110 4.2.1)", lines("GET http:///x HTTP/1.1", "Host: a"), bad, "authority of the target"},
 		{"target with user information (RFC 9110 4.2.4)", lines("GET http://u:p@a/ HTTP/1.1", "Host: a"), bad, "authority of the target"},
-		{"authority-form of a GET (RFC 9112 3.2.3)", lines("GET a:80 HTTP/1.1", "Host: a:80"), bad, "no known form"},
+		{"authority-form of a GET (RFC 9112 3.2.3)", lines("GET a:80 HTTP/1.1", "Host: a:80"), bad, "unknown form"},
 		{"asterisk-form of a GET (RFC 9112 3.2.4)", lines("GET * HTTP/1.1", "Host: a"), bad, "other than OPTIONS"},
 		{"CONNECT with a path (RFC 9112 3.2.3)", lines("CONNECT / HTTP/1.1", "Host: a"), bad, "target of CONNECT"},
 		{"CONNECT in absolute-form (RFC 9112 3.2.3)", lines("CONNECT http://a:80/ HTTP/1.1", "Host: a"), bad, "target of CONNECT"},
 		{"CONNECT without a port (RFC 9110 9.3.6)", lines("CONNECT a HTTP/1.1", "Host: a"), bad, "target of CONNECT"},
 		{"CONNECT with an empty port (RFC 9110 9.3.6)", lines("CONNECT a: HTTP/1.1", "Host: a"), bad, "target of CONNECT"},
-		{"CONNECT with content (RFC 9110 9.3.6)", lines("CONNECT a:1 HTTP/1.1", "Host: a:1", "Content-Length: 3"), bad, "content of a CONNECT"},
-		{"CONNECT with chunked content (RFC 9110 9.3.6)", lines("CONNECT a:1 HTTP/1.1", "Host: a:1", "Transfer-Encoding: chunked"), bad, "content of a CONNECT"},
+		{"CONNECT with content (RFC 9110 9.3.6)", lines("CONNECT a:1 HTTP/1.1", "Host: a:1", "Content-Length: 3"), bad, "CONNECT with a body"},
+		{"CONNECT with chunked content (RFC 9110 9.3.6)", lines("CONNECT a:1 HTTP/1.1", "Host: a:1", "Transfer-Encoding: chunked"), bad, "CONNECT with a body"},
 
 		{"request line without a version (RFC 9112 3)", "GET /\r\n\r\n", bad, "without a version"},
 		{"version in lower case (RFC 9112 2.3)", lines("GET / http/1.1", "Host: a"), bad, "not an HTTP version"},
@@ -317,8 +317,8 @@ func requestRefusals() []refusal {
 		{"HTTP/2's preface (RFC 9113 3.4)", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", protocol.VersionNotSupported, "version other than"},
 		{"TLS", "\x16\x03\x01\x02\x00\x01", bad, "method"},
 
-		{"no Host (RFC 9112 3.2)", lines("GET / HTTP/1.1"), bad, "no Host"},
-		{"no Host, absolute-form (RFC 9112 3.2)", lines("GET http://a/ HTTP/1.1"), bad, "no Host"},
+		{"missing Host (RFC 9112 3.2)", lines("GET / HTTP/1.1"), bad, "missing Host"},
+		{"no Host, absolute-form (RFC 9112 3.2)", lines("GET http://a/ HTTP/1.1"), bad, "missing Host"},
 		{"two Hosts (RFC 9112 3.2)", get("Host: b"), bad, "more than one Host"},
 		{"the same Host twice (RFC 9112 3.2)", get("host: a"), bad, "more than one Host"},
 		{"two Hosts in HTTP/1.0 (RFC 9112 3.2)", lines("GET / HTTP/1.0", "Host: a", "Host: a"), bad, "more than one Host"},
@@ -326,8 +326,8 @@ func requestRefusals() []refusal {
 		{"Host with a space (RFC 9112 3.2)", lines("GET / HTTP/1.1", "Host: a b"), bad, "Host is not"},
 		{"Host with a path (RFC 9112 3.2)", lines("GET / HTTP/1.1", "Host: a/b"), bad, "Host is not"},
 		{"Host with user information (RFC 9112 3.2)", lines("GET / HTTP/1.1", "Host: u@a"), bad, "Host is not"},
-		{"Host with a port that is none (RFC 9112 3.2)", lines("GET / HTTP/1.1", "Host: a:http"), bad, "Host is not"},
-		{"invalid Host beside an absolute-form (RFC 9112 3.2)", lines("GET http://a/ HTTP/1.1", "Host: a b"), bad, "Host is not"},
+		{"Host with an invalid port (RFC 9112 3.2)", lines("GET / HTTP/1.1", "Host: a:http"), bad, "Host is not"},
+		{"invalid Host with an absolute-form target (RFC 9112 3.2)", lines("GET http://a/ HTTP/1.1", "Host: a b"), bad, "Host is not"},
 		{"listed Hosts", lines("GET / HTTP/1.1", "Host: a, b"), bad, "Host is not"},
 
 		{"connection option that is no token (RFC 9110 7.6.1)", get("Connection: a b"), bad, "connection option"},
@@ -338,7 +338,7 @@ func requestRefusals() []refusal {
 		{"empty Upgrade", get("Connection: upgrade", "Upgrade:"), bad, "Upgrade is not"},
 		{"Upgrade with an empty version", get("Connection: upgrade", "Upgrade: a/"), bad, "Upgrade is not"},
 		{"other expectation (RFC 9110 10.1.1)", post("Expect: 200-ok", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
-		{"other expectation beside 100-continue", post("Expect: 100-continue, x", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
+		{"other expectation together with 100-continue", post("Expect: 100-continue, x", "Content-Length: 1"), protocol.ExpectationFailed, "expectation"},
 	}
 }
 
@@ -350,7 +350,7 @@ func TestParseRequestRefuses(t *testing.T) {
 			n, err := ParseRequest([]byte(tt.head), wide, &req, &f)
 			checkFault(t, tt.head, err, tt.reason, tt.rule)
 			if n != 0 {
-				t.Errorf("ParseRequest(%q) consumed %d bytes beside an error", tt.head, n)
+				t.Errorf("ParseRequest(%q) returned an error and consumed %d bytes", tt.head, n)
 			}
 		})
 	}

@@ -148,7 +148,7 @@ func frameResponse(resp *protocol.Response, m *head, method string, f *Framing) 
 // RFC 9112 6.1).
 func frameInterim(resp *protocol.Response, m *head, f *Framing) *syntaxError {
 	if m.has(saidCoding) || resp.ContentLength > 0 {
-		return malformed(0, "content announced by an interim response (RFC 9112 6.3)")
+		return malformed(0, "interim response that declares a body (RFC 9112 6.3)")
 	}
 	resp.ContentLength = -1
 	if m.status != 101 {

@@ -129,7 +129,7 @@ func TestParseResponseRefuses(t *testing.T) {
 			n, err := ParseResponse([]byte(tt.head), wide, "GET", &resp, &f)
 			checkFault(t, tt.head, err, tt.reason, tt.rule)
 			if n != 0 {
-				t.Errorf("ParseResponse(%q) consumed %d bytes beside an error", tt.head, n)
+				t.Errorf("ParseResponse(%q) returned an error and consumed %d bytes", tt.head, n)
 			}
 		})
 	}

@@ -16,7 +16,7 @@ func (s *Session) streamWindow() int64 {
 func (s *Session) Consumed(dst []byte, st *Stream, n int) []byte {
 	st.held -= int64(n)
 	if st.held < 0 {
-		panic("http2: more content consumed than received")
+		panic("http2: more body bytes consumed than received")
 	}
 	dst = s.discard(dst, int64(n))
 	if st.state != Open && st.state != HalfClosedLocal {

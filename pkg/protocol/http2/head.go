@@ -32,12 +32,12 @@ const (
 
 // The rules that several readers check.
 const (
-	ruleName      = "field name is no lowercase token (RFC 9113 8.2.1)"
-	ruleValue     = "field value has controls, or blanks around it (RFC 9113 8.2.1)"
-	ruleForbidden = "field of a connection of HTTP/1.1 (RFC 9113 8.2.2)"
+	ruleName      = "field name is not a lowercase token (RFC 9113 8.2.1)"
+	ruleValue     = "field value has control characters, or whitespace around it (RFC 9113 8.2.1)"
+	ruleForbidden = "connection-specific field (RFC 9113 8.2.2)"
 	ruleTE        = "TE other than trailers (RFC 9113 8.2.2)"
 	rulePseudo    = "pseudo-header field that is unknown, repeated or misplaced (RFC 9113 8.3)"
-	ruleLength    = "content-length is no number, or repeated (RFC 9110 8.6)"
+	ruleLength    = "content-length is not a number, or is repeated (RFC 9110 8.6)"
 )
 
 // take checks f by the rules that requests and responses have in common, and records it. It returns

@@ -43,10 +43,10 @@ const keptFields = 64
 // The errors of decoding. They end the connection with CompressionError.
 var (
 	errTruncated = errors.New("header block ends within a field (RFC 7541 3.2)")
-	errIndex     = errors.New("header block refers to an entry that is not there (RFC 7541 2.3.3)")
-	errInteger   = errors.New("header block holds an integer that is too large (RFC 7541 5.1)")
-	errHuffman   = errors.New("header block holds a wrong Huffman code (RFC 7541 5.2)")
-	errUpdate    = errors.New("header block changes the table's size where, or to what, it must not (RFC 7541 4.2)")
+	errIndex     = errors.New("header block refers to an unknown table entry (RFC 7541 2.3.3)")
+	errInteger   = errors.New("header block contains an integer that is too large (RFC 7541 5.1)")
+	errHuffman   = errors.New("header block contains an invalid Huffman code (RFC 7541 5.2)")
+	errUpdate    = errors.New("header block contains an invalid table size update (RFC 7541 4.2)")
 )
 
 // decode reads one block into d.fields, which are valid until the next call.

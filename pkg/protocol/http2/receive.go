@@ -46,11 +46,11 @@ func (s *Session) Handle(dst []byte, f Frame, now time.Time, e *Event) ([]byte, 
 	case FrameWindowUpdate:
 		return s.handleWindowUpdate(dst, f, now, e)
 	case FramePushPromise:
-		return dst, connectionError(ProtocolError, "PUSH_PROMISE though push is refused (RFC 9113 8.4)")
+		return dst, connectionError(ProtocolError, "PUSH_PROMISE although push is disabled (RFC 9113 8.4)")
 	case FramePriority:
 		return dst, s.checkPriority(f, now)
 	default: // PRIORITY_UPDATE too (RFC 9113 4.1)
-		return dst, s.spend(FloodPriority, now, "too many frames that mean nothing here")
+		return dst, s.spend(FloodPriority, now, "too many frames of types without effect")
 	}
 }
 
@@ -94,7 +94,7 @@ func unpad(f Frame) ([]byte, *ConnectionError) {
 
 func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if f.Stream == 0 || s.idle(f.Stream) {
-		return dst, connectionError(ProtocolError, "DATA on stream 0 or one that is idle (RFC 9113 6.1, 5.1)")
+		return dst, connectionError(ProtocolError, "DATA on stream 0 or an idle stream (RFC 9113 6.1, 5.1)")
 	}
 	size := int64(len(f.Payload))
 	data, cerr := unpad(f)
@@ -102,7 +102,7 @@ func (s *Session) handleData(dst []byte, f Frame, now time.Time, e *Event) ([]by
 		return dst, cerr
 	}
 	if size > s.recvWindow {
-		return dst, connectionError(FlowControlError, "more DATA than the connection's window (RFC 9113 6.9.1)")
+		return dst, connectionError(FlowControlError, "DATA exceeds the connection window (RFC 9113 6.9.1)")
 	}
 	end := f.Flags.Has(FlagEndStream)
 	if len(data) > 0 {
@@ -144,13 +144,13 @@ func (s *Session) checkData(id uint32, size, content int64, end bool) (*Stream, 
 	total := st.received + content
 	switch {
 	case st.state == HalfClosedRemote:
-		return nil, streamError(id, StreamClosed, "DATA behind END_STREAM (RFC 9113 5.1)")
+		return nil, streamError(id, StreamClosed, "DATA after END_STREAM (RFC 9113 5.1)")
 	case size > max(0, st.recvWindow): // empty DATA is always allowed (RFC 9113 6.9.1)
-		return nil, streamError(id, FlowControlError, "more DATA than the stream's window (RFC 9113 6.9.1)")
+		return nil, streamError(id, FlowControlError, "DATA exceeds the stream window (RFC 9113 6.9.1)")
 	case st.part != partHead:
-		return nil, streamError(id, ProtocolError, "DATA before the head (RFC 9113 8.1)")
+		return nil, streamError(id, ProtocolError, "DATA before HEADERS (RFC 9113 8.1)")
 	case st.declared >= 0 && (total > st.declared || end && total < st.declared):
-		return nil, streamError(id, ProtocolError, "DATA does not sum up to content-length (RFC 9113 8.1.1)")
+		return nil, streamError(id, ProtocolError, "length of DATA differs from content-length (RFC 9113 8.1.1)")
 	}
 	return st, nil
 }
@@ -167,16 +167,16 @@ func (s *Session) closedError(id uint32) error {
 	case byPeer:
 		return streamError(id, StreamClosed, "frame on a stream that its sender has reset (RFC 9113 5.1)")
 	default:
-		return connectionError(StreamClosed, "frame on a stream that its sender has ended (RFC 9113 5.1)")
+		return connectionError(StreamClosed, "frame on a stream that its sender has closed (RFC 9113 5.1)")
 	}
 }
 
 func (s *Session) handleReset(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 4 {
-		return dst, connectionError(FrameSizeError, "RST_STREAM is not of 4 bytes (RFC 9113 6.4)")
+		return dst, connectionError(FrameSizeError, "RST_STREAM payload is not 4 bytes (RFC 9113 6.4)")
 	}
 	if f.Stream == 0 || s.idle(f.Stream) {
-		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or one that is idle (RFC 9113 6.4)")
+		return dst, connectionError(ProtocolError, "RST_STREAM on stream 0 or an idle stream (RFC 9113 6.4)")
 	}
 	st := s.streams[f.Stream]
 	// Resets of streams that the session opened are free: it decides how many it opens.
@@ -222,7 +222,7 @@ func (s *Session) handleSettings(dst []byte, f Frame, now time.Time, e *Event) (
 // takeSettings applies the peer's settings; the error is nil or a *ConnectionError.
 func (s *Session) takeSettings(payload []byte) error {
 	if len(payload)%settingLen != 0 {
-		return connectionError(FrameSizeError, "SETTINGS is not a multiple of 6 bytes (RFC 9113 6.5)")
+		return connectionError(FrameSizeError, "SETTINGS payload is not a multiple of 6 bytes (RFC 9113 6.5)")
 	}
 	for ; len(payload) > 0; payload = payload[settingLen:] {
 		id := SettingID(binary.BigEndian.Uint16(payload))
@@ -252,7 +252,7 @@ func (s *Session) resizeWindows(delta int64) error {
 	}
 	for _, st := range s.streams {
 		if st.sendWindow += delta; st.sendWindow > MaxWindow {
-			return connectionError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE takes a window above 2^31-1 (RFC 9113 6.9.2)")
+			return connectionError(FlowControlError, "SETTINGS_INITIAL_WINDOW_SIZE raises a window above 2^31-1 (RFC 9113 6.9.2)")
 		}
 	}
 	return nil
@@ -262,10 +262,10 @@ func (s *Session) resizeWindows(delta int64) error {
 // The error is nil or a *ConnectionError.
 func (s *Session) takeAck(f Frame) error {
 	if len(f.Payload) != 0 {
-		return connectionError(FrameSizeError, "acknowledgement of SETTINGS with a payload (RFC 9113 6.5)")
+		return connectionError(FrameSizeError, "SETTINGS ACK with a payload (RFC 9113 6.5)")
 	}
 	if s.unacked == 0 {
-		return connectionError(ProtocolError, "acknowledgement of SETTINGS that were not sent (RFC 9113 6.5.3)")
+		return connectionError(ProtocolError, "SETTINGS ACK for SETTINGS that were not sent (RFC 9113 6.5.3)")
 	}
 	s.unacked--
 	before := s.streamWindow()
@@ -281,14 +281,14 @@ func (s *Session) takeAck(f Frame) error {
 
 func (s *Session) handlePing(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 8 {
-		return dst, connectionError(FrameSizeError, "PING is not of 8 bytes (RFC 9113 6.7)")
+		return dst, connectionError(FrameSizeError, "PING payload is not 8 bytes (RFC 9113 6.7)")
 	}
 	if f.Stream != 0 {
 		return dst, connectionError(ProtocolError, "PING on a stream (RFC 9113 6.7)")
 	}
 	if f.Flags.Has(FlagAck) {
 		if s.pings == 0 {
-			return dst, s.spend(FloodPing, now, "too many acknowledgements of PING that were not sent")
+			return dst, s.spend(FloodPing, now, "too many PING ACKs for PINGs that were not sent")
 		}
 		s.pings--
 		e.Kind, e.Ping = PingAcked, binary.BigEndian.Uint64(f.Payload)
@@ -312,7 +312,7 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 	}
 	last := binary.BigEndian.Uint32(f.Payload) & MaxStreamID
 	if last > s.goAwayReceivedID {
-		return dst, connectionError(ProtocolError, "GOAWAY takes back that a stream was not processed (RFC 9113 6.8)")
+		return dst, connectionError(ProtocolError, "GOAWAY raises the last stream identifier (RFC 9113 6.8)")
 	}
 	s.goAwayReceivedID = last
 	s.goingAway = true
@@ -323,23 +323,23 @@ func (s *Session) handleGoAway(dst []byte, f Frame, now time.Time, e *Event) ([]
 
 func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Event) ([]byte, error) {
 	if len(f.Payload) != 4 {
-		return dst, connectionError(FrameSizeError, "WINDOW_UPDATE is not of 4 bytes (RFC 9113 6.9)")
+		return dst, connectionError(FrameSizeError, "WINDOW_UPDATE payload is not 4 bytes (RFC 9113 6.9)")
 	}
 	if f.Stream != 0 && s.idle(f.Stream) {
 		return dst, connectionError(ProtocolError, "WINDOW_UPDATE on an idle stream (RFC 9113 5.1)")
 	}
 	more := int64(binary.BigEndian.Uint32(f.Payload) & MaxWindow)
 	if more < minWindowUpdate {
-		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE that open hardly anything"); err != nil {
+		if err := s.spend(FloodWindowUpdate, now, "too many WINDOW_UPDATE with small increments"); err != nil {
 			return dst, err
 		}
 	}
 	if f.Stream == 0 {
 		if more == 0 {
-			return dst, connectionError(ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+			return dst, connectionError(ProtocolError, "WINDOW_UPDATE with an increment of 0 (RFC 9113 6.9)")
 		}
 		if s.sendWindow += more; s.sendWindow > MaxWindow {
-			return dst, connectionError(FlowControlError, "WINDOW_UPDATE takes the connection's window above 2^31-1 (RFC 9113 6.9.1)")
+			return dst, connectionError(FlowControlError, "WINDOW_UPDATE raises the connection window above 2^31-1 (RFC 9113 6.9.1)")
 		}
 		e.Kind = WindowGrew
 		return dst, nil
@@ -349,10 +349,10 @@ func (s *Session) handleWindowUpdate(dst []byte, f Frame, now time.Time, e *Even
 		return dst, nil // the frame may cross the end of the stream (RFC 9113 5.1)
 	}
 	if more == 0 {
-		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE by 0 (RFC 9113 6.9)")
+		return dst, streamError(st.ID, ProtocolError, "WINDOW_UPDATE with an increment of 0 (RFC 9113 6.9)")
 	}
 	if st.sendWindow += more; st.sendWindow > MaxWindow {
-		return dst, streamError(st.ID, FlowControlError, "WINDOW_UPDATE takes the stream's window above 2^31-1 (RFC 9113 6.9.1)")
+		return dst, streamError(st.ID, FlowControlError, "WINDOW_UPDATE raises the stream window above 2^31-1 (RFC 9113 6.9.1)")
 	}
 	e.Kind, e.Stream = WindowGrew, st
 	return dst, nil
@@ -371,7 +371,7 @@ func (s *Session) checkPriority(f Frame, now time.Time) error {
 	var reason string
 	switch {
 	case len(f.Payload) != priorityLen:
-		code, reason = FrameSizeError, "PRIORITY is not of 5 bytes (RFC 9113 6.3)"
+		code, reason = FrameSizeError, "PRIORITY payload is not 5 bytes (RFC 9113 6.3)"
 	case dependsOn(f.Payload) == f.Stream:
 		code, reason = ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)"
 	default:

@@ -88,11 +88,11 @@ func (s *Session) handleBlock(dst []byte, b []byte, now time.Time, e *Event) ([]
 	case st == nil && s.idle(bl.stream):
 		return s.handleNew(dst, bl, now, e)
 	case st == nil && s.skips.has(bl.stream):
-		return dst, connectionError(ProtocolError, "HEADERS on a stream below the last that was opened (RFC 9113 5.1.1)")
+		return dst, connectionError(ProtocolError, "HEADERS with a stream identifier below the last one (RFC 9113 5.1.1)")
 	case st == nil:
 		return dst, s.closedError(bl.stream)
 	case st.state == HalfClosedRemote:
-		return dst, streamError(st.ID, StreamClosed, "HEADERS behind END_STREAM (RFC 9113 5.1)")
+		return dst, streamError(st.ID, StreamClosed, "HEADERS after END_STREAM (RFC 9113 5.1)")
 	case bl.selfDep:
 		return dst, streamError(st.ID, ProtocolError, "a stream depends on itself (RFC 7540 5.3.1)")
 	case st.tunnel:
@@ -126,7 +126,7 @@ func (s *Session) handleNew(dst []byte, bl block, now time.Time, e *Event) ([]by
 		return dst, streamError(bl.stream, ProtocolError, rule)
 	}
 	if bl.end && s.head.length > 0 {
-		return dst, streamError(bl.stream, ProtocolError, "content-length of a request that has no content (RFC 9113 8.1.1)")
+		return dst, streamError(bl.stream, ProtocolError, "content-length in a request without a body (RFC 9113 8.1.1)")
 	}
 	st := s.newStream(bl.stream)
 	s.unreleased++
@@ -166,7 +166,7 @@ func (s *Session) handleResponse(dst []byte, st *Stream, end bool, e *Event) ([]
 		}
 	}
 	if end && st.declared > 0 {
-		return dst, streamError(st.ID, ProtocolError, "content-length of a response that has no content (RFC 9113 8.1.1)")
+		return dst, streamError(st.ID, ProtocolError, "content-length in a response without a body (RFC 9113 8.1.1)")
 	}
 	if end && st.endRemote() {
 		s.finish(st)
@@ -184,7 +184,7 @@ func (s *Session) handleTrailer(dst []byte, st *Stream, end bool, e *Event) ([]b
 	case rule == "" && s.dec.tooLarge:
 		rule = "trailer section larger than SETTINGS_MAX_HEADER_LIST_SIZE"
 	case rule == "" && st.declared >= 0 && st.received < st.declared:
-		rule = "DATA does not sum up to content-length (RFC 9113 8.1.1)"
+		rule = "length of DATA differs from content-length (RFC 9113 8.1.1)"
 	}
 	if rule != "" {
 		return dst, streamError(st.ID, ProtocolError, rule)

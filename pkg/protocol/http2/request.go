@@ -68,7 +68,7 @@ func (h *head) takeRequest(f *field) string {
 func (h *head) checkTarget(connect bool) string {
 	method := h.method.value
 	if !isToken(method) {
-		return "no :method, or one that is no token (RFC 9113 8.3.1)"
+		return ":method is missing or not a token (RFC 9113 8.3.1)"
 	}
 	switch {
 	case method == "HEAD":
@@ -80,7 +80,7 @@ func (h *head) checkTarget(connect bool) string {
 		h.kind = connectExchange
 	}
 	if h.seen&sawProtocol != 0 && (h.kind != extendedExchange || !connect || !isToken(h.protocol.value)) {
-		return ":protocol where it must not be (RFC 8441 4)"
+		return ":protocol is not allowed in this request (RFC 8441 4)"
 	}
 	if h.kind >= connectExchange {
 		h.length = -1 // bytes of a tunnel follow, not a body (RFC 9110 9.3.6)
@@ -95,7 +95,7 @@ func (h *head) checkTarget(connect bool) string {
 		return ":scheme is neither http nor https (RFC 9113 8.3.1)"
 	}
 	if path := h.path.value; !isPath(path) && (path != "*" || method != "OPTIONS") {
-		return "no :path, or one that is neither a path nor the asterisk of OPTIONS (RFC 9113 8.3.1)"
+		return ":path is missing, or neither a path nor the asterisk of OPTIONS (RFC 9113 8.3.1)"
 	}
 	return h.checkHost()
 }
@@ -109,7 +109,7 @@ func (h *head) checkHost() string {
 		}
 		h.authority = *h.host
 	} else if h.host != nil && !protocol.EqualFold(h.host.value, h.authority.value) {
-		return "Host is not :authority (RFC 9113 8.3.1)"
+		return "Host differs from :authority (RFC 9113 8.3.1)"
 	}
 	if !protocol.IsAuthority(h.authority.value) {
 		return ":authority is not a host with an optional port (RFC 9113 8.3.1)"
@@ -148,9 +148,9 @@ func (s *Session) TakeRequest(req *protocol.Request, text []byte) ([]byte, error
 	switch {
 	case s.dec.tooLarge:
 		return text, protocol.Faultf(protocol.HeaderTooLarge,
-			"header section of %d bytes by the measure of HTTP/2; taken are %d, and %d fields", s.dec.size, s.dec.limit, s.dec.maxFields)
+			"header list of %d bytes; the limits are %d bytes and %d fields", s.dec.size, s.dec.limit, s.dec.maxFields)
 	case h.kind == extendedExchange && protocol.CarriesHTTP(h.protocol.value):
-		return text, protocol.Faultf(protocol.NotImplemented, "a tunnel of a protocol that carries HTTP requests")
+		return text, protocol.Faultf(protocol.NotImplemented, "upgrade to a protocol that carries HTTP requests")
 	case h.seen&sawExpectation != 0:
 		return text, protocol.Faultf(protocol.ExpectationFailed, "expectation other than 100-continue (RFC 9110 10.1.1)")
 	}

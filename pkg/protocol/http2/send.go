@@ -34,10 +34,10 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 		return dst, nil, unfitFault(what)
 	}
 	if o.End && req.ContentLength > 0 {
-		return dst, nil, protocol.Faultf(protocol.Internal, "request declares %d bytes of content and has none", req.ContentLength)
+		return dst, nil, protocol.Faultf(protocol.Internal, "request declares a body of %d bytes but has none", req.ContentLength)
 	}
 	if s.peer.MaxHeaderListSize != unlimited && requestSize(req) > uint64(s.peer.MaxHeaderListSize) {
-		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream takes %d bytes", s.peer.MaxHeaderListSize)
+		return dst, nil, protocol.Faultf(protocol.HeaderTooLarge, "the upstream accepts a header list of at most %d bytes", s.peer.MaxHeaderListSize)
 	}
 	st := s.newStream(s.nextID)
 	st.local, st.sentFinal = true, true
@@ -71,7 +71,7 @@ func (s *Session) AppendRequest(dst []byte, req *protocol.Request, o RequestOpti
 }
 
 func unfitFault(what string) error {
-	return protocol.Faultf(protocol.Internal, "request %s holds what it must not", what)
+	return protocol.Faultf(protocol.Internal, "request %s is not valid in HTTP/2", what)
 }
 
 // DropBlock closes the stream that AppendRequest was opening when it panicked or found an unfit
@@ -91,7 +91,7 @@ func (s *Session) DropBlock() {
 func (s *Session) mayOpen(req *protocol.Request) error {
 	switch {
 	case s.cfg.Role == Server:
-		panic("http2: a server opens no streams")
+		panic("http2: a server cannot open streams")
 	case s.goingAway:
 		return ErrGoingAway
 	case s.nextID > MaxStreamID:
@@ -201,7 +201,7 @@ func (s *Session) AppendResponse(dst []byte, st *Stream, resp *protocol.Response
 		status = 200
 	}
 	if status < 200 || status > 999 {
-		return dst, protocol.Faultf(protocol.Internal, "status %d in a response of HTTP/2", status)
+		return dst, protocol.Faultf(protocol.Internal, "status %d is not valid in an HTTP/2 response", status)
 	}
 	st.sentFinal = true
 	start := len(dst)
@@ -242,7 +242,7 @@ func (s *Session) AppendInterim(dst []byte, st *Stream, status int, header *prot
 		return dst, ErrNotOpen
 	}
 	if status < 100 || status > 199 || status == 101 {
-		return dst, protocol.Faultf(protocol.Internal, "interim status %d in HTTP/2", status)
+		return dst, protocol.Faultf(protocol.Internal, "interim status %d is not valid in HTTP/2", status)
 	}
 	start := len(dst)
 	dst = s.startBlock(dst)

@@ -83,9 +83,9 @@ func (c *Config) setDefaults() {
 // The errors of opening or using a stream. The frame was not sent.
 var (
 	// ErrTooManyStreams: the peer's SETTINGS_MAX_CONCURRENT_STREAMS is reached.
-	ErrTooManyStreams = errors.New("http2: the peer allows no more streams at once")
+	ErrTooManyStreams = errors.New("http2: the peer allows no more concurrent streams")
 	// ErrGoingAway: a GOAWAY was sent or received.
-	ErrGoingAway = errors.New("http2: the connection is going away")
+	ErrGoingAway = errors.New("http2: GOAWAY was sent or received")
 	// ErrStreamIDsExhausted: the stream identifiers are used up (RFC 9113 5.1.1).
 	ErrStreamIDsExhausted = errors.New("http2: the connection has no stream identifiers left")
 	// ErrNotOpen: the stream's state does not allow this frame: it was reset or ended, or its head
@@ -93,7 +93,7 @@ var (
 	ErrNotOpen = errors.New("http2: the stream is not open for sending")
 	// ErrNoExtendedConnect: the peer does not support extended CONNECT (RFC 8441 3), or Upgrade is
 	// not a single token.
-	ErrNoExtendedConnect = errors.New("http2: the peer does not take extended CONNECT")
+	ErrNoExtendedConnect = errors.New("http2: the peer does not support extended CONNECT")
 )
 
 // Session is one side of one connection. Create it with NewSession. It is not safe for concurrent

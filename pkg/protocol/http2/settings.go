@@ -56,7 +56,7 @@ func (s *Settings) set(id SettingID, v uint32, from Role) *ConnectionError {
 		s.HeaderTableSize = v
 	case SettingEnablePush:
 		if v > 1 || v == 1 && from == Server {
-			return connectionError(ProtocolError, "SETTINGS_ENABLE_PUSH has a value that its sender must not give (RFC 9113 6.5.2)")
+			return connectionError(ProtocolError, "SETTINGS_ENABLE_PUSH has a value that its sender must not set (RFC 9113 6.5.2)")
 		}
 		s.EnablePush = v == 1
 	case SettingMaxConcurrentStreams:
@@ -75,7 +75,7 @@ func (s *Settings) set(id SettingID, v uint32, from Role) *ConnectionError {
 		s.MaxHeaderListSize = v
 	case SettingEnableConnectProtocol:
 		if v > 1 || v == 0 && s.EnableConnectProtocol {
-			return connectionError(ProtocolError, "SETTINGS_ENABLE_CONNECT_PROTOCOL is neither 0 nor 1, or was taken back (RFC 8441 3)")
+			return connectionError(ProtocolError, "SETTINGS_ENABLE_CONNECT_PROTOCOL is neither 0 nor 1, or changed from 1 to 0 (RFC 8441 3)")
 		}
 		s.EnableConnectProtocol = v == 1
 	case SettingNoRFC7540Priorities: // priorities are ignored either way

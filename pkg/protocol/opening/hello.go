@@ -20,7 +20,7 @@ const MaxHello = 64 << 10
 // What a connection may begin with instead of a ClientHello.
 var (
 	// ErrNotTLS: something else than a handshake.
-	ErrNotTLS = errors.New("opening: no TLS handshake")
+	ErrNotTLS = errors.New("opening: not a TLS handshake")
 	// ErrMalformed: a handshake that is none. Nobody must guess what it asks for.
 	ErrMalformed = errors.New("opening: malformed ClientHello")
 	// ErrTooLarge: a handshake of more than MaxHello bytes.

@@ -98,7 +98,7 @@ func TestAPartOfAHelloIsNotYetOne(t *testing.T) {
 		whole := records(golden(t, name), 11)
 		for at := range len(whole) {
 			if h, done, err := scan(whole[:at]); done || err != nil {
-				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want more to be asked for", name, at, h, done, err)
+				t.Fatalf("%s: the first %d bytes: %+v, %v, %v; want need more", name, at, h, done, err)
 			}
 		}
 	}
@@ -289,7 +289,7 @@ func TestAPartOfARequestLineIsNotYetOne(t *testing.T) {
 	for _, text := range []string{"GET / HTTP/1.1\r\n", "PRI * HTTP/2.0\r\n", "\r\nGET / HTTP/1.0\n"} {
 		for at := range len(text) {
 			if got, sure := HTTP([]byte(text[:at])); got != "" || sure {
-				t.Errorf("HTTP(%q) = %q, %v; want more to be asked for", text[:at], got, sure)
+				t.Errorf("HTTP(%q) = %q, %v; want need more", text[:at], got, sure)
 			}
 		}
 	}

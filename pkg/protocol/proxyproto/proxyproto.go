@@ -79,7 +79,7 @@ func malformed(format string, args ...any) error {
 // check refuses a pair of addresses of which one is not of the family: v4, or not.
 func check(source, destination netip.Addr, v4 bool) error {
 	if source.Is4() != v4 || destination.Is4() != v4 {
-		return malformed("the addresses are of another family than it says")
+		return malformed("the addresses do not belong to the declared family")
 	}
 	return nil
 }

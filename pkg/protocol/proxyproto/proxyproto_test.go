@@ -76,7 +76,7 @@ func TestHeadersAreUnderstoodHoweverTheyAreSplit(t *testing.T) {
 		step := 1 + len(test.text)/1000
 		for cut := 0; cut < len(test.text); cut += step {
 			if h, n, err := Parse([]byte(whole[:cut])); err != nil || n != 0 {
-				t.Errorf("%s: Parse of its first %d bytes = %+v, %d, %v, want to be asked for more", test.name, cut, h, n, err)
+				t.Errorf("%s: Parse of its first %d bytes = %+v, %d, %v, want need more", test.name, cut, h, n, err)
 			}
 		}
 	}
@@ -158,7 +158,7 @@ func TestWhatIsWrittenIsUnderstood(t *testing.T) {
 func TestNobodyIsNamedWhereOneEndHasNoAddress(t *testing.T) {
 	for i, b := range [][]byte{AppendV1(nil, four.Source.Address, netip.AddrPort{}), AppendV2(nil, netip.AddrPort{}, four.Source.Address)} {
 		if h, n, err := Parse(b); err != nil || n != len(b) || h != (Header{Version: i + 1, Local: true}) {
-			t.Errorf("Parse(%q) = %+v, %d, %v, want one that names nobody", b, h, n, err)
+			t.Errorf("Parse(%q) = %+v, %d, %v, want a header without addresses", b, h, n, err)
 		}
 	}
 }

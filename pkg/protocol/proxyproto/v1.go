@@ -21,11 +21,11 @@ func parse1(b []byte) (h Header, n int, err error) {
 	end := bytes.IndexByte(b[:min(len(b), maxSize1)], '\n')
 	switch {
 	case end < 0 && len(b) >= maxSize1:
-		return Header{}, 0, malformed("its line does not end within %d bytes", maxSize1)
+		return Header{}, 0, malformed("the line is longer than %d bytes", maxSize1)
 	case end < 0:
 		return Header{}, 0, nil
 	case end < len(prefix1) || b[end-1] != '\r':
-		return Header{}, 0, malformed("its line does not end in CR LF")
+		return Header{}, 0, malformed("the line does not end with CR LF")
 	}
 	family, rest, more := strings.Cut(string(b[len(prefix1):end-1]), " ")
 	h = Header{Version: 1}
@@ -39,7 +39,7 @@ func parse1(b []byte) (h Header, n int, err error) {
 	}
 	words := strings.Split(rest, " ")
 	if !more || len(words) != 4 {
-		return Header{}, 0, malformed("%s takes two addresses and two ports", family)
+		return Header{}, 0, malformed("%s requires two addresses and two ports", family)
 	}
 	if h.Source.Address, err = endpoint1(words[0], words[2]); err != nil {
 		return Header{}, 0, err
@@ -58,11 +58,11 @@ func parse1(b []byte) (h Header, n int, err error) {
 func endpoint1(address, port string) (netip.AddrPort, error) {
 	ip, err := netip.ParseAddr(address)
 	if err != nil || ip.Zone() != "" {
-		return netip.AddrPort{}, malformed("%q is no address", address)
+		return netip.AddrPort{}, malformed("%q is not a valid address", address)
 	}
 	number, err := strconv.ParseUint(port, 10, 16)
 	if err != nil || strconv.FormatUint(number, 10) != port {
-		return netip.AddrPort{}, malformed("%q is no port", port)
+		return netip.AddrPort{}, malformed("%q is not a valid port", port)
 	}
 	return netip.AddrPortFrom(ip, uint16(number)), nil
 }

@@ -39,7 +39,7 @@ const (
 func parse2(b []byte) (h Header, n int, err error) {
 	if len(b) > len(signature2) {
 		if v := b[12] >> 4; v != 2 {
-			return Header{}, 0, malformed("version %d in a binary header", v)
+			return Header{}, 0, malformed("unknown version %d of the binary header", v)
 		}
 		if c := b[12] & 0xf; c > commandProxy {
 			return Header{}, 0, malformed("unknown command %d", c)
@@ -57,7 +57,7 @@ func parse2(b []byte) (h Header, n int, err error) {
 	if b[12]&0xf == commandLocal || family == familyUnspec || transport != transportStream {
 		h.Local = true
 	} else if need := addressSize(family); size < need {
-		return Header{}, 0, malformed("%d bytes of addresses where their family takes %d", size, need)
+		return Header{}, 0, malformed("address block of %d bytes, but the family requires %d", size, need)
 	}
 	if len(b) < fixedSize+size {
 		return Header{}, 0, nil
@@ -86,7 +86,7 @@ func (h *Header) addresses(family byte, b []byte) error {
 	if family == familyUnix {
 		h.Source.Path, h.Destination.Path = path(b[:pathSize]), path(b[pathSize:sizeUnix])
 		if !printable(h.Source.Path) || !printable(h.Destination.Path) {
-			return malformed("control characters in the path of a socket")
+			return malformed("control characters in a socket path")
 		}
 		return nil
 	}

@@ -39,7 +39,7 @@ func Compile(format string) (*Template, error) {
 		at := len(format) - len(after)
 		name, tail, ok := strings.Cut(after, "%")
 		if !ok {
-			return nil, fmt.Errorf("byte %d of %q: no second %% after this one: write %%%% for a percent sign", at, format)
+			return nil, fmt.Errorf("byte %d of %q: %% without a closing %%: write %%%% for a percent sign", at, format)
 		}
 		rest = tail
 		if name == "" {

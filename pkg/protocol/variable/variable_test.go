@@ -220,7 +220,7 @@ func TestEveryVariableHasItsValue(t *testing.T) {
 		{"upstream_peer_fingerprint_256", "cd"},
 		{"upstream_peer_uri_san", "spiffe://shop/items,b"},
 		{"upstream_peer_dns_san", "items"},
-		{"upstream_transport_failure_reason", "upstream try timed out"},
+		{"upstream_transport_failure_reason", "upstream attempt timed out"},
 		{"attempts", "2"},
 		{"response_code", "504"},
 		{"response_flag", "UT"},
@@ -315,7 +315,7 @@ func TestTemplateText(t *testing.T) {
 		{"one variable", "%method%", "GET"},
 		{"variables and literals", "[%method%] %path%?%query%.", "[GET] /v2/items?color=blue&size=&color=red."},
 		{"adjacent variables", "%method%%scheme%", "GEThttp"},
-		{"a percent sign beside a variable", "%%%method%%%", "%GET%"},
+		{"a percent sign next to a variable", "%%%method%%%", "%GET%"},
 		{"what is lacking", "a=%request_header_none% b=%cookie_none%", "a=- b=-"},
 		{"only what is lacking", "%request_header_none%", "-"},
 		{"controls of a value", "<%request_header_evil%>", `<a\x0d\x0aX: y\x00\x09\x7f>`},
@@ -386,7 +386,7 @@ func TestTemplateJSON(t *testing.T) {
 
 func TestCompileRefuses(t *testing.T) {
 	tests := []struct{ format, want string }{
-		{"50% off", `byte 3 of "50% off": no second % after this one: write %% for a percent sign`},
+		{"50% off", `byte 3 of "50% off": % without a closing %: write %% for a percent sign`},
 		{"%method% %start_tme%", `byte 10 of "%method% %start_tme%": unknown variable "start_tme": did you mean "start_time"?`},
 		{"%request_headr_x%", `byte 1 of "%request_headr_x%": unknown variable "request_headr_x": did you mean "request_header_NAME"?`},
 		{"%respons_code%", `byte 1 of "%respons_code%": unknown variable "respons_code": did you mean "response_code"?`},

@@ -25,15 +25,15 @@ const (
 // Workload is what runs behind a sidecar. What is not known is "". Its keys are those that
 // filters read it by.
 type Workload struct {
-	Instance  string `key:"instance" doc:"The pod." example:"\"reviews-v1-7d8f-x2z\""`
-	Name      string `key:"name" doc:"What the pod is one of: a deployment, mostly." example:"\"reviews-v1\""`
-	Namespace string `key:"namespace" doc:"Where it is." example:"\"default\""`
-	Cluster   string `key:"cluster" doc:"The cluster of the mesh that it is in." example:"\"Kubernetes\""`
-	Service   string `key:"canonical_name" doc:"Its canonical service." example:"\"reviews\""`
-	Revision  string `key:"canonical_revision" doc:"The revision of that." example:"\"v1\""`
-	App       string `key:"app" doc:"Its label app." example:"\"reviews\""`
-	Version   string `key:"version" doc:"Its label version." example:"\"v1\""`
-	Owner     string `key:"owner" doc:"What it belongs to, as a URL." example:"\"kubernetes://apis/apps/v1/namespaces/default/deployments/reviews-v1\""`
+	Instance  string `key:"instance" doc:"Name of the pod." example:"\"reviews-v1-7d8f-x2z\""`
+	Name      string `key:"name" doc:"Workload of the pod, usually a deployment." example:"\"reviews-v1\""`
+	Namespace string `key:"namespace" doc:"Namespace of the pod." example:"\"default\""`
+	Cluster   string `key:"cluster" doc:"Mesh cluster of the pod." example:"\"Kubernetes\""`
+	Service   string `key:"canonical_name" doc:"Canonical service of the pod." example:"\"reviews\""`
+	Revision  string `key:"canonical_revision" doc:"Revision of the canonical service." example:"\"v1\""`
+	App       string `key:"app" doc:"Value of the label app." example:"\"reviews\""`
+	Version   string `key:"version" doc:"Value of the label version." example:"\"v1\""`
+	Owner     string `key:"owner" doc:"Owner of the pod, as a URL." example:"\"kubernetes://apis/apps/v1/namespaces/default/deployments/reviews-v1\""`
 }
 
 // Parse reads a text: what stands between semicolons is Name, Namespace, Service,

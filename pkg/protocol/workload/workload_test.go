@@ -53,8 +53,8 @@ func TestMetadataThatNoWorkloadHasIsRefusedOrSkipped(t *testing.T) {
 		{name: "a semicolon", value: pack(appendText(nil, keyName, "a;b"))},
 		{name: "a text too long", value: pack(appendText(nil, keyName, strings.Repeat("a", longest+1)))},
 		{name: "no UTF-8", value: pack(appendText(nil, keyName, "\xff"))},
-		{name: "a label that is none", value: pack(appendText(nil, labelApp, "shop"))},
-		{name: "a key that nobody knows", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
+		{name: "an invalid label", value: pack(appendText(nil, labelApp, "shop"))},
+		{name: "an unknown key", value: pack(appendText(appendText(nil, "PLATFORM", "x"), keyName, "shop")), want: Workload{Name: "shop"}},
 		{name: "another kind of value", value: pack(appendEntry(nil, keyName, 2, []byte("shop")))},
 		{name: "the last of two", value: pack(appendText(appendText(nil, keyName, "a"), keyName, "b")), want: Workload{Name: "b"}},
 	} {

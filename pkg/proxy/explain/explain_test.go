@@ -157,16 +157,16 @@ func TestAnswers(t *testing.T) {
 
 func TestAQuestionThatCannotBeReadSaysWhatIsWrong(t *testing.T) {
 	for query, want := range map[string]string{
-		"":                                  "url or call is missing",
-		"url=http://a/&call=a/b":            "one of url and call is expected, not both",
-		"url=ftp://a/":                      `url: "ftp://a/", expected http://host/path or https://host/path`,
-		"url=http://a:99999/":               `url: "99999" is no port`,
-		"url=http://a/&header=x":            `header: "x", expected name:value`,
-		"call=service":                      `call: "service", expected service/method`,
-		"call=s/m&attachment=x":             `attachment: "x", expected name=value`,
-		"url=http://a/&to=a":                `to: "a", expected ip:port`,
-		"url=http://a/&from=a":              `from: "a", expected ip or ip:port`,
-		"url=http://a/&colour=red":          `"colour" is not known, expected url, call, `,
+		"":                                  "url or call is required",
+		"url=http://a/&call=a/b":            "url and call are mutually exclusive",
+		"url=ftp://a/":                      `url: "ftp://a/" is not valid, expected http://host/path or https://host/path`,
+		"url=http://a:99999/":               `url: "99999" is not a valid port`,
+		"url=http://a/&header=x":            `header: "x" is not valid, expected name:value`,
+		"call=service":                      `call: "service" is not valid, expected service/method`,
+		"call=s/m&attachment=x":             `attachment: "x" is not valid, expected name=value`,
+		"url=http://a/&to=a":                `to: "a" is not valid, expected ip:port`,
+		"url=http://a/&from=a":              `from: "a" is not valid, expected ip or ip:port`,
+		"url=http://a/&colour=red":          `unknown parameter "colour", expected one of url, call, `,
 		"url=http://a/&from=10.0.0.1&sni=A": "",
 	} {
 		values, err := url.ParseQuery(query)
@@ -244,7 +244,7 @@ func TestLongListsAreCut(t *testing.T) {
 	c.Routes[0].VirtualHosts = append(c.Routes[0].VirtualHosts, vh)
 	q := &Query{Listener: "web", Protocol: config.HTTP1, Method: "GET", Scheme: "http", Authority: "long.test", Path: "/", Source: netip.MustParseAddrPort("10.0.0.1:1")}
 	text := Explain(c, now, q).Text()
-	if !strings.Contains(text, `route "last": all its conditions hold`) || !strings.Contains(text, "and 29 other routes") {
+	if !strings.Contains(text, `route "last": all its conditions match`) || !strings.Contains(text, "and 29 other routes") {
 		t.Errorf("the answer is\n%s", text)
 	}
 }

@@ -49,7 +49,7 @@ func noListener(all []*config.Listener, name string) string {
 	for i, l := range all {
 		names[i] = l.Name
 	}
-	text := fmt.Sprintf("there is no listener %q", name)
+	text := fmt.Sprintf("listener %q is not defined", name)
 	if near := document.Near(name, names); near != "" {
 		text += fmt.Sprintf("; did you mean %q?", near)
 	}
@@ -61,7 +61,7 @@ func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	if q.Listener != "" {
 		for _, l := range all {
 			if l.Name == q.Listener {
-				return l, "it was asked for"
+				return l, "the query names it"
 			}
 		}
 		return nil, noListener(all, q.Listener)
@@ -86,9 +86,9 @@ func choose(all []*config.Listener, q *Query) (*config.Listener, string) {
 	case 0:
 		return nil, fmt.Sprintf("no listener speaks %s", q.Protocol)
 	case 1:
-		return speaking[0], fmt.Sprintf("it is the only one that speaks %s", q.Protocol)
+		return speaking[0], fmt.Sprintf("it is the only listener that speaks %s", q.Protocol)
 	}
-	return nil, fmt.Sprintf("%d listeners speak %s and none is for %s: say which one is meant", len(speaking), q.Protocol, destination(q))
+	return nil, fmt.Sprintf("%d listeners speak %s and none matches %s: name the listener in the query", len(speaking), q.Protocol, destination(q))
 }
 
 // suits returns how well l matches the destination of q, and why.
@@ -106,7 +106,7 @@ func suits(l *config.Listener, q *Query) (rank int, why string) {
 	case at.Port() == to.Port() && l.Bind && (at.Addr().IsUnspecified() || !to.Addr().IsValid()):
 		return bound, "it is bound to " + l.Address
 	case l.Bind && l.OriginalDst != "" && !l.Ingress:
-		return catchesAll, "no listener is for " + destination(q) + ", and connections are redirected to it"
+		return catchesAll, "no listener matches " + destination(q) + ", and it accepts redirected connections"
 	}
 	return unsuited, ""
 }
@@ -115,9 +115,9 @@ func suits(l *config.Listener, q *Query) (rank int, why string) {
 func against(l *config.Listener, q *Query) string {
 	switch rank, why := suits(l, q); {
 	case q.Listener != "":
-		return "another was asked for, it is at " + l.Address
+		return "the query names another listener; this one is at " + l.Address
 	case rank == catchesAll:
-		return "only connections that no other listener is for are redirected to it"
+		return "it accepts only redirected connections that no other listener matches"
 	case rank == unsuited && q.Destination.Port() != 0:
 		return fmt.Sprintf("it is at %s, and the connection goes to %s", l.Address, destination(q))
 	case rank == unsuited && !speaks(l, q.Protocol):
@@ -125,7 +125,7 @@ func against(l *config.Listener, q *Query) string {
 	case rank == unsuited:
 		return "it is at " + l.Address
 	default:
-		return why + ", but another comes first"
+		return why + ", but another listener takes precedence"
 	}
 }
 
@@ -133,7 +133,7 @@ func against(l *config.Listener, q *Query) string {
 func destination(q *Query) string {
 	switch to := q.Destination; {
 	case to.Port() == 0:
-		return "an address that is not known"
+		return "an unknown address"
 	case !to.Addr().IsValid():
 		return "port " + strconv.Itoa(int(to.Port()))
 	default:
@@ -187,14 +187,14 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 		return nil
 	}
 	var chosen *config.FilterChain
-	why := "it is for all connections"
+	why := "it matches all connections"
 	if at := m.Match(&c); at >= 0 {
 		chosen = l.FilterChains[at]
 		if text := chosen.Match.String(); text != "" {
-			why = "the connection meets " + text
+			why = "the connection matches " + text
 		}
 	} else if chosen = l.DefaultChain; chosen != nil {
-		why = "it is for the connections that no other is for"
+		why = "it is the default for connections that no other filter chain matches"
 	}
 	for fc := range l.Chains() {
 		if fc == chosen {
@@ -204,14 +204,14 @@ func (a *Answer) chain(l *config.Listener, q *Query) *config.FilterChain {
 		other := Other{nameOf(l, fc), chainmatch.Mismatches(&fc.Match, &c)}
 		switch {
 		case fc == l.DefaultChain:
-			other.Why = []string{"another is for the connection"}
+			other.Why = []string{"another filter chain matches the connection"}
 		case len(other.Why) == 0:
-			other.Why = []string{"its criteria are met, but another is more specific"}
+			other.Why = []string{"its criteria match, but another filter chain is more specific"}
 		}
 		a.OtherChains = append(a.OtherChains, other)
 	}
 	if chosen == nil {
-		a.End = "no filter chain is for the connection: it is closed"
+		a.End = "no filter chain matches the connection: Weft closes it"
 	}
 	return chosen
 }
@@ -252,7 +252,7 @@ func (a *Answer) spoken(fc *config.FilterChain, q *Query) (p config.Protocol, ok
 	case fc.TCPProxy != nil && (fc.Proxy == nil || fc.Proxy.Fallback):
 		return "", true
 	case fc.Proxy == nil:
-		a.End = "the filter chain carries datagrams"
+		a.End = "the filter chain accepts only UDP datagrams"
 		return "", false
 	}
 	a.End = fmt.Sprintf("the filter chain speaks %v, not %s", fc.Proxy.Downstream, q.Protocol)
@@ -270,7 +270,7 @@ func (a *Answer) carry(t *config.TCPProxy, up Upstreams, q *Query) {
 		}
 	}
 	if name == "" {
-		a.End = "no route of tcp_proxy is for the connection: it is closed"
+		a.End = "no route of tcp_proxy matches the connection: Weft closes it"
 		return
 	}
 	a.Carried = []Cluster{cluster(up, name, 100, nil, nil)}

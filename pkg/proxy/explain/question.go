@@ -60,7 +60,7 @@ func keys() []string {
 func Parse(v url.Values) (*Query, error) {
 	for key := range v {
 		if !slices.Contains(keys(), key) {
-			return nil, fmt.Errorf("%q is not known, expected %s", key, strings.Join(keys(), ", "))
+			return nil, fmt.Errorf("unknown parameter %q, expected one of %s", key, strings.Join(keys(), ", "))
 		}
 	}
 	q := &Query{Listener: v.Get(KeyListener), ServerName: strings.ToLower(v.Get(KeyServerName))}
@@ -70,13 +70,13 @@ func Parse(v url.Values) (*Query, error) {
 	var err error
 	switch {
 	case v.Get(KeyURL) != "" && v.Get(KeyCall) != "":
-		return nil, errors.New("one of url and call is expected, not both")
+		return nil, errors.New("url and call are mutually exclusive")
 	case v.Get(KeyURL) != "":
 		err = q.http(v)
 	case v.Get(KeyCall) != "":
 		err = q.call(v)
 	default:
-		return nil, errors.New("url or call is missing")
+		return nil, errors.New("url or call is required")
 	}
 	if err != nil {
 		return nil, err
@@ -91,7 +91,7 @@ func (q *Query) http(v url.Values) error {
 		return fmt.Errorf("url: %w", err)
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("url: %q, expected http://host/path or https://host/path", v.Get(KeyURL))
+		return fmt.Errorf("url: %q is not valid, expected http://host/path or https://host/path", v.Get(KeyURL))
 	}
 	q.Protocol, q.Method = config.HTTP1, cmp.Or(v.Get(KeyMethod), "GET")
 	q.Scheme, q.Authority, q.Path = u.Scheme, u.Host, u.RequestURI()
@@ -104,7 +104,7 @@ func (q *Query) http(v url.Values) error {
 	if text := u.Port(); text != "" {
 		at, err := netip.ParseAddrPort("0.0.0.0:" + text)
 		if err != nil {
-			return fmt.Errorf("url: %q is no port", text)
+			return fmt.Errorf("url: %q is not a valid port", text)
 		}
 		port = at.Port()
 	}
@@ -121,7 +121,7 @@ func (q *Query) http(v url.Values) error {
 		name, value = strings.TrimSpace(name), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "":
-			return fmt.Errorf("header: %q, expected name:value", field)
+			return fmt.Errorf("header: %q is not valid, expected name:value", field)
 		case strings.EqualFold(name, "host"):
 			q.Authority = value
 		default:
@@ -135,7 +135,7 @@ func (q *Query) http(v url.Values) error {
 func (q *Query) call(v url.Values) error {
 	slash := strings.LastIndexByte(v.Get(KeyCall), '/')
 	if slash <= 0 || slash == len(v.Get(KeyCall))-1 {
-		return fmt.Errorf("call: %q, expected service/method", v.Get(KeyCall))
+		return fmt.Errorf("call: %q is not valid, expected service/method", v.Get(KeyCall))
 	}
 	service, method := v.Get(KeyCall)[:slash], v.Get(KeyCall)[slash+1:]
 	q.Protocol = config.Protocol(cmp.Or(v.Get(KeyProtocol), string(config.Dubbo)))
@@ -149,7 +149,7 @@ func (q *Query) call(v url.Values) error {
 	for _, attachment := range v[KeyAttachment] {
 		name, value, ok := strings.Cut(attachment, "=")
 		if !ok || name == "" {
-			return fmt.Errorf("attachment: %q, expected name=value", attachment)
+			return fmt.Errorf("attachment: %q is not valid, expected name=value", attachment)
 		}
 		q.Fields = append(q.Fields, protocol.Field{Name: name, Value: value})
 	}
@@ -161,7 +161,7 @@ func (q *Query) addresses(v url.Values) error {
 	if text := v.Get(KeyTo); text != "" {
 		to, err := netip.ParseAddrPort(text)
 		if err != nil {
-			return fmt.Errorf("to: %q, expected ip:port", text)
+			return fmt.Errorf("to: %q is not valid, expected ip:port", text)
 		}
 		q.Destination = to
 	}
@@ -175,7 +175,7 @@ func (q *Query) addresses(v url.Values) error {
 	}
 	from, err := netip.ParseAddrPort(text)
 	if err != nil {
-		return fmt.Errorf("from: %q, expected ip or ip:port", text)
+		return fmt.Errorf("from: %q is not valid, expected ip or ip:port", text)
 	}
 	q.Source = from
 	return nil

@@ -19,7 +19,7 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 		}
 	}
 	if source == nil {
-		a.End = fmt.Sprintf("there is no route table %q", p.RouteTable)
+		a.End = fmt.Sprintf("route table %q is not defined", p.RouteTable)
 		return
 	}
 	table, err := router.Compile(source)
@@ -29,14 +29,14 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 	}
 	e := table.Explain(ask())
 	for _, o := range e.Others {
-		why := fmt.Sprintf("none of its domains is for %q", e.Authority)
+		why := fmt.Sprintf("none of its domains matches %q", e.Authority)
 		if o.Domain != "" {
 			why = fmt.Sprintf("its domain %q is less specific", o.Domain)
 		}
 		a.OtherVirtualHosts = append(a.OtherVirtualHosts, Other{o.VirtualHost.Name, []string{why}})
 	}
 	if e.VirtualHost == nil {
-		a.End = fmt.Sprintf("no virtual host has a domain for %q: it fails with no_route", e.Authority)
+		a.End = fmt.Sprintf("no virtual host has a domain that matches %q: the request fails with no_route", e.Authority)
 		return
 	}
 	a.VirtualHost = &Selected{e.VirtualHost.Name, fmt.Sprintf("its domain %q is the most specific for %q", e.Domain, e.Authority)}
@@ -52,10 +52,10 @@ func (a *Answer) route(c *config.Snapshot, up Upstreams, p *config.Proxy, ask fu
 		a.Routes = append(a.Routes, one)
 	}
 	if e.Route == nil {
-		a.End = "no route of the virtual host is for the request: it fails with no_route"
+		a.End = "no route of the virtual host matches the request: it fails with no_route"
 		for _, r := range e.Routes {
 			if r.Outcome == router.ByChance {
-				a.End = "if chance chooses none of these routes, it fails with no_route"
+				a.End = "if no fraction selects one of these routes, the request fails with no_route"
 			}
 		}
 	}
@@ -100,7 +100,7 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 	if len(f.Weighted) == 0 {
 		name, _ := r.ChooseCluster(x, 0)
 		if name == "" {
-			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: it fails with no_cluster", f.ClusterVariable)
+			a.Missing = fmt.Sprintf("the variable %s, which names the cluster, has no value: the request fails with no_cluster", f.ClusterVariable)
 			return
 		}
 		a.Clusters = []Cluster{cluster(up, name, 100, f.Metadata, x)}
@@ -111,7 +111,7 @@ func (a *Action) clusters(r *router.Route, up Upstreams, x *exchange) {
 		total += uint64(f.Weighted[i].Weight)
 	}
 	if total == 0 {
-		a.Missing = "all weights are 0: it fails with no_cluster"
+		a.Missing = "all weights are 0: the request fails with no_cluster"
 	}
 	for i := range f.Weighted {
 		w := &f.Weighted[i]

@@ -19,7 +19,7 @@ func (a *Answer) Text() string {
 	p.step("listener", a.Listener, a.OtherListeners)
 	p.step("filter chain", a.Chain, a.OtherChains)
 	if len(a.Unasked) > 0 {
-		p.line(0, "filters on the way, which were not run: %s", strings.Join(a.Unasked, ", "))
+		p.line(0, "filters, which this query does not run: %s", strings.Join(a.Unasked, ", "))
 	}
 	if a.RouteTable != "" {
 		p.line(0, "route table %q", a.RouteTable)
@@ -27,11 +27,11 @@ func (a *Answer) Text() string {
 	p.step("virtual host", a.VirtualHost, a.OtherVirtualHosts)
 	p.routes(a.Routes)
 	for i := range a.Carried {
-		p.line(0, "carried as bytes")
+		p.line(0, "relayed as bytes")
 		p.cluster(&a.Carried[i])
 	}
 	if a.End != "" {
-		p.line(0, "end: %s", a.End)
+		p.line(0, "result: %s", a.End)
 	}
 	return p.String()
 }
@@ -69,11 +69,11 @@ func (p *printer) routes(all []Route) {
 		case Rejected:
 			p.line(1, "not %q: %s", r.Name, strings.Join(r.Why, "; "))
 		case Later:
-			p.line(1, "not %q: it would do, but a route before it is taken", r.Name)
+			p.line(1, "not %q: it matches, but an earlier route is taken", r.Name)
 		case ByChance:
-			p.line(0, "route %q: all its conditions hold, for %s of the requests", r.Name, share(r.Percent))
+			p.line(0, "route %q: all its conditions match, for %s of the requests", r.Name, share(r.Percent))
 		case Taken:
-			p.line(0, "route %q: all its conditions hold", r.Name)
+			p.line(0, "route %q: all its conditions match", r.Name)
 		}
 		if r.Action != nil {
 			p.action(r.Action)
@@ -87,13 +87,13 @@ func (p *printer) routes(all []Route) {
 func (p *printer) action(a *Action) {
 	switch {
 	case a.Location != "":
-		p.line(2, "is answered with %d, to %s", a.Status, a.Location)
+		p.line(2, "local reply: status %d, Location %s", a.Status, a.Location)
 		return
 	case a.Status != 0:
-		p.line(2, "is answered with %d", a.Status)
+		p.line(2, "local reply: status %d", a.Status)
 		return
 	}
-	p.line(2, "goes on as %q %q, timeout %s", a.Authority, a.Path, a.Timeout)
+	p.line(2, "forwarded as %q %q, timeout %s", a.Authority, a.Path, a.Timeout)
 	if a.Missing != "" {
 		p.line(2, "%s", a.Missing)
 	}
@@ -108,10 +108,10 @@ func (p *printer) cluster(c *Cluster) {
 		text += ", " + share(c.Percent) + " of the requests"
 	}
 	if c.Missing {
-		p.line(2, "%s: there is none of that name", text)
+		p.line(2, "%s: not defined", text)
 		return
 	}
-	text += ", by " + c.Policy
+	text += ", policy " + c.Policy
 	if len(c.Labels) > 0 {
 		var labels []string
 		for name, value := range c.Labels {
@@ -138,7 +138,7 @@ func (p *printer) cluster(c *Cluster) {
 
 func noHosts(c *Cluster) string {
 	if c.Policy == string(config.LBOriginalDst) {
-		return "the host is where the caller was going"
+		return "the host is the original destination of the connection"
 	}
 	return "it has no hosts"
 }

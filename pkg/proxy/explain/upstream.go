@@ -74,7 +74,7 @@ func cluster(up Upstreams, name string, percent float64, labels map[string]strin
 			one.Why = append(one.Why, "it is down: "+h.Down)
 		}
 		if h.Priority > used {
-			one.Why = append(one.Why, fmt.Sprintf("priority %d is used as those before it fail", h.Priority))
+			one.Why = append(one.Why, fmt.Sprintf("priority %d is used only when the hosts of earlier priorities fail", h.Priority))
 		}
 		one.Candidate = len(one.Why) == 0
 		c.Hosts = append(c.Hosts, one)
@@ -119,7 +119,7 @@ func (u *Upstream) subset(labels map[string]string) func(*UpstreamHost) string {
 func lacks(h *UpstreamHost, labels map[string]string) string {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if value, ok := h.Metadata[name]; !ok || value != labels[name] {
-			return fmt.Sprintf("it lacks the label %s=%s", name, labels[name])
+			return fmt.Sprintf("it does not have the label %s=%s", name, labels[name])
 		}
 	}
 	return ""
@@ -136,6 +136,6 @@ func (u *Upstream) ruled(fits func(*UpstreamHost) string, labels map[string]stri
 		if why := fits(h); why != "" || chain.Has(left, &config.Host{Address: h.Address, Metadata: h.Metadata}) {
 			return why
 		}
-		return "the rules of the cluster keep the request from it"
+		return "the rules of the cluster exclude it for the request"
 	}
 }

@@ -139,7 +139,7 @@ func TestTwoChainsForTheSameConnectionsAreRefused(t *testing.T) {
 		matches []match
 		on      string // "": no conflict
 	}{
-		{"both for all", []match{{}, {}}, "all that no other chain is for"},
+		{"both for all", []match{{}, {}}, "all connections that no other filter chain matches"},
 		{"the same port", []match{{DestinationPort: 1}, {}, {DestinationPort: 1}}, "destination_port 1"},
 		{"a name in common", []match{{ServerNames: []string{"a", "b"}}, {ServerNames: []string{"c", "b"}}}, `server_names "b"`},
 		{"a name in another case", []match{{ServerNames: []string{"a"}}, {ServerNames: []string{"A"}}}, `server_names "a"`},

@@ -33,22 +33,22 @@ func criteria(match *config.ChainMatch, c *Connection) (all []asked) {
 			all = append(all, asked{asks, fmt.Sprintf(is, value)})
 		}
 	}
-	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "it goes to port %d", c.Destination.Port())
-	add(len(match.DestinationRanges) > 0, config.ChainMatch{DestinationRanges: match.DestinationRanges}, "it goes to %s", address(c.Destination.Addr()))
-	add(len(match.ServerNames) > 0, config.ChainMatch{ServerNames: match.ServerNames}, "it asks for the server name %q", c.ServerName)
+	add(match.DestinationPort != 0, config.ChainMatch{DestinationPort: match.DestinationPort}, "its destination port is %d", c.Destination.Port())
+	add(len(match.DestinationRanges) > 0, config.ChainMatch{DestinationRanges: match.DestinationRanges}, "its destination is %s", address(c.Destination.Addr()))
+	add(len(match.ServerNames) > 0, config.ChainMatch{ServerNames: match.ServerNames}, "its server name is %q", c.ServerName)
 	add(match.TransportProtocol != config.AnyTransport, config.ChainMatch{TransportProtocol: match.TransportProtocol}, "its transport protocol is %s", c.Transport)
 	add(len(match.ApplicationProtocols) > 0, config.ChainMatch{ApplicationProtocols: match.ApplicationProtocols}, "its application protocols are %q", c.Protocols)
-	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its other end is %s", address(c.Peer))
-	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "it comes from %s", address(c.Source.Addr()))
-	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "it comes from %s", address(c.Source.Addr()))
-	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "it comes from port %d", c.Source.Port())
+	add(len(match.DirectSourceRanges) > 0, config.ChainMatch{DirectSourceRanges: match.DirectSourceRanges}, "its direct source is %s", address(c.Peer))
+	add(match.SourceType != config.AnySource, config.ChainMatch{SourceType: match.SourceType}, "its source is %s", address(c.Source.Addr()))
+	add(len(match.SourceRanges) > 0, config.ChainMatch{SourceRanges: match.SourceRanges}, "its source is %s", address(c.Source.Addr()))
+	add(len(match.SourcePorts) > 0, config.ChainMatch{SourcePorts: match.SourcePorts}, "its source port is %d", c.Source.Port())
 	return all
 }
 
 // address formats a.
 func address(a netip.Addr) string {
 	if !a.IsValid() {
-		return "an address that is not known"
+		return "an unknown address"
 	}
 	return a.String()
 }

@@ -19,20 +19,20 @@ func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
 	}{
 		{"nothing is asked", match{}, nil},
 		{"all is met", match{DestinationPort: 443, ServerNames: []string{"*.example"}, ApplicationProtocols: []string{"http/1.1", "h2"}}, nil},
-		{"a port", match{DestinationPort: 80}, []string{"it goes to port 443, expected destination_port 80"}},
+		{"a port", match{DestinationPort: 80}, []string{"its destination port is 443, expected destination_port 80"}},
 		{"several", match{DestinationRanges: prefixes("10.2.0.0/16"), ServerNames: []string{"b.example"}, TransportProtocol: config.RawBuffer}, []string{
-			"it goes to 10.1.2.3, expected prefix_ranges [10.2.0.0/16]",
-			`it asks for the server name "a.example", expected server_names [b.example]`,
+			"its destination is 10.1.2.3, expected prefix_ranges [10.2.0.0/16]",
+			`its server name is "a.example", expected server_names [b.example]`,
 			"its transport protocol is tls, expected transport_protocol raw_buffer",
 		}},
 		{"a protocol", match{ApplicationProtocols: []string{"http/1.1"}}, []string{`its application protocols are ["h2"], expected application_protocols [http/1.1]`}},
 		{"where it comes from", match{
 			DirectSourceRanges: prefixes("10.0.0.0/8"), SourceType: config.LocalSource, SourceRanges: prefixes("10.0.0.0/8"), SourcePorts: []uint16{1},
 		}, []string{
-			"its other end is 192.168.7.9, expected direct_source_prefix_ranges [10.0.0.0/8]",
-			"it comes from 192.168.7.9, expected source_type SAME_IP_OR_LOOPBACK",
-			"it comes from 192.168.7.9, expected source_prefix_ranges [10.0.0.0/8]",
-			"it comes from port 40000, expected source_ports [1]",
+			"its direct source is 192.168.7.9, expected direct_source_prefix_ranges [10.0.0.0/8]",
+			"its source is 192.168.7.9, expected source_type SAME_IP_OR_LOOPBACK",
+			"its source is 192.168.7.9, expected source_prefix_ranges [10.0.0.0/8]",
+			"its source port is 40000, expected source_ports [1]",
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -45,7 +45,7 @@ func TestEachCriterionThatIsNotMetIsNamed(t *testing.T) {
 
 func TestAnAddressThatIsNotKnownMeetsNoRange(t *testing.T) {
 	got := Mismatches(&config.ChainMatch{DestinationRanges: prefixes("10.0.0.0/8")}, &Connection{})
-	want := []string{"it goes to an address that is not known, expected prefix_ranges [10.0.0.0/8]"}
+	want := []string{"its destination is an unknown address, expected prefix_ranges [10.0.0.0/8]"}
 	if !slices.Equal(got, want) {
 		t.Errorf("Failures = %q, want %q", got, want)
 	}

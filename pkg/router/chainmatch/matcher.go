@@ -33,7 +33,7 @@ type ConflictError struct {
 }
 
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("filter chains %d and %d are for the same connections: %s", e.First, e.Second, e.On)
+	return fmt.Sprintf("filter chains %d and %d match the same connections: %s", e.First, e.Second, e.On)
 }
 
 // ErrTooLarge reports that the values of the chains' criteria have too many combinations.
@@ -253,7 +253,7 @@ func (c *compiler) describe() string {
 		}
 	}
 	if len(all) == 0 {
-		return "all that no other chain is for"
+		return "all connections that no other filter chain matches"
 	}
 	return strings.Join(all, ", ")
 }

@@ -19,7 +19,7 @@ func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err
 	old := c.framing.Minor == 0
 	switch {
 	case accept.KnownMethodsAlone && !isEnvoyMethod(req.Method):
-		return 0, protocol.Faultf(protocol.MalformedRequest, "method that the listener does not allow")
+		return 0, protocol.Faultf(protocol.MalformedRequest, "the listener does not allow the method")
 	case accept.RefuseHTTP10 && old:
 		return statusUpgradeRequired, protocol.Faultf(protocol.VersionNotSupported, "the listener does not serve HTTP/1.0")
 	}
@@ -28,7 +28,7 @@ func (c *downstreamConn) acceptable(accept *config.HTTP1Accept) (status int, err
 		req.Authority = accept.DefaultHost
 	}
 	if accept.RefuseNoHost && old && req.Authority == "" {
-		return 0, protocol.Faultf(protocol.MalformedRequest, "no host")
+		return 0, protocol.Faultf(protocol.MalformedRequest, "missing Host")
 	}
 	return 0, nil
 }

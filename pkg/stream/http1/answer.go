@@ -208,7 +208,7 @@ func (c *downstreamConn) streamPlain(out *buffer.IoBuffer, body protocol.Body, k
 	if err == io.EOF {
 		err = nil
 		if kind == syntax.Length && left > 0 {
-			err = protocol.Faultf(protocol.Internal, "content ended %d bytes before its declared length", left)
+			err = protocol.Faultf(protocol.Internal, "body ended %d bytes before its declared length", left)
 		}
 	}
 	if out.Len() > 0 && (err == nil || c.answered) {

@@ -223,10 +223,10 @@ func (c *UpstreamConn) accept() error {
 	c.in.head = c.in.rest
 	if c.framing.Upgrade {
 		if x.Response.Status == 101 && !askedFor(x) {
-			return protocol.Faultf(protocol.UpstreamMalformed, "101 to a protocol that the request did not ask for (RFC 9110 7.8)")
+			return protocol.Faultf(protocol.UpstreamMalformed, "101 switches to a protocol that the request did not ask for (RFC 9110 7.8)")
 		}
 		if c.key != "" && !verifyWebSocketAccept(&x.Response.Header, c.key) {
-			return protocol.Faultf(protocol.UpstreamMalformed, "%s is not of our key (RFC 6455 4.1)", syntax.WebSocketAcceptField)
+			return protocol.Faultf(protocol.UpstreamMalformed, "%s does not match the request key (RFC 6455 4.1)", syntax.WebSocketAcceptField)
 		}
 		x.Response.SetTunnel(newTunnel(c))
 		return nil
@@ -314,7 +314,7 @@ func (c *UpstreamConn) readWatchingDownstream(read func() error) error {
 	err := read()
 	if idle && errors.Is(err, os.ErrDeadlineExceeded) {
 		c.x.PerTryDeadline = time.Time{} // the whole exchange is idle, not just this attempt
-		return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (stream_idle_timeout)", c.x.IdleTimeout)
+		return protocol.Faultf(protocol.StreamIdle, "no byte of the response for %v (stream_idle_timeout)", c.x.IdleTimeout)
 	}
 	return err
 }
@@ -355,13 +355,13 @@ func (c *UpstreamConn) readFault(err error) error {
 	case err == nil || errors.As(err, &f):
 		return err
 	case c.gone.Load():
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection while the upstream was answering")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
 	case errors.Is(err, network.ErrInterrupted) && c.upload != nil:
 		return c.upload.fault()
 	case c.refused():
-		return upstreamFault(c.upload.writeErr, "sending the content")
+		return upstreamFault(c.upload.writeErr, "sending the body")
 	}
-	return upstreamFault(err, "reading the answer")
+	return upstreamFault(err, "reading the response")
 }
 
 // upstreamFault returns the Fault for a socket error.
@@ -412,7 +412,7 @@ func newAnswer(c *UpstreamConn) *responseBody {
 // Read implements protocol.Body. Its errors are Faults.
 func (b *responseBody) Read(p []byte) (int, error) {
 	if b.closed {
-		panic("http1: Read of an answer that is closed")
+		panic("http1: Read of a closed response")
 	}
 	c := b.c
 	if b.content.buffered() == 0 && !b.content.done {
@@ -440,7 +440,7 @@ func (b *responseBody) Buffered() int { return b.content.buffered() }
 func (b *responseBody) Close() error {
 	if b.closed {
 		if invariants.Enabled {
-			panic("http1: an answer is closed twice")
+			panic("http1: response closed twice")
 		}
 		return nil
 	}

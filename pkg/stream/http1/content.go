@@ -195,13 +195,13 @@ func (c *content) advance(p []byte) (int, error) {
 		c.state.Store(contentDone)
 	}
 	if c.limit > 0 && read > c.limit {
-		return 0, protocol.Faultf(protocol.BodyTooLarge, "content exceeds %d bytes", c.limit)
+		return 0, protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", c.limit)
 	}
 	return n, err
 }
 
 // errContentFailed is the error of a read after a failed one.
-var errContentFailed = errors.New("the content failed before")
+var errContentFailed = errors.New("a previous read of the body failed")
 
 func (c *content) nextOfLength(p []byte) (int, error) {
 	n, err := c.raw(p[:min(int64(len(p)), c.left)])

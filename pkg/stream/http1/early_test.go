@@ -102,7 +102,7 @@ func TestBytesBeforeTheQuestionAreNoAnswer(t *testing.T) {
 		t.Fatal(err)
 	}
 	if c.Usable(time.Second) {
-		t.Error("a connection with bytes that nobody asked for passed for usable")
+		t.Error("the pool considered a connection with unexpected bytes usable")
 	}
 	far.SetLinger(0)
 	far.Close()

@@ -280,7 +280,7 @@ func TestBytesBehindAnAnswerCostTheConnection(t *testing.T) {
 	c.send(get)
 	c.expect("HTTP/1.1 200 OK\r\nDate: d\r\nContent-Length: 2\r\n\r\nok")
 	if <-b.released {
-		t.Error("a connection with bytes that nobody asked for passed for reusable")
+		t.Error("the pool considered a connection with unexpected bytes reusable")
 	}
 }
 

@@ -23,7 +23,7 @@ func TestMatchKnowsHTTPByItsFirstBytes(t *testing.T) {
 		{"what is no target, to be refused by the parser", "GET \x00", yes},
 		{"a method of another RFC", "PROPFIND /a HTTP/1.1\r\n", yes},
 		{"the longest registered method", "UPDATEREDIRECTREF /a HTTP/1.1\r\n", yes},
-		{"a method that nobody registered", "X-PURGE /a HTTP/1.1\r\n", yes},
+		{"an unregistered method", "X-PURGE /a HTTP/1.1\r\n", yes},
 		{"such a method before its target", "PURGE ", unsure},
 		{"such a method without a path", "PURGE x", no},
 		{"a method that is too long", "AAAAAAAAAAAAAAAAAAAAAAAAA", no},

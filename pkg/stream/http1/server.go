@@ -252,7 +252,7 @@ func (c *downstreamConn) exchange(ctx context.Context) (keep bool) {
 	}
 	keep, err := c.serve(ctx)
 	if p := protocol.PanicIn(err); p != nil {
-		c.report("answering a request", p)
+		c.report("responding to a request", p)
 	}
 	if err != nil && !c.answered {
 		c.framing.KeepAlive = false
@@ -378,14 +378,14 @@ func (c *downstreamConn) finish(err error) {
 
 // observe calls Observe and contains its panic.
 func (c *downstreamConn) observe() {
-	defer c.contain("accounting for a request")
+	defer c.contain("recording a request")
 	c.s.o.Observe(&c.x)
 }
 
 // drop resets the exchange and contains a panic of closing the response.
 func (c *downstreamConn) drop() {
 	defer c.x.Reset()
-	defer c.contain("closing an answer")
+	defer c.contain("closing a response")
 	c.x.ResetResponse()
 }
 
@@ -394,7 +394,7 @@ func (c *downstreamConn) drop() {
 func (c *downstreamConn) fail(err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.report("closing an answer", p)
+			c.report("closing a response", p)
 			c.x.LocalReplyError(err)
 		}
 	}()

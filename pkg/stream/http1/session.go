@@ -78,7 +78,7 @@ func (b *requestBody) await(p []byte) (int, error) {
 		}
 		moved := c.x.Meta.Start.Add(time.Duration(c.moved.Load()))
 		if !moved.After(last) {
-			return 0, protocol.Faultf(protocol.RequestIdle, "nothing of the request for %v (stream_idle_timeout)", idle)
+			return 0, protocol.Faultf(protocol.RequestIdle, "no byte of the request for %v (stream_idle_timeout)", idle)
 		}
 		last = moved
 	}
@@ -123,7 +123,7 @@ func (c *downstreamConn) OnDisconnect(gone func()) (stop func()) {
 	c.conn.SetReadDeadline(time.Time{}) // the upstream's deadline applies
 	go func() {
 		defer close(done)
-		defer c.contain("telling that the caller is gone")
+		defer c.contain("reporting a client disconnect")
 		if err := c.conn.AwaitPeerClose(c.s.o.HTTP1.AllowHalfClose); !errors.Is(err, network.ErrInterrupted) && !errors.Is(err, os.ErrDeadlineExceeded) {
 			gone()
 		}

@@ -429,10 +429,10 @@ func TestAnUploadIsWaitedForWithoutPolling(t *testing.T) {
 		after  time.Duration
 	}{
 		{"an answer behind the content", io.EOF, "", answer + "hello", time.Hour, protocol.ReasonNone, 2 * time.Minute},
-		{"an answer beside the content", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
+		{"a response concurrent with the body", io.EOF, answer + "he", "llo", time.Hour, protocol.ReasonNone, 2 * time.Minute},
 		{"a caller that leaves behind its content", io.EOF, "", answer + "hello", 10 * time.Second, protocol.ReasonDownstreamDisconnect, 70 * time.Second},
 		{"content that fails", broken, "", answer + "hello", time.Hour, protocol.RequestTimeout, time.Minute},
-		{"content that fails beside the answer", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
+		{"a body that fails concurrently with the response", broken, answer + "he", "llo", time.Hour, protocol.RequestTimeout, time.Minute},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -107,7 +107,7 @@ func (u *upload) plain(out *buffer.IoBuffer, left int64) (int, error) {
 	out.Extend(n)
 	switch {
 	case err == io.EOF && int64(n) < left:
-		return n, protocol.Faultf(protocol.Internal, "request content ended %d bytes before its declared length", left-int64(n))
+		return n, protocol.Faultf(protocol.Internal, "request body ended %d bytes before its declared length", left-int64(n))
 	case err == nil && int64(n) == left:
 		return n, io.EOF
 	}

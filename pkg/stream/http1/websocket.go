@@ -49,7 +49,7 @@ func completeUpgrade(x *protocol.Exchange) error {
 	}
 	key := x.Request.Header.Get(syntax.WebSocketKey)
 	if !syntax.IsWebSocketKey(key) {
-		return protocol.Faultf(protocol.MalformedRequest, "no %s of 16 bytes in base64 (RFC 6455 4.1)", syntax.WebSocketKey)
+		return protocol.Faultf(protocol.MalformedRequest, "%s is not a base64 value of 16 bytes (RFC 6455 4.1)", syntax.WebSocketKey)
 	}
 	r.Header.Set(syntax.WebSocketAcceptField, syntax.WebSocketAccept(key))
 	return nil

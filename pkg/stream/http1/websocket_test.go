@@ -135,7 +135,7 @@ func TestTheServerShakesHandsForAnUpstreamOfHTTP2(t *testing.T) {
 		{"another protocol", "Upgrade: connect-udp\r\n", "HTTP/1.1 101 Switching Protocols\r\nsec-websocket-protocol: chat\r\n" +
 			"Upgrade: connect-udp\r\nConnection: upgrade\r\n\r\n"},
 		{"no key", "Upgrade: websocket\r\n", "HTTP/1.1 400 Bad Request\r\n"},
-		{"a key that is none", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
+		{"an invalid key", "Upgrade: websocket\r\nSec-WebSocket-Key: aGVsbG8=\r\n", "HTTP/1.1 400 Bad Request\r\n"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			peer := newEchoTunnel()

@@ -49,7 +49,7 @@ func (w *muxConn) expire() {
 	defer w.alarm.firing.Done()
 	defer func() {
 		if p := recover(); p != nil {
-			w.engine.panicked("ending a stream whose time is up", p)
+			w.engine.panicked("expiring a stream", p)
 		}
 	}()
 	for _, f := range then {
@@ -97,7 +97,7 @@ func (w *muxConn) overdue(now time.Time) (then []func(*batch), next time.Time) {
 		switch {
 		case at.IsZero():
 		case !at.After(now):
-			fault := protocol.Faultf(why, "the stream's time is up")
+			fault := protocol.Faultf(why, "stream deadline exceeded")
 			if at.Equal(quiet) {
 				fault = idleFault(l.answerIdle)
 			}
@@ -129,5 +129,5 @@ var errAnswerIdle = errors.New("stream_idle_timeout")
 
 // idleFault returns the Fault of a response for which the host sent nothing for the duration idle.
 func idleFault(idle time.Duration) *protocol.Fault {
-	return protocol.Faultf(protocol.StreamIdle, "nothing of the answer for %v (%w)", idle, errAnswerIdle)
+	return protocol.Faultf(protocol.StreamIdle, "no byte of the response for %v (%w)", idle, errAnswerIdle)
 }

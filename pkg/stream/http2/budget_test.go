@@ -75,7 +75,7 @@ func TestABudgetOfManyConnectionsEndsThoseThatExceedIt(t *testing.T) {
 			case <-time.After(soon):
 				t.Error("it was not counted")
 			}
-			if !log.has("costs too much") || !log.has("flood="+flood.String()) {
+			if !log.has("because of a flood") || !log.has("flood="+flood.String()) {
 				t.Error("it was not logged")
 			}
 			honest.request(id, true)

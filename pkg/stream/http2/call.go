@@ -211,7 +211,7 @@ func (k *call) pass() {
 	}
 	for i := range list {
 		err := contained(func() error { return k.x.Caller.SendInterim(list[i].status, &list[i].header) })
-		protocol.PanicIn(err).Log(k.u.engine.log, "passing on an interim response")
+		protocol.PanicIn(err).Log(k.u.engine.log, "forwarding an interim response")
 		if err != nil {
 			return // the client has disconnected: its engine reports that
 		}
@@ -283,7 +283,7 @@ func (k *call) receive() error {
 	started := k.end()
 	x.ResetResponse()
 	if started && protocol.ReasonOf(err).Traits().SafeToRetry && !k.rewind() {
-		err = protocol.Faultf(protocol.UpstreamReset, "the request's content had been sent in part: %w", err)
+		err = protocol.Faultf(protocol.UpstreamReset, "a part of the request body was already sent: %w", err)
 	}
 	k.free()
 	u.o.OnRelease(!u.closing.Load())
@@ -294,7 +294,7 @@ func (k *call) receive() error {
 func (k *call) rewind() (again bool) {
 	defer func() {
 		if p := recover(); p != nil { // from the body of a filter
-			k.u.engine.panicked("reading a request's content again", p)
+			k.u.engine.panicked("rereading a request body", p)
 			again = false
 		}
 	}()
@@ -379,7 +379,7 @@ func (u *UpstreamConn) abandon(on waiting, b *batch) {
 		u.mu.Unlock()
 		return
 	}
-	then := k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone while the upstream was answering"))
+	then := k.fail(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client disconnected before the upstream response was complete"))
 	u.mu.Unlock()
 	if then != nil {
 		then(b)

@@ -108,7 +108,7 @@ func TestAnExchangeKnowsThatItWasCanceled(t *testing.T) {
 		close(asked)
 		<-gone
 		told <- x.Canceled()
-		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
+		return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 	}), nil)
 	p := r.dial()
 	p.request(1, true)

@@ -130,12 +130,12 @@ func (u *UpstreamConn) send(x *protocol.Exchange, resumes bool) (*call, error) {
 	}
 	if !passTimeout(x, now) {
 		u.o.OnRelease(!u.closing.Load())
-		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
+		return nil, protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 	}
 	k := u.engine.newCall()
 	k.begin(u, x, e, resumes)
 	if e != nil && !e.watch.SetPending(waiting{u, k, k.number.Load()}) {
-		return nil, k.drop(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone"))
+		return nil, k.drop(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection"))
 	}
 	queued, opened := u.admit(k, now)
 	if queued {
@@ -172,7 +172,7 @@ func (u *UpstreamConn) enter(k *call, now time.Time) {
 		k.setResult(protocol.NewFault(protocol.ConnectFailure, u.lost))
 		return
 	case u.closing.Load():
-		k.setResult(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
+		k.setResult(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
 		return
 	}
 	u.arm(k.x.EffectiveDeadline())
@@ -190,7 +190,7 @@ func (u *UpstreamConn) enter(k *call, now time.Time) {
 // functions without mu.
 func (u *UpstreamConn) next(now time.Time) (then []func(*batch)) {
 	if !u.queue.empty() && u.state.Exhausted() {
-		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection takes no more requests"))
+		return u.failQueue(protocol.Faultf(protocol.ConnectFailure, "the connection accepts no more requests"))
 	}
 	for !u.queue.empty() && u.mayOpen(u.queue.first) {
 		k := u.queue.pop()
@@ -306,7 +306,7 @@ func (u *UpstreamConn) run() {
 func (u *UpstreamConn) readAll(flush func(), b *batch) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			u.engine.panicked("reading a host's connection: it is closed", p)
+			u.engine.panicked("reading an upstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -384,7 +384,7 @@ func (u *UpstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 // for a stream. The others continue. mu is held.
 func (u *UpstreamConn) handleGoAway(e *syntax.Event) func(*batch) {
 	u.closing.Store(true)
-	why := protocol.Faultf(protocol.ConnectFailure, "the host is going away: %v", e.Code)
+	why := protocol.Faultf(protocol.ConnectFailure, "the host sent GOAWAY: %v", e.Code)
 	all := u.failQueue(why)
 	for s := range u.state.Streams() {
 		if l := muxStreamOf(s); l != nil && u.state.Unprocessed(s) {
@@ -418,7 +418,7 @@ func (u *UpstreamConn) reset(code syntax.Code) error {
 	if code == syntax.RefusedStream {
 		reason = protocol.ConnectFailure
 	}
-	return protocol.Faultf(reason, "the host has reset the stream: %v", code)
+	return protocol.Faultf(reason, "the host reset the stream: %v", code)
 }
 
 // broken implements connSide.
@@ -442,7 +442,7 @@ func (u *UpstreamConn) expired(b *batch) (then []func(*batch), next time.Time) {
 		switch at := k.x.EffectiveDeadline(); {
 		case at.IsZero():
 		case !at.After(b.now):
-			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "no stream was free in time")))
+			then = append(then, k.fail(protocol.Faultf(protocol.UpstreamTimeout, "timeout before a stream was available")))
 		case next.IsZero() || at.Before(next):
 			next = at
 		}
@@ -509,7 +509,7 @@ func connLostFault(err error) error {
 	case wrong != nil:
 		return protocol.NewFault(protocol.UpstreamMalformed, err)
 	case errors.Is(err, io.EOF):
-		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err)
 	}
-	return protocol.Faultf(protocol.UpstreamReset, "waiting for the answer: %w", err)
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err)
 }

@@ -100,7 +100,7 @@ func (c *content) add(p, frame []byte, b *batch) (to *pump, lent bool, unwanted 
 	}
 	total := c.total.Add(int64(len(p)))
 	if c.limit > 0 && total > c.limit {
-		c.err = protocol.Faultf(protocol.BodyTooLarge, "content exceeds %d bytes", c.limit)
+		c.err = protocol.Faultf(protocol.BodyTooLarge, "body exceeds %d bytes", c.limit)
 		unwanted = c.release() + len(p)
 		c.more.Broadcast()
 		return c.to, false, unwanted

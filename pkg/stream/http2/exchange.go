@@ -178,7 +178,7 @@ func (e *exchange) RunBlocking(ctx context.Context, s protocol.Service) error {
 // runs e on a worker.
 func (e *exchange) reserve() error {
 	if !e.engine.workers.Reserve() {
-		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on goroutines already", maxForked)
+		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines is reached", maxForked)
 	}
 	e.stack, e.reserved = true, true
 	return nil
@@ -242,7 +242,7 @@ func (e *exchange) answer() {
 		return
 	}
 	if e.wantsTunnel() {
-		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "an answer of %d that does not switch to what the caller asked for", r.Status))
+		x.LocalReplyError(protocol.Faultf(protocol.NotImplemented, "the upstream responded with %d and did not switch to the requested protocol", r.Status))
 	}
 	own := r.Source == protocol.LocalReply
 	if e.grpc != "" {
@@ -383,7 +383,7 @@ func (e *exchange) sentAll(b *batch, err error) {
 // failed ends an exchange whose response cannot be sent completely.
 func (e *exchange) failed(err error) {
 	if p := protocol.PanicIn(err); p != nil {
-		p.Log(e.engine.log, "answering a request: its stream is reset")
+		p.Log(e.engine.log, "responding to a request, whose stream is reset")
 	} else if idle := e.wasIdle(); idle != nil {
 		err = idle
 	}
@@ -443,7 +443,7 @@ func (e *exchange) finish(code syntax.Code) {
 func (e *exchange) observe() {
 	defer func() {
 		if p := recover(); p != nil {
-			e.engine.panicked("accounting for a request", p)
+			e.engine.panicked("recording a request", p)
 		}
 	}()
 	if observe := e.c.s.o.Observe; observe != nil {
@@ -475,7 +475,7 @@ func (e *exchange) fail(why error) func(*batch) {
 func (e *exchange) expire(why error) func(*batch) {
 	whole, _ := e.in.Complete()
 	if (whole || e.stream.Tunnel()) && protocol.ReasonOf(why) == protocol.RequestIdle {
-		why = protocol.Faultf(protocol.StreamIdle, "nothing went on the stream for so long that its idle timeout has passed")
+		why = protocol.Faultf(protocol.StreamIdle, "no byte on the stream for its idle timeout")
 	}
 	if e.expired != nil || e.stream.Answered() {
 		return e.fail(why)

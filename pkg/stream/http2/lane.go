@@ -162,7 +162,7 @@ func (l *muxStream) copyFrom(body protocol.Body, length int64, trailer *protocol
 			left -= int64(more)
 		}
 		if length >= 0 && (left < 0 || err == io.EOF && left > 0) {
-			return protocol.Faultf(protocol.Internal, "content of another length than the %d bytes declared", length), nil
+			return protocol.Faultf(protocol.Internal, "body length differs from the declared %d bytes", length), nil
 		}
 		if err != nil && err != io.EOF {
 			return err, nil

@@ -105,7 +105,7 @@ func (waitForever) Serve(_ context.Context, x *protocol.Exchange) error {
 		panic(injected)
 	})()
 	<-gone
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 }
 
 type panics struct{}

@@ -154,7 +154,7 @@ func (c *downstreamConn) ServeConn(ctx context.Context, _ *network.Conn) error {
 func (c *downstreamConn) serve() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			c.engine.panicked("reading a client's connection: it is closed", p)
+			c.engine.panicked("reading a downstream connection, which is closed", p)
 			err = errInternal
 		}
 	}()
@@ -254,7 +254,7 @@ func (c *downstreamConn) fill() error {
 	return err
 }
 
-var errIdleAfterGoAway = errors.New("the caller was told to go and is silent")
+var errIdleAfterGoAway = errors.New("the client is idle after GOAWAY")
 
 // silent handles a client that has sent nothing until the read deadline. The error ends or parks
 // the connection.
@@ -263,7 +263,7 @@ func (c *downstreamConn) silent() error {
 	busy := c.inFlight() > 0
 	switch {
 	case c.partial() || !c.prefaceRead:
-		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.frameTimeout())
+		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.s.frameTimeout())
 	case !c.shutdownNoticeAt.IsZero():
 		c.sendGoAway()
 		if busy {
@@ -343,7 +343,7 @@ func (c *downstreamConn) happened(e *syntax.Event, b *batch) func(*batch) {
 
 // reset implements connSide.
 func (c *downstreamConn) reset(code syntax.Code) error {
-	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has reset the stream: %v", code)
+	return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the client reset the stream: %v", code)
 }
 
 // broken implements connSide.
@@ -367,7 +367,7 @@ func (c *downstreamConn) charge(n int, now time.Time) error {
 	case stream.SourceExceeded:
 		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by this address", Flood: syntax.FloodSource}
 	case stream.ListenerExceeded:
-		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by callers of this listener", Flood: syntax.FloodListener}
+		return &syntax.ConnectionError{Code: syntax.EnhanceYourCalm, Reason: "too many streams reset by clients of this listener", Flood: syntax.FloodListener}
 	case stream.WithinBudget:
 	}
 	return nil
@@ -472,7 +472,7 @@ func (c *downstreamConn) ended(err error) error {
 	case errors.As(err, &wrong) && wrong.Flood != syntax.NoFlood:
 		*cause = network.CauseFlood
 		if skipped, ok := c.s.budget.MayLog(time.Now()); ok {
-			c.s.o.Log.Warn("a caller's connection was ended because it costs too much", "listener", c.s.o.Listener,
+			c.s.o.Log.Warn("downstream connection closed because of a flood", "listener", c.s.o.Listener,
 				"remote", c.meta.RemoteText, "flood", wrong.Flood.String(), "not_logged_before", skipped)
 		}
 		if flooded := c.engine.flooded; flooded != nil {
@@ -518,7 +518,7 @@ func (c *downstreamConn) close(err error, cancel context.CancelFunc) {
 	}
 	c.muxConn.release()
 	cancel()
-	c.end(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection has ended"), &c.batch)
+	c.end(protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the connection is closed"), &c.batch)
 	c.beginAll() // the unstarted exchanges end immediately
 	c.mu.Lock()
 	for c.inflight > 0 {

@@ -65,7 +65,7 @@ func holds() protocol.Service {
 			gone := make(chan struct{})
 			defer x.Caller.OnDisconnect(func() { close(gone) })()
 			<-gone
-			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "the caller has gone")
+			return protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection")
 		}
 		x.LocalReply(200, "text/plain", "fine")
 		return nil

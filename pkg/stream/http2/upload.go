@@ -57,7 +57,7 @@ func (k *call) upload(b *batch) {
 		// The write error is ignored: fail or sever has recorded why the stream was cut.
 		readErr, _ := k.copyFrom(body, length, trailer)
 		_ = u.outbox.Flush() // the connection's reader handles the error
-		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request's content")
+		protocol.PanicIn(readErr).Log(u.engine.log, "reading a request body")
 		k.uploaded(number)
 		close(s.done)
 		k.pumped(nil, &u.muxConn, number, readErr)
@@ -134,7 +134,7 @@ func (k *call) end() (started bool) {
 		case <-s.done:
 		default:
 			err := k.x.CloseContent(s.body) // unblocks a read of the client's body
-			protocol.PanicIn(err).Log(k.u.engine.log, "closing a request's content")
+			protocol.PanicIn(err).Log(k.u.engine.log, "closing a request body")
 			<-s.done
 		}
 	}

@@ -58,7 +58,7 @@ func (b *batch) tally(s *server) stream.BatchObserver {
 
 // flush accounts for the observed exchanges and contains panics.
 func (t *tallied) flush() {
-	defer t.server.engine.contain("accounting for requests")
+	defer t.server.engine.contain("recording requests")
 	t.tally.Flush()
 }
 

@@ -274,7 +274,7 @@ func (u *UpstreamConn) register(k *call, now time.Time) (id uint64, err error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.err != nil {
-		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", u.err)
+		return 0, protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", u.err)
 	}
 	id = u.calls.add(k)
 	u.mayEnd()
@@ -305,7 +305,7 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	left := time.Duration(0)
 	if until := x.EffectiveDeadline(); m.View.Timeout > 0 && !until.IsZero() {
 		if left = until.Sub(now); left <= 0 {
-			return protocol.Faultf(protocol.UpstreamTimeout, "the caller's time was up before the request was sent")
+			return protocol.Faultf(protocol.UpstreamTimeout, "the client's timeout expired before the request was sent")
 		}
 	}
 	_, err, lost := u.outbox.AppendFrame(len(m.Frame)+faultSize, func(dst []byte) ([]byte, error) {
@@ -323,7 +323,7 @@ func (u *UpstreamConn) put(x *protocol.Exchange, m *codec.Message, r *request, i
 	case errors.Is(lost, network.ErrWriteQueueFull):
 		return protocol.NewFault(protocol.Overflow, lost) // the host reads no requests
 	default:
-		return protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", lost)
+		return protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", lost)
 	}
 	if r != nil {
 		r.flush(u.outbox)
@@ -345,7 +345,7 @@ func (u *UpstreamConn) oneWay(x *protocol.Exchange, m *codec.Message, r *request
 	}
 	u.mu.Unlock()
 	if err != nil {
-		err = protocol.Faultf(protocol.ConnectFailure, "the connection had ended: %w", err)
+		err = protocol.Faultf(protocol.ConnectFailure, "the connection was closed: %w", err)
 	} else {
 		err = u.put(x, m, r, id, now)
 	}
@@ -383,7 +383,7 @@ func (k *call) receive(x *protocol.Exchange) (err error) {
 }
 
 // errAbandoned ends a call whose client has disconnected.
-var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection while the upstream was answering")
+var errAbandoned = protocol.Faultf(protocol.ReasonDownstreamDisconnect, "client closed its connection before the upstream response was complete")
 
 // abandon ends the wait of a call whose client has disconnected.
 func (u *UpstreamConn) abandon(id uint64, b *batch) {
@@ -398,7 +398,7 @@ func (u *UpstreamConn) run() {
 	var in input
 	var b batch
 	err := u.readAll(&in, &b)
-	u.engine.report("reading answers", err)
+	u.engine.report("reading responses", err)
 	in.release()
 	u.fail(err, &b)
 	u.expiring.Wait()
@@ -451,7 +451,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 		}
 		k.read = b.now
 		if head.Size > len(frame) {
-			k.err = protocol.Faultf(protocol.UpstreamMalformed, "an answer of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.o.RPC.MaxFrameSize)
+			k.err = protocol.Faultf(protocol.UpstreamMalformed, "a response of %d bytes; connection_pool.max_frame_size is %d", head.Size, u.o.RPC.MaxFrameSize)
 		} else {
 			k.answered(frame)
 		}
@@ -463,7 +463,7 @@ func (u *UpstreamConn) frame(head codec.Frame, frame []byte, b *batch) {
 	case codec.Request:
 		// The host calls back over the connection. Weft has no client to pass that to.
 		u.reply(b, func(dst []byte) []byte {
-			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not carried")
+			return u.codec.AppendErrorResponse(dst, frame, protocol.ReasonNoRoute, "weft: callbacks over an upstream connection are not supported")
 		})
 	case codec.GoAway:
 		u.closing.Store(true)
@@ -533,7 +533,7 @@ func lost(err error) error {
 	case errors.As(err, &f):
 		return err
 	case errors.Is(err, io.EOF), errors.Is(err, errHeartbeatTimeout):
-		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the answer: %w", err)
+		return protocol.Faultf(protocol.UpstreamClosed, "waiting for the response: %w", err)
 	}
-	return protocol.Faultf(protocol.UpstreamReset, "waiting for the answer: %w", err)
+	return protocol.Faultf(protocol.UpstreamReset, "waiting for the response: %w", err)
 }

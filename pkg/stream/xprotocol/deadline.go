@@ -7,7 +7,7 @@ import (
 	"github.com/weft-proxy/weft/pkg/protocol"
 )
 
-var errHeartbeatTimeout = errors.New("the host answers no heartbeat")
+var errHeartbeatTimeout = errors.New("the host does not acknowledge heartbeats")
 
 // arm makes sure that expire runs at t or before. The caller holds u.mu. Most deadlines are later
 // than the timer's, so arm mostly costs nothing.
@@ -45,12 +45,12 @@ func (u *UpstreamConn) expire() {
 	}
 	u.mu.Unlock()
 	for _, k := range late {
-		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no answer in time"), b)
+		u.wake(k, protocol.Faultf(protocol.UpstreamTimeout, "no response in time"), b)
 	}
 	err := error(nil)
 	if ping {
 		err = u.ping(id, b)
-		u.engine.report("asking a host for a sign of life", err)
+		u.engine.report("sending a heartbeat to a host", err)
 	}
 	b.flush()
 	if dead {

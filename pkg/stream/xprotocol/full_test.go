@@ -57,7 +57,7 @@ func TestACallerThatDoesNotReadIsClosed(t *testing.T) {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			return slices.ContainsFunc(r.observed, func(o observation) bool {
-				return o.reason == protocol.ReasonDownstreamDisconnect && strings.Contains(o.detail, "too much waits")
+				return o.reason == protocol.ReasonDownstreamDisconnect && strings.Contains(o.detail, "write queue full")
 			})
 		}
 		late, look := time.After(time.Minute), time.NewTicker(time.Millisecond)

@@ -51,7 +51,7 @@ func (c *downstreamConn) abandonLasting() (stop func()) {
 	done := make(chan struct{})
 	cancel := context.AfterFunc(c.lasting, func() {
 		defer close(done)
-		defer c.s.engine.contain("telling one-way requests to end")
+		defer c.s.engine.contain("canceling one-way requests")
 		c.abandon(true)
 	})
 	return func() {

@@ -155,7 +155,7 @@ func TestRequestsAboveTheLimitWait(t *testing.T) {
 		p.read()
 	}
 	if n := beyond.Load(); n > 0 {
-		t.Errorf("%d requests were under way beyond the limit", n)
+		t.Errorf("%d requests were in flight beyond the limit", n)
 	}
 }
 

@@ -284,7 +284,7 @@ func testAPanic(t *testing.T, point, want string, forks bool) {
 	}
 	close(release)
 	if _, frame = by.read(); frame == nil || point != "client Next" && protocol.Reason(frame[2]) != protocol.ReasonNone {
-		t.Errorf("the exchange beside it is answered with %q, want its answer", frame)
+		t.Errorf("the concurrent exchange got the response %q, want its own", frame)
 	}
 	f.arm("none")
 	if point == "client Next" {

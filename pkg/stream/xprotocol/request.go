@@ -56,7 +56,7 @@ func (r *request) refuse(b *batch) {
 	r.batch = b
 	r.x.Meta.Start = r.now()
 	_ = r.read() // for the log; the request ends in any case
-	r.conclude(protocol.Faultf(protocol.Draining, "the time to drain is nearly over"))
+	r.conclude(protocol.Faultf(protocol.Draining, "the drain deadline is near"))
 }
 
 // cancel ends a request whose client disconnected before it started. Floods consist of such
@@ -72,13 +72,13 @@ func (r *request) cancel(b *batch) {
 }
 
 // leftBeforeStart is the detail that cancel records.
-const leftBeforeStart = "client gone: the client closed its connection before the request started"
+const leftBeforeStart = "client disconnected: the client closed its connection before the request started"
 
 // enter describes a request that does not start and binds its exchange to the listener's
 // configuration. It reports whether an observer needs the request's fields. It contains panics,
 // including those of the codec.
 func (r *request) enter() (readsRequest bool) {
-	defer r.engine.contain("accounting for a request")
+	defer r.engine.contain("recording a request")
 	r.describe()
 	s := r.c.s
 	return s.o.Observe != nil && r.batch.tally(s).Enter(&r.x)
@@ -113,7 +113,7 @@ func (r *request) conclude(err error) {
 		if err = r.settle(err); err == nil {
 			break
 		}
-		r.engine.report("answering a request", err)
+		r.engine.report("responding to a request", err)
 		if tries == 2 {
 			r.c.abort(r.batch)
 			break
@@ -145,7 +145,7 @@ func (r *request) RunBlocking(ctx context.Context, s protocol.Service) error {
 		r.x.ResetResponse() // the caller of RunBlocking should have reset it: see passes
 	}
 	if !r.engine.workers.Reserve() {
-		return protocol.Faultf(protocol.Overloaded, "%d exchanges wait on stacks of their own already", maxForked)
+		return protocol.Faultf(protocol.Overloaded, "the limit of %d requests that wait on goroutines of their own is reached", maxForked)
 	}
 	f := r.engine.takeFiber()
 	f.r, f.ctx, f.service = r, ctx, s
@@ -360,13 +360,13 @@ func (r *request) finish() {
 // drop resets the exchange. It contains a panic of the response's Close.
 func (r *request) drop() {
 	defer r.x.Reset()
-	defer r.engine.contain("closing an answer")
+	defer r.engine.contain("closing a response")
 	r.x.ResetResponse()
 }
 
 // observe reports the exchange to the observer and contains its panics.
 func (r *request) observe() {
-	defer r.engine.contain("accounting for a request")
+	defer r.engine.contain("recording a request")
 	s := r.c.s
 	switch {
 	case s.o.Observe == nil:

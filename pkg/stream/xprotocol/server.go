@@ -223,7 +223,7 @@ func (c *downstreamConn) takeFresh() *request {
 }
 
 // errUnanswered ends a connection on which a response could not be sent.
-var errUnanswered = errors.New("an answer could not be sent")
+var errUnanswered = errors.New("a response could not be sent")
 
 // abort ends the connection, because its client would wait for a response forever. b is the batch
 // of the calling goroutine. The reader may be inside a read of the connection, for which Close
@@ -249,7 +249,7 @@ func (c *downstreamConn) flush() {
 	c.in.read = 0
 }
 
-var errFarewell = errors.New("the caller was told to go and is silent")
+var errFarewell = errors.New("the client is idle after GOAWAY")
 
 // ended sets the close reason and returns the error to log, if any.
 func (c *downstreamConn) ended(err error) error {
@@ -306,7 +306,7 @@ func (c *downstreamConn) silent() error {
 	c.flush()
 	switch {
 	case c.in.partial():
-		return protocol.Faultf(protocol.RequestTimeout, "a part of a frame, and no more for %v", c.s.o.RPC.FrameTimeout)
+		return protocol.Faultf(protocol.RequestTimeout, "incomplete frame: no data for %v", c.s.o.RPC.FrameTimeout)
 	case c.count() > 0:
 		return nil
 	case !c.goAwaySentAt.IsZero():
@@ -546,6 +546,6 @@ func (c *downstreamConn) refuse(err error) {
 	x.LocalReplyError(err)
 	x.Response.Status = 0
 	x.Record.End = time.Now()
-	defer c.s.engine.contain("accounting for a malformed frame")
+	defer c.s.engine.contain("recording a malformed frame")
 	c.s.o.Observe(&x)
 }

@@ -69,7 +69,7 @@ func TestHashesStayWhenAHostLeaves(t *testing.T) {
 					allowed = keys / 100
 				}
 				if others > allowed {
-					t.Errorf("one of %d hosts left: %d of %d hashes were its own, %d more moved, want at most %d", len(list), had, keys, others, allowed)
+					t.Errorf("after removing one of %d hosts: it had %d of %d hashes, and %d other hashes moved, want at most %d", len(list), had, keys, others, allowed)
 				}
 			})
 		}

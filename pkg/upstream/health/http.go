@@ -156,10 +156,10 @@ func appendRequest(dst []byte, service string) []byte {
 // serving. It rejects fields other than the status.
 func parseAnswer(b []byte) error {
 	if len(b) < prefixLen || int(binary.BigEndian.Uint32(b[1:])) != len(b)-prefixLen {
-		return errors.New("the answer is not one message")
+		return errors.New("the response is not one message")
 	}
 	if b[0] != 0 {
-		return errors.New("the answer is compressed")
+		return errors.New("the response is compressed")
 	}
 	b = b[prefixLen:]
 	status := uint64(0)
@@ -169,7 +169,7 @@ func parseAnswer(b []byte) error {
 			status, n = binary.Uvarint(b[1:])
 		}
 		if n <= 0 || 1+n != len(b) {
-			return errors.New("the answer is no HealthCheckResponse")
+			return errors.New("the response is not a HealthCheckResponse")
 		}
 	}
 	if status != serving {
@@ -192,7 +192,7 @@ func readAll(body protocol.Body) ([]byte, error) {
 		case err != nil:
 			return nil, err
 		case n == len(content):
-			return nil, errors.New("the answer is too long")
+			return nil, errors.New("the response is too long")
 		}
 	}
 	return content[:n], nil

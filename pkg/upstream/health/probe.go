@@ -49,7 +49,7 @@ func NewProbe(cfg *config.HealthCheck, h Host, codec xprotocol.Codec) (Probe, er
 			return &heartbeat{h, codec}, nil
 		}
 	}
-	return nil, fmt.Errorf("there is no health check of the protocol %q", cfg.Protocol)
+	return nil, fmt.Errorf("health checks with protocol %q are not supported", cfg.Protocol)
 }
 
 // tcp passes if the host accepts a connection.
@@ -103,16 +103,16 @@ func (p *heartbeat) await(conn *network.Conn) error {
 		}
 		n, err := conn.Read(read[len(read):cap(read)])
 		if err != nil {
-			return fmt.Errorf("no answer to a heartbeat: %w", err)
+			return fmt.Errorf("no response to the heartbeat: %w", err)
 		}
 		read = read[:len(read)+n]
 		if total += n; total > mostRead {
-			return errors.New("no answer to a heartbeat, and much else")
+			return errors.New("no heartbeat response in the data that the host sent")
 		}
 		for {
 			f, err := p.codec.ParseFrame(read)
 			if err != nil {
-				return fmt.Errorf("the answer to a heartbeat: %w", err)
+				return fmt.Errorf("invalid heartbeat response: %w", err)
 			}
 			if f.Size == 0 || f.Size > len(read) {
 				break
@@ -121,7 +121,7 @@ func (p *heartbeat) await(conn *network.Conn) error {
 				return nil
 			}
 			if f.Kind == xprotocol.GoAway {
-				return errors.New("the host takes no new requests")
+				return errors.New("the host accepts no new requests")
 			}
 			read = read[:copy(read, read[f.Size:])]
 		}

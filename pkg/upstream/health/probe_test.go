@@ -73,7 +73,7 @@ func TestHeartbeats(t *testing.T) {
 		{"answered in pieces", &speaker{says: []string{"A", "\x02a", "b"}}, ""},
 		{"answered behind a heartbeat of the host's", &speaker{says: []string{"Q\x00Q\x03abcA\x00"}}, ""},
 		{"answered behind long frames", &speaker{says: []string{long[:257*100], "A\x00"}}, ""},
-		{"answered behind too much", &speaker{says: []string{long, "A\x00"}}, "much else"},
+		{"answered behind too much", &speaker{says: []string{long, "A\x00"}}, "no heartbeat response in the data"},
 		{"another protocol", &speaker{says: []string{"HTTP/1.1 400 Bad Request\r\n\r\n"}}, "no frame"},
 		{"a host that goes away", &speaker{says: []string{"G\x00"}}, "no new requests"},
 		{"a host that hangs up", &speaker{says: []string{"A"}}, "EOF"},

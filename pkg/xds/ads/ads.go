@@ -276,7 +276,7 @@ func (c *Client) Receive(r Response) (u Update, ok bool) {
 }
 
 // twoOfAName is wrong with resources of one name that differ: neither is to be preferred.
-const twoOfAName = "the response has two resources of this name"
+const twoOfAName = "the response has two different resources with this name"
 
 // same reports whether n is what is held, and notes its version if it is.
 func (p *topic) same(n Resource) bool {

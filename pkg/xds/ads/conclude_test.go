@@ -13,7 +13,7 @@ func TestWhatCannotBeTakenAwayIsHeld(t *testing.T) {
 		t.Helper()
 		u, ok := c.Receive(Response{Type: url, Version: nonce, Nonce: nonce, Resources: resources})
 		if !ok {
-			t.Fatal("nobody has asked for it")
+			t.Fatal("it is not subscribed")
 		}
 		return u
 	}
@@ -21,10 +21,10 @@ func TestWhatCannotBeTakenAwayIsHeld(t *testing.T) {
 	for _, nonce := range []string{"2", "3"} {
 		u := receive(nonce)
 		if len(u.Removed) != 1 || u.Removed[0] != "a" {
-			t.Fatalf("%v is taken away, want a", u.Removed)
+			t.Fatalf("%v is removed, want a", u.Removed)
 		}
 		if r, ok := c.Conclude(u, []Wrong{{Name: "a", Reason: "it is needed"}}); !ok || r.Refusal != "a: it is needed" || r.Version != "1" {
-			t.Errorf("the server is told %+v", r)
+			t.Errorf("the request is %+v", r)
 		}
 		if _, held := c.Held(url)["a"]; !held {
 			t.Error("it is not held any more")

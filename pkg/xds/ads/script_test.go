@@ -33,7 +33,7 @@ func TestScripts(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else if got != string(b) {
-				t.Errorf("%s says otherwise. It is now:\n%s", path, got)
+				t.Errorf("%s differs from the result:\n%s", path, got)
 			}
 		})
 	}

@@ -185,7 +185,7 @@ func (p place) readHosts(m *clusterv3.Cluster, c *Cluster) {
 		c.inline = p.field("load_assignment").readAssignment(a, out.Type.Resolves())
 	}
 	if out.Type == config.ClusterLogicalDNS && (c.inline == nil || len(c.inline.Hosts) != 1) {
-		p.field("load_assignment").refuse("expected one name, as the cluster's type is LOGICAL_DNS")
+		p.field("load_assignment").refuse("expected exactly one host, because the cluster has the type LOGICAL_DNS")
 	}
 	if out.Type.Resolves() {
 		p.readDNS(m, &out.DNS)
@@ -211,7 +211,7 @@ func (p place) readOriginalDst(m *clusterv3.Cluster, out *config.Cluster) {
 	out.Policy = config.LBOriginalDst
 	every := p.field("cleanup_interval")
 	if out.OriginalDst.CleanupInterval = every.duration(m.GetCleanupInterval(), config.DefaultCleanupInterval); out.OriginalDst.CleanupInterval <= 0 {
-		every.refuse("expected more than 0")
+		every.refuse("expected a duration greater than 0")
 	}
 	o := m.GetOriginalDstLbConfig()
 	if o == nil {

@@ -197,7 +197,7 @@ func (p place) readBind(b *corev3.BindConfig, out *config.Cluster) {
 func (p place) readSource4or6(s *corev3.SocketAddress, out *config.Socket) {
 	address, err := netip.ParseAddr(s.GetAddress())
 	if err != nil || address.Is4In6() || address.IsMulticast() {
-		p.field("address").refuse("%q is no IP address that connections can come from", s.GetAddress())
+		p.field("address").refuse("%q is not a valid source address: expected a unicast IP address", s.GetAddress())
 		return
 	}
 	p.only(s, []string{"address", "port_value"}, []string{"protocol", "named_port", "resolver_name", "ipv4_compat", "network_namespace_filepath"})
@@ -211,7 +211,7 @@ func (p place) readSource4or6(s *corev3.SocketAddress, out *config.Socket) {
 	}
 	switch {
 	case *family != "" || *from != 0:
-		p.refuse("is a second address of its family: only one is supported")
+		p.refuse("is a second address of the same family: only one is supported")
 	case !address.IsUnspecified(): // else the system chooses
 		*family = address.String()
 		fallthrough

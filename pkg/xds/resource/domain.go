@@ -30,7 +30,7 @@ func domainProblem(domain string) string {
 	case !ends || rest == "":
 		return ""
 	case strings.HasPrefix(rest, "*"):
-		return "a star is supported at one end only"
+		return "a wildcard is supported at one end only"
 	}
 	return ""
 }
@@ -41,7 +41,7 @@ func (p place) checkDomains(t *config.RouteTable) {
 	for i, v := range t.VirtualHosts {
 		for _, d := range v.Domains {
 			if other, taken := owner[d]; taken {
-				p.field("virtual_hosts").index(i).field("domains").refuse("%q belongs to %q already", d, other)
+				p.field("virtual_hosts").index(i).field("domains").refuse("%q is already a domain of the virtual host %q", d, other)
 			}
 			owner[d] = v.Name
 		}

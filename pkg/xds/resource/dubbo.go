@@ -42,7 +42,7 @@ func (p place) readDubbo(m *dubbov3.DubboProxy, l *Listener) *config.Proxy {
 	}
 	list, at := m.GetRouteConfig(), p.field("route_config")
 	if len(list) > 0 && m.GetRouteSpecifier() != nil {
-		at.refuse("stands beside drds or multiple_route_config")
+		at.refuse("cannot be set together with drds or multiple_route_config")
 	}
 	// As of HTTP: no resource has a name with a line break.
 	out.RouteTable = fmt.Sprintf("%s\n%d %s", l.Config.Name, len(l.Tables), m.GetMultipleRouteConfig().GetName())
@@ -135,7 +135,7 @@ func (p place) wildcard(text string) (is *config.ValueMatch, ok bool) {
 	case text == "*":
 		return nil, false
 	case strings.Contains(strings.Trim(text, "*"), "*"), isPrefix && isSuffix:
-		p.refuse("%q: one star is supported, at the beginning or at the end", text)
+		p.refuse("%q: only one wildcard is supported, at the start or at the end", text)
 		return nil, false
 	case isPrefix:
 		return &config.ValueMatch{Kind: config.ValuePrefix, Text: prefix}, true
@@ -162,7 +162,7 @@ func (p place) readArguments(all map[uint32]*dubbov3.MethodMatch_ParameterMatchS
 	for _, i := range slices.Sorted(maps.Keys(all)) {
 		at := p.key(strconv.FormatUint(uint64(i), 10))
 		if i > mostArguments {
-			at.refuse("no method has as many arguments")
+			at.refuse("is not a valid argument index: a method has at most 255 arguments")
 			continue
 		}
 		one := config.ArgumentMatch{Index: int(i)}

@@ -112,16 +112,16 @@ func TestWhatIsRefusedOfDubbo(t *testing.T) {
 	for text, want := range map[string]string{
 		`drds: {config_source: {ads: {}}}`:                                                                                                           "typed_config.drds.route_config_name: is missing",
 		`drds: {route_config_name: "shop" config_source: {path: "/x"}}`:                                                                              "typed_config.drds.config_source.path: ",
-		`drds: {route_config_name: "shop"}, route_config: {` + route + `}`:                                                                           "stands beside drds",
+		`drds: {route_config_name: "shop"}, route_config: {` + route + `}`:                                                                           "cannot be set together with drds",
 		`dubbo_filters: {name: "envoy.filters.dubbo.other"}, route_config: {` + route + `}`:                                                          "dubbo_filters[0]: envoy.filters.dubbo.other",
 		`route_config: {routes: {match: {}, route: {cluster: "shop"}}}`:                                                                              "interface: is missing",
-		`route_config: {interface: "a*b", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "one star",
-		`route_config: {interface: "*a*", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "one star",
+		`route_config: {interface: "a*b", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "only one wildcard",
+		`route_config: {interface: "*a*", routes: {match: {}, route: {cluster: "shop"}}}`:                                                            "only one wildcard",
 		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 0, value: {}}}}, route: {cluster: "shop"}}}`:                   "method.params_match[0]: expected exact_match or range_match",
-		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 256, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[256]: no method has as many arguments",
+		`route_config: {interface: "a", routes: {match: {method: {params_match: {key: 256, value: {exact_match: "x"}}}}, route: {cluster: "shop"}}}`: "params_match[256]: is not a valid argument index: a method has at most 255 arguments",
 		`route_config: {interface: "a", routes: {match: {}, route: {}}}`:                                                                             "expected cluster or weighted_clusters",
-		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the weights are 0",
-		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "beside drds or multiple_route_config",
+		`route_config: {interface: "a", routes: {match: {}, route: {weighted_clusters: {clusters: {name: "b"}}}}}`:                                   "the sum of the weights is 0",
+		`route_config: {` + route + `}, multiple_route_config: {route_config: {` + route + `}}`:                                                      "together with drds or multiple_route_config",
 	} {
 		if _, err := ReadListener(dubboListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
@@ -142,7 +142,7 @@ func TestRoutesOfDubboByThemselves(t *testing.T) {
 		t.Errorf("the resource is %q, %t", name, ok)
 	}
 	if _, ok := DubboRoutes("shop"); ok {
-		t.Error("routes of HTTP are taken for some of Dubbo")
+		t.Error("HTTP routes are accepted as Dubbo routes")
 	}
 	m := &dubbov3.MultipleRouteConfiguration{}
 	if err := prototext.Unmarshal([]byte(`name: "shop" route_config: {name: "one", interface: "org.Shop", routes: {match: {}, route: {cluster: "c"}}}`), m); err != nil {
@@ -204,7 +204,7 @@ func TestCallsOfDubboAreRoutedByTheirArguments(t *testing.T) {
 		}
 		x.Request.Body = nil
 		if got, _ := table.Match(x).ChooseCluster(x, 0); got != "any" {
-			t.Errorf("a call whose arguments nobody can read goes to %q, want any", got)
+			t.Errorf("a call with unreadable arguments goes to %q, want any", got)
 		}
 	}
 }

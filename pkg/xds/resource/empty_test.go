@@ -135,7 +135,7 @@ func TestWhatIsNotBuiltOfFiltersIsRefusedIfEmpty(t *testing.T) {
 			r := &report{kinds: allKinds()}
 			place{report: r}.fill(k.Config(), []byte(u.text))
 			if err := errorText(r.result()); !strings.Contains(err, u.key+" is not supported") {
-				t.Errorf("%s: %s is refused because of %q", k.Name, u.text, err)
+				t.Errorf("%s: %s is rejected because of %q", k.Name, u.text, err)
 			}
 		}
 	}

@@ -58,7 +58,7 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 		at := p.field("policy")
 		at.only(policy, []string{"overprovisioning_factor", "drop_overloads"}, nil)
 		if f := policy.GetOverprovisioningFactor(); f != nil && f.GetValue() == 0 {
-			at.field("overprovisioning_factor").refuse("is 0, expected more")
+			at.field("overprovisioning_factor").refuse("is 0, expected at least 1")
 		}
 		a.Overprovisioning = float64(policy.GetOverprovisioningFactor().GetValue()) / 100
 		a.Drops = at.field("drop_overloads").readDrops(policy.GetDropOverloads())
@@ -82,7 +82,7 @@ func (p place) readAssignment(m *endpointv3.ClusterLoadAssignment, names bool) *
 			}
 			seen[h.Address] = true
 			if weights += uint64(h.Weight); weights > math.MaxUint32 {
-				at.field("lb_endpoints").refuse("the weights are more than %d in all", uint32(math.MaxUint32))
+				at.field("lb_endpoints").refuse("the sum of the weights is greater than %d", uint32(math.MaxUint32))
 				break
 			}
 			h.Priority, h.Locality = l.GetPriority(), where
@@ -174,7 +174,7 @@ func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address s
 	}
 	port := s.GetPortValue()
 	if port > math.MaxUint16 || s.GetNamedPort() != "" {
-		p.refuse("expected port_value to be a port")
+		p.refuse("expected a port number in port_value")
 		return "", false
 	}
 	ip, err := netip.ParseAddr(s.GetAddress())
@@ -184,6 +184,6 @@ func (p place) readSocketAddress(s *corev3.SocketAddress, names bool) (address s
 	case names && s.GetAddress() != "":
 		return s.GetAddress() + ":" + strconv.FormatUint(uint64(port), 10), true
 	}
-	p.field("address").refuse("%q is no IP address", s.GetAddress())
+	p.field("address").refuse("%q is not a valid IP address", s.GetAddress())
 	return "", false
 }

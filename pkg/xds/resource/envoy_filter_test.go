@@ -90,7 +90,7 @@ func TestMutationsInOrderAreListsOfWhatIsAddedAndRemoved(t *testing.T) {
 		},
 		"what was added is removed": {
 			settings: mutation + `{"request_mutations": [{"append": {"header": {"key": "X-A", "value": "b"}}}, {"remove": "x-a"}]}}`,
-			err:      "mutations.request_mutations[1].remove: x-a is appended before it",
+			err:      "mutations.request_mutations[1].remove: an earlier element appends x-a",
 		},
 		"what has no meaning here": {
 			settings: mutation + `{"response_mutations": [{"remove_on_match": {"key_matcher": {"prefix": "x-"}}}]}}`,

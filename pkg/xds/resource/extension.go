@@ -81,7 +81,7 @@ func (s *Slot) Check(e *Extension) error {
 
 // sameKind says why settings of a kind cannot be those of a second filter.
 func sameKind(kind string) string {
-	return fmt.Sprintf("is of the same kind, %s, as another filter of the listener: what routes say of one would be for both", kind)
+	return fmt.Sprintf("is a second filter of type %s in the listener: settings of routes would apply to both", kind)
 }
 
 // choose returns what the slot's filter is, given the resource or nil.
@@ -154,7 +154,7 @@ func (p place) readDiscovery(f *hcmv3.HttpFilter, l *Listener) (out config.Filte
 	case len(kinds) == 0:
 		at.field("type_urls").refuse("none of %s is supported", strings.Join(slot.types, ", "))
 	case f.GetDisabled() && len(kinds) > 1:
-		at.field("type_urls").refuse("expected one of a filter that is disabled")
+		at.field("type_urls").refuse("expected the types of one filter only, because the filter is disabled")
 	case f.GetDisabled():
 		p.switched(kinds[0])
 	}
@@ -182,6 +182,6 @@ func (p place) kindsOf(urls []string) (names []string) {
 // switched refuses to have a filter of a kind off: one that runs before routes are chosen.
 func (p place) switched(kind string) {
 	if p.report.kinds.filter(kind).Stage == filter.BeforeRoute {
-		p.field("disabled").refuse("%s runs before routes are chosen: no route could enable it", kind)
+		p.field("disabled").refuse("the filter %s runs before a route is selected: no route could enable it", kind)
 	}
 }

@@ -175,15 +175,15 @@ func TestWhatIsRefusedOfDiscoveredFilters(t *testing.T) {
 		discovered("", corsURL, ""):                                               "http_filters[0].name: is missing",
 		discovered("x", corsURL, `default_config: {[`+rbacURL+`] {}}`):            "default_config: is a " + rbacURL,
 		discovered("x", corsURL, `default_config: {type_url: "`+luaURL+`"}`):      "default_config: " + luaURL + " is not supported",
-		discovered("x", corsURL+" "+rbacURL, "") + ` disabled: true`:              "expected one of a filter that is disabled",
-		`name: "router" disabled: true typed_config: {[` + routerFilter + `] {}}`: "http_filters[0].disabled: routes need it",
+		discovered("x", corsURL+" "+rbacURL, "") + ` disabled: true`:              "expected the types of one filter only, because the filter is disabled",
+		`name: "router" disabled: true typed_config: {[` + routerFilter + `] {}}`: "http_filters[0].disabled: the router filter cannot be disabled",
 	} {
 		if _, err := ReadListener(httpListener(t, text), kinds()); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", text, err, want)
 		}
 	}
 	twice := httpListener(t, `name: "r" typed_config: {[`+rbacURL+`] {}}`, discovered("mine", corsURL+" "+rbacURL, `default_config: {[`+rbacURL+`] {}}`))
-	if _, err := ReadListener(twice, kinds()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is of the same kind, rbac, as another filter`) {
+	if _, err := ReadListener(twice, kinds()); err == nil || !strings.Contains(err.Error(), `http_filters[mine].config_discovery.default_config: is a second filter of type rbac in the listener`) {
 		t.Errorf("default settings of a kind that the listener has: %v", err)
 	}
 	body, err := proto.Marshal(&corev3.TypedExtensionConfig{Name: "x", TypedConfig: &anypb.Any{TypeUrl: luaURL}})

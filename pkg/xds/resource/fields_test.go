@@ -368,7 +368,7 @@ of what is read some values may be, as the NACK says then; what is ignored is to
 		t.Fatal(err)
 	}
 	if string(page) != out.String() {
-		t.Errorf("%s does not tell what the readers do; they say:\n%s", fieldsPage, out.String())
+		t.Errorf("%s differs from what the readers do. It must be:\n%s", fieldsPage, out.String())
 	}
 }
 

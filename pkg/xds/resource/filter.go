@@ -120,7 +120,7 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 			ends = true
 			at.field("typed_config").readRouter(packed)
 			if f.GetDisabled() {
-				at.field("disabled").refuse("routes need it")
+				at.field("disabled").refuse("the router filter cannot be disabled")
 			}
 			continue
 		case slices.Contains(bystanders(), f.GetName()), strings.HasPrefix(f.GetName(), "istio.stats"):
@@ -144,7 +144,7 @@ func (p place) readHTTPFilters(list []*hcmv3.HttpFilter, out *config.Proxy, l *L
 			continue
 		}
 		if other, twice := names[t.name]; twice && other != f.GetName() {
-			at.refuse("%s is of the same kind as %s: what routes say of one would be for both", f.GetName(), other)
+			at.refuse("%s has the same filter type as %s: settings of routes would apply to both", f.GetName(), other)
 		}
 		names[t.name] = f.GetName()
 		if f.GetDisabled() {

@@ -50,7 +50,7 @@ func separate(list []any) (add, remove []any, err error) {
 		case !removes:
 			return nil, nil, fmt.Errorf("[%d]: only append and remove are supported", i)
 		case slices.ContainsFunc(add, func(option any) bool { return strings.EqualFold(nameOf(option), name) }):
-			return nil, nil, fmt.Errorf("[%d].remove: %s is appended before it: that order is not supported", i, name)
+			return nil, nil, fmt.Errorf("[%d].remove: an earlier element appends %s: this order is not supported", i, name)
 		default:
 			remove = append(remove, name)
 		}

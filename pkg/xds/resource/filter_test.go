@@ -122,7 +122,7 @@ func TestFiltersOfOneKindHaveOneName(t *testing.T) {
 	if err := named("envoy.filters.http.rbac", "envoy.filters.http.rbac"); err != nil {
 		t.Errorf("one name: %v", err)
 	}
-	if err := named("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine is of the same kind as envoy.filters.http.rbac") {
+	if err := named("envoy.filters.http.rbac", "mine"); err == nil || !strings.Contains(err.Error(), "mine has the same filter type as envoy.filters.http.rbac") {
 		t.Errorf("two names: %v", err)
 	}
 }

@@ -18,7 +18,7 @@ func (p place) format(text string) (out string, ok bool) {
 		}
 		command, after, closed := cutCommand(rest)
 		if !closed {
-			p.refuse("%q has a %% without another", text)
+			p.refuse("%q has a %% without a closing %%", text)
 			return "", false
 		}
 		text = after

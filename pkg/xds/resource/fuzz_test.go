@@ -32,7 +32,7 @@ func FuzzReadCluster(f *testing.F) {
 			t.Errorf("%d bytes became %d hosts and %d sockets", len(body), len(made.Hosts), len(c.Sockets))
 		}
 		if !ok && len(c.Secrets()) == 0 {
-			t.Error("a cluster that needs no secret lacks one")
+			t.Error("a cluster without secrets misses one")
 		}
 	})
 }
@@ -76,7 +76,7 @@ func FuzzReadSecret(f *testing.F) {
 func bounded(t *testing.T, body []byte, err error) {
 	t.Helper()
 	if n := len(err.Error()); n > 1000*most(body) {
-		t.Errorf("%d bytes are refused with %d bytes", len(body), n)
+		t.Errorf("the rejection of %d bytes has %d bytes", len(body), n)
 	}
 }
 

@@ -18,7 +18,7 @@ func TestAnEmptyTreeOfRulesIsRefused(t *testing.T) {
 	m.ProtoReflect().Mutable(m.ProtoReflect().Descriptor().Fields().ByName("matcher")) // is there, and empty
 	_, err := ReadExtension(marshaled(t, &corev3.TypedExtensionConfig{Name: "f", TypedConfig: packed(t, m)}), allKinds())
 	if !strings.Contains(errorText(err), "typed_config.matcher: is not supported") {
-		t.Errorf("it is refused because of %v", err)
+		t.Errorf("rejected because of %v", err)
 	}
 }
 
@@ -37,6 +37,6 @@ func TestClaimsAreNormalizedAsEnvoySays(t *testing.T) {
 	}
 	_, err = readFilter(t, provider(`"failed_status_in_metadata": "f"`))
 	if !strings.Contains(errorText(err), "failed_status_in_metadata is not supported") {
-		t.Errorf("failed_status_in_metadata is refused because of %v", err)
+		t.Errorf("failed_status_in_metadata is rejected because of %v", err)
 	}
 }

@@ -15,7 +15,7 @@ func (p place) readHealth(m *clusterv3.Cluster, out *config.Cluster) {
 	at := p.field("health_checks")
 	for i, h := range m.GetHealthChecks() {
 		if i > 0 {
-			at.index(i).refuse("is the second: only one is supported")
+			at.index(i).refuse("only one health check is supported")
 			break
 		}
 		out.Health = at.index(i).readCheck(h, m.GetName())
@@ -41,7 +41,7 @@ func (p place) readCheck(h *corev3.HealthCheck, cluster string) *config.HealthCh
 		UnhealthyThreshold: max(1, count(h.GetUnhealthyThreshold(), 1)),
 	}
 	if out.Timeout <= 0 || out.Interval <= 0 {
-		p.refuse("timeout and interval are to be above 0")
+		p.refuse("timeout and interval must be greater than 0")
 	}
 	if port := h.GetAltPort().GetValue(); port != 0 {
 		out.HTTP.Port = uint16(port) //nolint:gosec // checked next
@@ -76,7 +76,7 @@ func (p place) checkHeader(add []*corev3.HeaderValueOption, remove []string) con
 	for i := range m.Add {
 		v := &m.Add[i]
 		if strings.Contains(strings.ReplaceAll(v.Value, "%%", ""), "%") {
-			p.field("request_headers_to_add").refuse("%s has a command, for which a check has no value", v.Name)
+			p.field("request_headers_to_add").refuse("header %s has a format command, which health checks do not support", v.Name)
 		}
 		v.Value = strings.ReplaceAll(v.Value, "%%", "%")
 	}
@@ -98,7 +98,7 @@ func (p place) readHTTPCheck(h *corev3.HealthCheck_HttpHealthCheck, out *config.
 	}
 	for i, c := range h.GetExpectedStatuses() {
 		if c.GetStart() < 100 || c.GetEnd() <= c.GetStart() || c.GetEnd() > 600 {
-			p.field("expected_statuses").index(i).refuse("from %d to below %d, expected statuses of HTTP", c.GetStart(), c.GetEnd())
+			p.field("expected_statuses").index(i).refuse("the range from %d to %d (exclusive) is not valid: expected HTTP statuses from 100 to 599", c.GetStart(), c.GetEnd())
 			continue
 		}
 		out.HTTP.Codes = append(out.HTTP.Codes, config.CodeRange{Start: int(c.GetStart()), End: int(c.GetEnd()) - 1})
@@ -143,7 +143,7 @@ func (p place) readOutlier(o *clusterv3.OutlierDetection) *config.Outlier {
 	}
 	out.MaxTime = max(out.MaxTime, out.BaseTime)
 	if out.Interval <= 0 || out.BaseTime <= 0 {
-		p.refuse("interval and base_ejection_time are to be above 0")
+		p.refuse("interval and base_ejection_time must be greater than 0")
 	}
 	return out
 }

@@ -46,7 +46,7 @@ func TestChecksAreForTheCluster(t *testing.T) {
 			t.Fatal(err)
 		}
 		if h.HTTP.Domain != test.want {
-			t.Errorf("%s: asked for %q, want %q", name, h.HTTP.Domain, test.want)
+			t.Errorf("%s: the host of the check is %q, want %q", name, h.HTTP.Domain, test.want)
 		}
 	}
 }
@@ -68,7 +68,7 @@ func TestFieldsOfChecks(t *testing.T) {
 		t.Errorf("the fields are %+v", got)
 	}
 	_, err = readChecked(t, &corev3.HealthCheck_HttpHealthCheck{Path: "/", RequestHeadersToAdd: []*corev3.HeaderValueOption{option("x-a", "%REQ(x-b)%")}}, nil)
-	if err == nil || !strings.Contains(err.Error(), "x-a has a command") {
+	if err == nil || !strings.Contains(err.Error(), "x-a has a format command") {
 		t.Errorf("a command: %v", err)
 	}
 }

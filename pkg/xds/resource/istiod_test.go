@@ -80,7 +80,7 @@ func TestIstiodRoutesAsItSays(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			route := tables[test.table].Match(test.x)
 			if route == nil {
-				t.Fatal("there is no route")
+				t.Fatal("no route was found")
 			}
 			cluster, _ := route.ChooseCluster(test.x, test.random)
 			if cluster != test.cluster {
@@ -98,7 +98,7 @@ func TestIstiodRoutesAsItSays(t *testing.T) {
 				want = test.x.Request.Path
 			}
 			if route.RewriteRequest(test.x); test.x.Request.Path != want {
-				t.Errorf("the upstream is asked for %s, want %s", test.x.Request.Path, want)
+				t.Errorf("the path of the upstream request is %s, want %s", test.x.Request.Path, want)
 			}
 		})
 	}

@@ -183,7 +183,7 @@ func (p place) readListenerFilters(m *listenerv3.Listener, out *config.Listener)
 			out.Inspection.NoHTTP = not
 			continue
 		case f.GetFilterDisabled() != nil:
-			at.field("filter_disabled").refuse("is supported of tls_inspector and http_inspector")
+			at.field("filter_disabled").refuse("is supported only for tls_inspector and http_inspector")
 		}
 		switch {
 		case holds(packed, original):
@@ -218,7 +218,7 @@ func (p place) portsOf(m *listenerv3.ListenerFilterChainMatchPredicate) (out []c
 		// The end is not included.
 		start, end := r.DestinationPortRange.GetStart(), r.DestinationPortRange.GetEnd()
 		if start < 0 || end > math.MaxUint16+1 || start >= end {
-			p.field("destination_port_range").refuse("is from %d to before %d, expected ports", start, end)
+			p.field("destination_port_range").refuse("the range from %d to %d (exclusive) is not valid: expected port numbers", start, end)
 			return nil
 		}
 		out = append(out, config.PortRange{First: uint16(start), Last: uint16(end - 1)}) //nolint:gosec // checked above
@@ -262,7 +262,7 @@ func (p place) readChainMatch(m *listenerv3.FilterChainMatch) (out config.ChainM
 	out.SourceRanges = p.field("source_prefix_ranges").ranges(m.GetSourcePrefixRanges())
 	for i, n := range m.GetServerNames() {
 		if strings.Contains(strings.TrimPrefix(n, "*."), "*") || n == "" {
-			p.field("server_names").index(i).refuse("%q: a star is supported as the first label only", n)
+			p.field("server_names").index(i).refuse("%q: a wildcard is supported only as the first label", n)
 			continue
 		}
 		out.ServerNames = append(out.ServerNames, lower(n))
@@ -301,12 +301,12 @@ func (p place) ranges(list []*corev3.CidrRange) (out []netip.Prefix) {
 	for i, r := range list {
 		address, err := netip.ParseAddr(r.GetAddressPrefix())
 		if err != nil {
-			p.index(i).field("address_prefix").refuse("%q is no IP address", r.GetAddressPrefix())
+			p.index(i).field("address_prefix").refuse("%q is not a valid IP address", r.GetAddressPrefix())
 			continue
 		}
 		prefix := netip.PrefixFrom(address, int(min(r.GetPrefixLen().GetValue(), 255)))
 		if !prefix.IsValid() {
-			p.index(i).field("prefix_len").refuse("is %d", r.GetPrefixLen().GetValue())
+			p.index(i).field("prefix_len").refuse("%d is not a valid prefix length of the address", r.GetPrefixLen().GetValue())
 			continue
 		}
 		out = append(out, prefix.Masked())

@@ -126,10 +126,10 @@ func TestWhatIsRefusedOfListenerFilters(t *testing.T) {
 		filter *listenerv3.ListenerFilter
 		want   string
 	}{
-		{"one that tells where connections were going", listenerFilter(t, &originaldstv3.OriginalDst{}, "any_match: true"), "listener_filters[0].filter_disabled: is supported of"},
-		{"ports that none are", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 10}"), "destination_port_range: is from 10"},
-		{"ports above all", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 65537}"), "destination_port_range: is from 10"},
-		{"ports below all", listenerFilter(t, tls, "destination_port_range: {start: -1, end: 2}"), "destination_port_range: is from -1"},
+		{"one that tells where connections were going", listenerFilter(t, &originaldstv3.OriginalDst{}, "any_match: true"), "listener_filters[0].filter_disabled: is supported only for"},
+		{"ports that none are", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 10}"), "destination_port_range: the range from 10"},
+		{"ports above all", listenerFilter(t, tls, "destination_port_range: {start: 10, end: 65537}"), "destination_port_range: the range from 10"},
+		{"ports below all", listenerFilter(t, tls, "destination_port_range: {start: -1, end: 2}"), "destination_port_range: the range from -1"},
 		{"all but", listenerFilter(t, tls, "or_match: {rules: {not_match: {any_match: true}}}"), "or_match.rules[0].not_match: "},
 		{"what is no listener filter", listenerFilter(t, &tcpv3.TcpProxy{}, ""), "is not supported"},
 	} {

@@ -47,7 +47,7 @@ func TestANodeSaysWhoItIs(t *testing.T) {
 		t.Errorf("NodeOf = %+v, want %+v", got, want)
 	}
 	if got := NodeOf(nil); got != (Node{}) {
-		t.Errorf("of nobody: %+v", got)
+		t.Errorf("without a peer: %+v", got)
 	}
 }
 

@@ -32,7 +32,7 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 	for i, f := range list {
 		at := p.index(i)
 		if out.Proxy != nil || out.TCPProxy != nil {
-			at.refuse("stands behind a filter that ends the chain")
+			at.refuse("must precede the terminal filter of the chain")
 			return
 		}
 		packed := f.GetTypedConfig()
@@ -60,7 +60,7 @@ func (p place) readNetworkFilters(list []*listenerv3.Filter, out *config.FilterC
 		}
 	}
 	if out.Proxy == nil && out.TCPProxy == nil && len(p.report.wrong) == wrong { // else one that is refused may
-		p.refuse("no filter ends the chain")
+		p.refuse("the chain has no terminal filter, such as http_connection_manager or tcp_proxy")
 	}
 }
 

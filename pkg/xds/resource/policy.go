@@ -31,7 +31,7 @@ func (p place) readPolicy(m *clusterv3.Cluster, c *Cluster) {
 	p.field("lb_subset_config").readSubsets(m.GetLbSubsetConfig(), &out.Subsets)
 	if out.Type == config.ClusterOriginalDst {
 		if m.GetLbPolicy() != clusterv3.Cluster_CLUSTER_PROVIDED {
-			p.field("lb_policy").refuse("%v cannot choose among hosts that are not known, expected CLUSTER_PROVIDED", m.GetLbPolicy())
+			p.field("lb_policy").refuse("%v is not supported with the cluster type ORIGINAL_DST, expected CLUSTER_PROVIDED", m.GetLbPolicy())
 		}
 		return
 	}
@@ -92,7 +92,7 @@ func (p place) readRing(least, most *wrapperspb.UInt64Value, out *config.Cluster
 		out.MaxRingSize = int(min(most.GetValue(), math.MaxInt32)) //nolint:gosec // it is small enough
 	}
 	if out.MinRingSize > out.MaxRingSize || out.MaxRingSize > largest {
-		p.refuse("a ring of %d to %d points: expected a minimum that is not above the maximum, and that not above %d", out.MinRingSize, out.MaxRingSize, largest)
+		p.refuse("the ring size is %d to %d: the minimum must not exceed the maximum, and the maximum must not exceed %d", out.MinRingSize, out.MaxRingSize, largest)
 	}
 }
 
@@ -104,7 +104,7 @@ func (p place) readMaglev(size *wrapperspb.UInt64Value, out *config.Cluster) {
 	}
 	n := size.GetValue()
 	if n > largest || !prime(n) {
-		p.field("table_size").refuse("is %d, expected a prime of at most %d", n, largest)
+		p.field("table_size").refuse("is %d, expected a prime number of at most %d", n, largest)
 		return
 	}
 	out.TableSize = int(n)

@@ -58,7 +58,7 @@ func (t *RouteTable) Reread(body []byte, k Kinds) (*RouteTable, error) {
 	parts, ok := split(body, fieldVirtualHosts)
 	m := &routev3.RouteConfiguration{}
 	if !ok {
-		parts.head = body // is no message, as unmarshal says
+		parts.head = body // malformed message, as unmarshal says
 	}
 	r := &tableReader{report: &report{kinds: k}}
 	p := place{report: r.report}
@@ -236,7 +236,7 @@ func openHost(part string) (m *routev3.VirtualHost, routes []string, err error) 
 }
 
 // errSplit is never seen: what cannot be split cannot be unmarshaled either.
-var errSplit = Refused{"is no message"}
+var errSplit = Refused{"malformed message"}
 
 // oldHost is what a virtual host was. The zero value was nothing.
 type oldHost struct {

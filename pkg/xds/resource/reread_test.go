@@ -144,11 +144,11 @@ func TestRereadIsWhatIsReadAnew(t *testing.T) {
 			got, gotErr := before.Reread(body, kinds)
 			want, wantErr := ReadRoutes(slices.Clone(body), kinds)
 			if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-				t.Fatalf("Reread says %v, ReadRoutes %v", gotErr, wantErr)
+				t.Fatalf("Reread returns %v, ReadRoutes %v", gotErr, wantErr)
 			}
 			inline := &report{kinds: kinds}
 			if model := (place{report: inline}).readTable(proto.CloneOf(next)); fmt.Sprint(inline.result()) != fmt.Sprint(wantErr) {
-				t.Fatalf("ReadRoutes says %v, readTable %v", wantErr, inline.result())
+				t.Fatalf("ReadRoutes returns %v, readTable %v", wantErr, inline.result())
 			} else if wantErr == nil && !reflect.DeepEqual(model, want.Config) {
 				t.Fatalf("ReadRoutes reads\n%v, readTable\n%v", want.Config, model)
 			}
@@ -172,9 +172,9 @@ func TestRereadIsWhatIsReadAnew(t *testing.T) {
 			before, m = got, next
 		}
 	}
-	t.Logf("%d accepted, %d refused; %d of %d kept", accepted, refused, kept, all)
+	t.Logf("%d accepted, %d rejected; %d of %d reused", accepted, refused, kept, all)
 	if accepted < 500 || refused < 50 || kept < all/2 || kept == all {
-		t.Error("too one-sided to prove anything")
+		t.Error("too few seeds of one kind for a meaningful test")
 	}
 }
 
@@ -232,7 +232,7 @@ func TestRereadKeepsWhatHasNotChanged(t *testing.T) {
 		}
 		for i, v := range after.Config.VirtualHosts {
 			if same := v == before.Config.VirtualHosts[i]; same == (i == 0) {
-				t.Errorf("virtual host %d is the same: %v", i, same)
+				t.Errorf("virtual host %d is reused: %v", i, same)
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func FuzzReread(f *testing.F) {
 		want, wantErr := ReadRoutes(after, kinds())
 		got, gotErr := known.Reread(after, kinds())
 		if fmt.Sprint(gotErr) != fmt.Sprint(wantErr) {
-			t.Fatalf("Reread says %v, ReadRoutes %v", gotErr, wantErr)
+			t.Fatalf("Reread returns %v, ReadRoutes %v", gotErr, wantErr)
 		}
 		if wantErr != nil {
 			return

@@ -189,7 +189,7 @@ func (p place) unmarshal(body []byte, m proto.Message) error {
 func malformed(err error) string {
 	text := strings.ReplaceAll(strings.TrimPrefix(err.Error(), "proto:"), "\u00a0", " ")
 	if strings.Contains(text, "recursion depth") {
-		return fmt.Sprintf("messages are nested more than %d deep", mostDepth)
+		return fmt.Sprintf("messages are nested more than %d levels deep", mostDepth)
 	}
 	return "malformed message: " + strings.TrimSpace(text)
 }
@@ -251,7 +251,7 @@ func (p place) duration(d *durationpb.Duration, unset time.Duration) time.Durati
 		return unset
 	}
 	if d.GetSeconds() < 0 || d.GetNanos() < 0 {
-		p.refuse("is below 0")
+		p.refuse("is negative")
 		return unset
 	}
 	return min(d.AsDuration(), longest)

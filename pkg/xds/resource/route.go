@@ -394,7 +394,7 @@ func (p place) readWeighted(m *routev3.WeightedCluster, out *config.Forward) {
 		})
 	}
 	if total == 0 {
-		p.refuse("the weights are 0")
+		p.refuse("the sum of the weights is 0")
 	}
 }
 
@@ -413,7 +413,7 @@ func (p place) readRewrites(m *routev3.RouteAction, match *config.Match, out *co
 	}
 	out.PrefixRewrite = m.GetPrefixRewrite()
 	if out.PrefixRewrite != "" && match.PathKind == config.PathRegex {
-		p.field("prefix_rewrite").refuse("a route that matches by an expression has no prefix")
+		p.field("prefix_rewrite").refuse("is not supported with a match by regular expression, which has no prefix")
 	}
 	if out.RegexRewrite = p.field("regex_rewrite").readRegexRewrite(m.GetRegexRewrite()); out.RegexRewrite != nil {
 		out.RegexRewrite.KeepIfEmpty = true
@@ -477,7 +477,7 @@ func (p place) readDirect(m *routev3.DirectResponseAction) *config.DirectRespons
 	}
 	body := p.field("body").readData(m.GetBody())
 	if body.Path != "" {
-		p.field("body").refuse("a file is not supported")
+		p.field("body").refuse("a body from a file is not supported")
 	}
 	out.Body = body.Text
 	if out.Status == 204 || out.Status == 304 {
@@ -547,7 +547,7 @@ func (p place) readRetry(m *routev3.RetryPolicy) *config.RetryPolicy {
 	for i, h := range m.GetRetriableHeaders() {
 		exact := p.field("retriable_headers").index(i).readHeader(h)
 		if exact.Is.Invert || exact.Is.Kind != config.ValueExact && exact.Is.Kind != config.ValuePresent {
-			p.field("retriable_headers").index(i).refuse("expected a field that is there, or has one value")
+			p.field("retriable_headers").index(i).refuse("expected a match by presence or by exact value")
 			continue
 		}
 		out.Headers = append(out.Headers, config.RetryHeader{Name: exact.Name, Value: exact.Is.Text})

@@ -23,7 +23,7 @@ func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
 	} {
 		c := read(`route: {cluster_header: "x" ` + code + `}`)
 		if got := c.VirtualHosts[0].Routes[0].Forward.NoClusterStatus; got != want || !c.LiteralDomains {
-			t.Errorf("%q: requests without a cluster are answered with %d, domains are literal: %v; want %d, true", code, got, c.LiteralDomains, want)
+			t.Errorf("%q: the response to requests without a cluster is %d, domains are literal: %v; want %d, true", code, got, c.LiteralDomains, want)
 		}
 	}
 	rewrite := read(`route: {cluster: "c" regex_rewrite: {pattern: {regex: "a"} substitution: ""}}`).VirtualHosts[0].Routes[0].Forward.RegexRewrite
@@ -33,7 +33,7 @@ func TestRoutesAreReadAsEnvoyMeansThem(t *testing.T) {
 	const added = ` response_headers_to_add: {header: {key: "strict-transport-security" value: "max-age=1"}}`
 	for _, action := range []string{`redirect: {https_redirect: true}`, `direct_response: {status: 200}`} {
 		if got := read(action + added).VirtualHosts[0].Routes[0].Response.Add; len(got) != 1 || got[0].Name != "strict-transport-security" {
-			t.Errorf("%s: the answer gets %v", action, got)
+			t.Errorf("%s: the response gets %v", action, got)
 		}
 	}
 }
@@ -55,7 +55,7 @@ func TestWhatBoundsTheTimeoutsOfCalls(t *testing.T) {
 			t.Errorf("%s is read as %+v, want %+v", text, got, want)
 		}
 		if len(table.Ignored) > 0 {
-			t.Errorf("%s: %v are said to have no effect", text, table.Ignored)
+			t.Errorf("%s: %v are reported as ignored", text, table.Ignored)
 		}
 	}
 }

@@ -109,7 +109,7 @@ func (p place) readLayer(prefix string, s *structpb.Struct, l *Layer) {
 				at.readLayer(key+".", v.StructValue, l)
 			}
 		default:
-			at.refuse("expected a number, a boolean, a text, a fraction or fields")
+			at.refuse("expected a number, a boolean, a string, a fraction or an object")
 		}
 		if v := l.values[key]; v.number && v.of < math.MaxInt32 && limitsConnections(key) {
 			at.ignore()
@@ -165,7 +165,7 @@ func (p place) readShare(s *structpb.Struct) setting {
 			value, known = int32(d.GetNumberValue()), true //nolint:gosec // fraction refuses others
 		}
 		if !known {
-			p.field("denominator").refuse("%q is not known", d.GetStringValue())
+			p.field("denominator").refuse("%q is not a valid denominator: expected HUNDRED, TEN_THOUSAND or MILLION", d.GetStringValue())
 			return setting{}
 		}
 		f.Denominator = typev3.FractionalPercent_DenominatorType(value)

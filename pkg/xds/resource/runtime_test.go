@@ -178,7 +178,7 @@ func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
 		`{"a": {"numerator": -1}}`:                      "layer.a.numerator: is -1",
 		`{"a": {"numerator": "50"}}`:                    "layer.a.numerator: is 50, expected a whole number",
 		`{"a": {"numerator": 0.5}}`:                     "layer.a.numerator: is 0.5, expected a whole number",
-		`{"a": {"numerator": 1, "denominator": "TEN"}}`: `layer.a.denominator: "TEN" is not known`,
+		`{"a": {"numerator": 1, "denominator": "TEN"}}`: `layer.a.denominator: "TEN" is not a valid denominator`,
 		`{"a": {"numerator": 1, "denominator": 7}}`:     "layer.a.denominator: 7 is not supported",
 	} {
 		if _, err := ReadRuntime(aLayer(t, text), Kinds{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -188,7 +188,7 @@ func TestWhatIsRefusedOfTheRuntime(t *testing.T) {
 	k := kinds()
 	k.Runtime = runtimeOf(t, `{"w.a": 0}`)
 	if _, err := ReadRoutes(routesOf(t, `match: {prefix: "/"} route: {weighted_clusters: {runtime_key_prefix: "w" clusters: {name: "a" weight: {value: 1}}}}`), k); err == nil {
-		t.Error("no weight is left, and nobody says so")
+		t.Error("a weight sum of 0 is accepted")
 	}
 }
 
@@ -210,7 +210,7 @@ func TestLimitsOfConnectionsAreTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := strings.Join(l.Ignored(), " "); got != want {
-			t.Errorf("%s: told of %q, want %q", text, got, want)
+			t.Errorf("%s: ignored %q, want %q", text, got, want)
 		}
 	}
 }

@@ -66,7 +66,7 @@ func (p place) readSecretService(m *corev3.ApiConfigSource) (out SecretSource) {
 	}
 	services := p.field("grpc_services")
 	if n := len(m.GetGrpcServices()); n != 1 {
-		services.refuse("there are %d, expected one", n)
+		services.refuse("found %d services, expected exactly one", n)
 		return out
 	}
 	p.only(m, []string{"api_type", "transport_api_version", "grpc_services", "set_node_on_first_message_only"}, []string{"config_validators"})

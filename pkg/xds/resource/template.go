@@ -44,7 +44,7 @@ func (p place) template(m *corev3.TypedExtensionConfig) string {
 		variable, after, closed := strings.Cut(rest[1:], "}")
 		name, pattern, given := strings.Cut(variable, "=")
 		if !closed || name == "" || given && pattern == "" {
-			p.refuse("%q has a variable that is none", text)
+			p.refuse("%q has a malformed variable: expected {name} or {name=pattern}", text)
 			return ""
 		}
 		if !given {
@@ -55,7 +55,7 @@ func (p place) template(m *corev3.TypedExtensionConfig) string {
 	}
 	expression := b.String()
 	if _, after, found := strings.Cut(expression, manySegments); found && strings.Contains(after, "[") {
-		p.refuse("%q: nothing but text may follow **", text)
+		p.refuse("%q: only literal text may follow **", text)
 	}
 	return `\A(?:` + expression + `)\z`
 }
@@ -63,7 +63,7 @@ func (p place) template(m *corev3.TypedExtensionConfig) string {
 // pattern is an expression for text with stars, without braces.
 func (p place) pattern(text string) string {
 	if strings.ContainsAny(text, "{}") || strings.Contains(text, "***") {
-		p.refuse("%q is no part of a template", text)
+		p.refuse("%q is not a valid part of a path template", text)
 		return ""
 	}
 	return strings.NewReplacer(`\*\*`, manySegments, `\*`, oneSegment).Replace(regexp.QuoteMeta(text))

@@ -47,14 +47,14 @@ func TestURITemplates(t *testing.T) {
 	}
 	for template, want := range map[string]string{
 		"a":           "does not begin with a slash",
-		"/{":          "a variable that is none",
-		"/{}":         "a variable that is none",
-		"/{a=}":       "a variable that is none",
-		"/a}":         "no part of a template",
-		"/{a={b}}":    "no part of a template",
-		"/***":        "no part of a template",
-		"/**/{a}":     "nothing but text may follow **",
-		"/{a=**}/b/*": "nothing but text may follow **",
+		"/{":          "malformed variable",
+		"/{}":         "malformed variable",
+		"/{a=}":       "malformed variable",
+		"/a}":         "not a valid part of a path template",
+		"/{a={b}}":    "not a valid part of a path template",
+		"/***":        "not a valid part of a path template",
+		"/**/{a}":     "only literal text may follow **",
+		"/{a=**}/b/*": "only literal text may follow **",
 	} {
 		if _, err := templated(t, template); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", template, err, want)

@@ -172,7 +172,7 @@ func (p place) readCallers(s *corev3.TransportSocket) (t *TLS) {
 	case m.GetRequireClientCertificate().GetValue():
 		t.Config.ClientCertificate = config.RequireClientCertificate
 		if t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
-			at.field("require_client_certificate").refuse("needs a validation context with a trusted_ca")
+			at.field("require_client_certificate").refuse("requires a validation context with a trusted_ca")
 		}
 	case t.Authorities.Name != "" || t.Config.Authorities != (config.PEM{}):
 		t.Config.ClientCertificate = config.VerifyClientCertificate
@@ -205,7 +205,7 @@ func (p place) readCommon(m *tlsv3.CommonTlsContext) *TLS {
 	}
 	p.readTrust(m, t)
 	if len(t.Config.Peers) > 0 && t.Authorities.Name == "" && t.Config.Authorities == (config.PEM{}) {
-		p.refuse("the names of peers are to be checked, and nobody vouches for them: expected a trusted_ca")
+		p.refuse("verification of peer names requires a trusted_ca")
 	}
 	return t
 }
@@ -256,12 +256,12 @@ func (p place) readParameters(m *tlsv3.TlsParameters, out *config.TLS) {
 	out.MinVersion = p.field("tls_minimum_protocol_version").version(m.GetTlsMinimumProtocolVersion())
 	out.MaxVersion = p.field("tls_maximum_protocol_version").version(m.GetTlsMaximumProtocolVersion())
 	if out.MinVersion != "" && out.MaxVersion != "" && m.GetTlsMinimumProtocolVersion() > m.GetTlsMaximumProtocolVersion() {
-		p.refuse("the oldest version, %s, is newer than the newest, %s", out.MinVersion, out.MaxVersion)
+		p.refuse("the minimum version %s is later than the maximum version %s", out.MinVersion, out.MaxVersion)
 	}
 	out.Ciphers, out.Curves = p.field("cipher_suites").ciphers(m.GetCipherSuites()), m.GetEcdhCurves()
 	for i, name := range out.Curves {
 		if _, ok := credential.Curve(name); !ok {
-			p.field("ecdh_curves").index(i).refuse("%q is not known", name)
+			p.field("ecdh_curves").index(i).refuse("%q is not a supported curve", name)
 		}
 	}
 }
@@ -272,7 +272,7 @@ func (p place) ciphers(list []string) (names []string) {
 	for i, entry := range list {
 		for name := range strings.SplitSeq(strings.Trim(entry, "[]"), "|") {
 			if _, _, ok := credential.Cipher(name); !ok {
-				p.index(i).refuse("%q is not known", name)
+				p.index(i).refuse("%q is not a supported cipher suite", name)
 				continue
 			}
 			names = append(names, name)
@@ -329,7 +329,7 @@ func (p place) readValidation(m *tlsv3.CertificateValidationContext, out *config
 	}
 	out.Authorities = p.field("trusted_ca").readData(m.GetTrustedCa())
 	if d := m.GetTrustedCa(); d != nil && saysNothing(d) {
-		p.field("trusted_ca").refuse("is empty: nobody's certificate would be verified")
+		p.field("trusted_ca").refuse("is empty: peer certificates would not be verified")
 	}
 	if out.Authorities.Text != "" {
 		p.field("trusted_ca").usable(&credential.Context{TrustedCA: credential.PEM(out.Authorities)})
@@ -386,7 +386,7 @@ func (p place) peerNames(m *matcherv3.StringMatcher, kinds ...config.NameKind) (
 		return nil
 	}
 	if n.Exact+n.Prefix+n.Suffix+n.Contains+n.Regex == "" {
-		p.refuse("is empty: it would let anybody pass")
+		p.refuse("is empty: it would match every name")
 		return nil
 	}
 	for _, kind := range kinds {

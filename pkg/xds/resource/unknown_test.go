@@ -140,13 +140,13 @@ func TestUnknownFieldsByPolicy(t *testing.T) {
 			body := marshaled(t, c.listener)
 			_, err := ReadListener(body, allKinds())
 			if got := errorText(err); !strings.HasPrefix(got, c.reject) || (got == "") != (c.reject == "") {
-				t.Errorf("it is refused because of\n%q, want\n%q", got, c.reject)
+				t.Errorf("rejected because of\n%q, want\n%q", got, c.reject)
 			}
 			k := allKinds()
 			k.Unknown = config.WarnUnknownFields
 			l, err := ReadListener(body, k)
 			if c.warn != (err == nil) {
-				t.Fatalf("with warn it is refused because of %v", err)
+				t.Fatalf("with warn, rejected because of %v", err)
 			}
 			if c.warn && !slices.ContainsFunc(l.Ignored, func(field string) bool { return strings.HasPrefix(field, c.ignored) }) {
 				t.Errorf("with warn %q is ignored, want %q", l.Ignored, c.ignored)
@@ -199,7 +199,7 @@ func TestUnknownConditionsOfRoutes(t *testing.T) {
 			},
 		} {
 			if _, err := before.Reread(table(change), k); errorText(err) != want {
-				t.Errorf("policy %d: it is refused because of %v, want %s", policy, err, want)
+				t.Errorf("policy %d: rejected because of %v, want %s", policy, err, want)
 			}
 		}
 	}
@@ -239,7 +239,7 @@ func TestAFieldOfAnotherTypeIsUnknown(t *testing.T) {
 	_, err := ReadCluster(body, Kinds{})
 	const want = "unknown encoding of field 4 (connect_timeout) of envoy.config.cluster.v3.Cluster: expected a value of type message"
 	if errorText(err) != want {
-		t.Errorf("it is refused because of %v, want %s", err, want)
+		t.Errorf("rejected because of %v, want %s", err, want)
 	}
 }
 
@@ -248,7 +248,7 @@ func TestUnknownFieldsInScalars(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, &clusterv3.Cluster{Name: "c", ConnectTimeout: withUnknown(durationpb.New(1))}), Kinds{})
 	const want = "connect_timeout: unknown field 9999 of google.protobuf.Duration: this build does not know it"
 	if errorText(err) != want {
-		t.Errorf("it is refused because of %v, want %s", err, want)
+		t.Errorf("rejected because of %v, want %s", err, want)
 	}
 }
 
@@ -266,6 +266,6 @@ func TestVeryManyUnknownFieldsAreNamedInPart(t *testing.T) {
 	_, err := ReadCluster(marshaled(t, m), Kinds{})
 	var refused Refused
 	if !errors.As(err, &refused) || len(refused) < mostUnknown || len(refused) > 2*mostUnknown {
-		t.Errorf("there are %d reasons, want %d and those of health checks", len(refused), mostUnknown)
+		t.Errorf("got %d reasons, want %d and those of health checks", len(refused), mostUnknown)
 	}
 }

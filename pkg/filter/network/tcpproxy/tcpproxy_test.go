@@ -350,7 +350,7 @@ func TestNothingIsLostInATransfer(t *testing.T) {
 	}
 	got, err := carriedBytes(t, sent)
 	if err != nil || !bytes.Equal(got, sent) {
-		t.Errorf("%d of %d bytes came back, %v; or others", len(got), size, err)
+		t.Errorf("%d of %d bytes returned, or different ones: %v", len(got), size, err)
 	}
 }
 
@@ -403,13 +403,13 @@ func TestAnIdleConnectionEnds(t *testing.T) {
 		caller, host, ended := idleBench(t, 10*time.Second)
 		began := time.Now()
 		if _, err := caller.Read(make([]byte, 1)); err == nil {
-			t.Error("a byte came from nowhere")
+			t.Error("read an unexpected byte")
 		}
 		if took := time.Since(began); took != 10*time.Second {
 			t.Errorf("it ended after %v, want 10s", took)
 		}
 		if _, err := host.Read(make([]byte, 1)); err == nil {
-			t.Error("the host was not told")
+			t.Error("the connection to the host is still open")
 		}
 		if err := <-ended; err != nil {
 			t.Errorf("ServeConn = %v", err)

@@ -124,7 +124,7 @@ const turns = 32
 
 // Readable implements network.ReadHandler. It forwards datagrams of the host to the source.
 func (s *session) Readable(buffer []byte) {
-	defer s.proxy.contain("passing a datagram to its source")
+	defer s.proxy.contain("relaying a datagram to the client")
 	s.mu.Lock()
 	way := s.way
 	s.mu.Unlock()
@@ -154,7 +154,7 @@ func (s *session) Readable(buffer []byte) {
 
 // end releases the host. Later datagrams of the session are dropped.
 func (s *session) end() {
-	defer s.proxy.contain("ending a session of datagrams")
+	defer s.proxy.contain("closing a UDP session")
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if way := s.way; way != nil {

@@ -97,7 +97,7 @@ func (p *Proxy) Serve() error {
 	p.serving.Store(true)
 	p.tasks.Go(func() {
 		if err := p.poll.Run(); err != nil {
-			p.log.Error("udp_proxy: nothing comes back from hosts any more", "error", err)
+			p.log.Error("udp_proxy: polling the host sockets failed, datagrams from hosts are no longer relayed", "error", err)
 		}
 	})
 	p.tasks.Go(p.sweep)
@@ -132,7 +132,7 @@ func (p *Proxy) receive() error {
 
 // pass forwards a datagram of a source.
 func (p *Proxy) pass(b []byte, flow network.Flow) {
-	defer p.contain("passing a datagram to a host")
+	defer p.contain("relaying a datagram to a host")
 	if s := p.session(flow); s != nil {
 		s.send(b)
 	}

@@ -217,7 +217,7 @@ func await(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatal("not in time: " + what)
+			t.Fatal("timeout: " + what)
 		}
 	}
 }
@@ -241,7 +241,7 @@ func TestEachSourceHasASession(t *testing.T) {
 		return c.Opened.Load() == 2 && c.In.Load() == 6 && c.Out.Load() == 6 && c.InBytes.Load() > 0 && c.OutBytes.Load() > c.InBytes.Load()
 	})
 	if n := r.hosts.list[0].heard.Load(); n != 6 {
-		t.Errorf("the host was heard %d times, want 6", n)
+		t.Errorf("the host sent %d datagrams, want 6", n)
 	}
 }
 
@@ -318,7 +318,7 @@ func TestASessionStaysIfThereIsNoOtherHost(t *testing.T) {
 		}
 	}
 	if r.counts.Moved.Load() != 0 {
-		t.Error("it moved")
+		t.Error("the session moved")
 	}
 	r.say(r.caller(), "3") // a new session gets no host
 	r.ask(c, "4")

@@ -40,23 +40,23 @@ const (
 )
 
 func refused() metrics.Metric {
-	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter refused, by what the limit is of (a route, or a service with its method) and by their level.", labelScope, labelPriority)
+	return filter.Counter(name, "refused", "Requests that the adaptive_concurrency filter rejected, by scope of the limit (a route, or a service and its method) and by level.", labelScope, labelPriority)
 }
 
 func limit() metrics.Metric {
-	return filter.Gauge(name, "limit", "How many requests may be under way at once.", labelScope)
+	return filter.Gauge(name, "limit", "Current limit of requests in flight.", labelScope)
 }
 
 func gradient() metrics.Metric {
-	return filter.Gauge(name, "gradient", "What the limit was multiplied with the last time: less than 1 if requests took longer than when there are few.", labelScope)
+	return filter.Gauge(name, "gradient", "Factor of the last limit update: below 1 if requests took longer than at low load.", labelScope)
 }
 
 func minRTT() metrics.Metric {
-	return filter.Gauge(name, "min_rtt_seconds", "What requests took when there were few.", labelScope)
+	return filter.Gauge(name, "min_rtt_seconds", "Minimum round-trip time: the request time at low load.", labelScope)
 }
 
 func inFlight() metrics.Metric {
-	return filter.Gauge(name, "in_flight", "How many requests wait for the head of their answer.", labelScope)
+	return filter.Gauge(name, "in_flight", "Requests that wait for the headers of their response.", labelScope)
 }
 
 // kind builds filters.
@@ -146,7 +146,7 @@ func (f *limited) Start(ctx context.Context, x *protocol.Exchange) error {
 // because an overloaded proxy rejects many requests.
 func (f *adaptive) refuse(x *protocol.Exchange) {
 	x.Record.Reason = protocol.Overflow
-	x.Record.Detail = "adaptive_concurrency: as many requests are under way as can be served in time"
+	x.Record.Detail = "adaptive_concurrency: the concurrency limit is reached"
 	x.LocalReply(f.status, "text/plain; charset=utf-8", f.text)
 }
 

@@ -445,7 +445,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"no interval":                  {`{"gradient_controller_config": {"min_rtt_calc_params": {"interval": "0s"}}}`, "interval"},
 		"another scope":                {`{"per": "listener"}`, "route"},
 		"a level of nothing":           {priority(`"header": "a", "levels": [{"value": "x", "share": 0}], "default": "x"`), "share"},
-		"a level twice":                {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "already"},
+		"a level twice":                {priority(`"header": "a", "levels": [{"value": "x", "share": 100}, {"value": "x", "share": 50}], "default": "x"`), "duplicate level"},
 		"a default that is no level":   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}], "default": "y"`), "default"},
 		"no default":                   {priority(`"header": "a", "levels": [{"value": "x", "share": 100}]`), "default"},
 		"nobody who may use it all":    {priority(`"header": "a", "levels": [{"value": "x", "share": 99}], "default": "x"`), "100"},

@@ -12,32 +12,32 @@ import (
 
 // Config is the filter's configuration: Envoy's adaptive concurrency v3, followed by keys of Weft.
 type Config struct {
-	Prefix   string    `key:"stat_prefix" doc:"Label of the metrics." example:"\"shop\""`
-	Enabled  Switch    `key:"enabled" doc:"Whether anything is limited."`
-	Gradient *Gradient `key:"gradient_controller_config" doc:"How the limit is found; absent: nothing is limited."`
-	Status   Status    `key:"concurrency_limit_exceeded_status" doc:"What HTTP callers are answered."`
+	Prefix   string    `key:"stat_prefix" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
+	Enabled  Switch    `key:"enabled" doc:"Whether the filter limits requests."`
+	Gradient *Gradient `key:"gradient_controller_config" doc:"How to compute the limit; absent: no limit."`
+	Status   Status    `key:"concurrency_limit_exceeded_status" doc:"Response status for HTTP clients."`
 
-	Per       string    `key:"per" doc:"What has a limit of its own: each route, or each method of RPC and gRPC; other requests are their route's then." enum:"route|method" default:"route" example:"\"method\""`
-	MaxLimits int       `key:"max_limits" doc:"How many limits there may be; what comes after the first so many shares one." min:"1" max:"5000" default:"500" example:"100"`
-	Priority  *Priority `key:"priority" doc:"Who is refused first."`
+	Per       string    `key:"per" doc:"What has its own limit: each route, or each method of RPC and gRPC; in the second case, other requests use the limit of their route." enum:"route|method" default:"route" example:"\"method\""`
+	MaxLimits int       `key:"max_limits" doc:"Maximum number of limits; routes or methods beyond it share one limit." min:"1" max:"5000" default:"500" example:"100"`
+	Priority  *Priority `key:"priority" doc:"Which requests to reject first."`
 }
 
 // Switch is a boolean in the form of Envoy's runtime feature flags.
 type Switch struct {
-	Default bool   `key:"default_value" doc:"Whether it is on." default:"true" example:"false"`
-	Key     string `key:"runtime_key" doc:"What it is called in Envoy's runtime." noeffect:"there is no runtime: default_value is what counts" example:"\"adaptive_concurrency.enabled\""`
+	Default bool   `key:"default_value" doc:"Enables the filter." default:"true" example:"false"`
+	Key     string `key:"runtime_key" doc:"Name in Envoy's runtime." noeffect:"Weft has no runtime; default_value is used" example:"\"adaptive_concurrency.enabled\""`
 }
 
 // Gradient configures how the filter finds a limit.
 type Gradient struct {
-	Percentile Percent `key:"sample_aggregate_percentile" doc:"Which of the times that requests took counts; absent: 50, the median."`
-	Limit      Limit   `key:"concurrency_limit_params" doc:"The limit."`
-	MinRTT     MinRTT  `key:"min_rtt_calc_params" doc:"What requests take when there are few."`
+	Percentile Percent `key:"sample_aggregate_percentile" doc:"Percentile of the request times to use; absent: 50, the median."`
+	Limit      Limit   `key:"concurrency_limit_params" doc:"Bounds and update interval of the limit."`
+	MinRTT     MinRTT  `key:"min_rtt_calc_params" doc:"Measurement of the minimum round-trip time: the request time at low load."`
 }
 
 // Percent is a percentage.
 type Percent struct {
-	Value *float64 `key:"value" doc:"The number." unit:"percent" min:"0" max:"100" example:"50"`
+	Value *float64 `key:"value" doc:"The percentage." unit:"percent" min:"0" max:"100" example:"50"`
 }
 
 // or returns the value, or absent if it is not set.
@@ -50,36 +50,36 @@ func (p Percent) or(absent float64) float64 {
 
 // Limit configures the bounds of a limit and how often it is updated.
 type Limit struct {
-	Max    int64         `key:"max_concurrency_limit" doc:"The largest limit." min:"1" max:"1000000" default:"1000" example:"500"`
-	Update time.Duration `key:"concurrency_update_interval" doc:"How often the limit is made anew, unless requests take longer than half of it." min:"1ms" default:"100ms" example:"\"100ms\""`
+	Max    int64         `key:"max_concurrency_limit" doc:"Maximum value of the limit." min:"1" max:"1000000" default:"1000" example:"500"`
+	Update time.Duration `key:"concurrency_update_interval" doc:"How often to update the limit; less often if requests take longer than half of this interval." min:"1ms" default:"100ms" example:"\"100ms\""`
 }
 
 // MinRTT configures how the filter measures the time of a request at the minimum limit.
 type MinRTT struct {
-	Interval time.Duration  `key:"interval" doc:"How often it is measured. Meanwhile, for a tenth of the interval at most, min_concurrency is the limit." min:"100ms" default:"60s" example:"\"60s\""`
-	Requests int64          `key:"request_count" doc:"How many requests it takes." min:"1" max:"100000" default:"50" example:"50"`
-	Jitter   Percent        `key:"jitter" doc:"By how much of itself the interval is longer, by chance and at most, so that instances do not measure together; absent: 15."`
-	Least    int64          `key:"min_concurrency" doc:"The smallest limit, and the one while it is measured." min:"1" max:"1000000" default:"3" example:"3"`
-	Buffer   Percent        `key:"buffer" doc:"By how much of itself the time may be longer before the limit falls; absent: 25."`
-	Fixed    *time.Duration `key:"fixed_value" doc:"What it is: nothing is measured." min:"1us" example:"\"5ms\""`
+	Interval time.Duration  `key:"interval" doc:"Time between measurements. During a measurement, for at most a tenth of the interval, the limit is min_concurrency." min:"100ms" default:"60s" example:"\"60s\""`
+	Requests int64          `key:"request_count" doc:"Number of requests to measure." min:"1" max:"100000" default:"50" example:"50"`
+	Jitter   Percent        `key:"jitter" doc:"Maximum random increase of the interval, as a percentage, so that instances do not measure at the same time; absent: 15."`
+	Least    int64          `key:"min_concurrency" doc:"Minimum value of the limit, also used during a measurement." min:"1" max:"1000000" default:"3" example:"3"`
+	Buffer   Percent        `key:"buffer" doc:"By how much, as a percentage, requests may exceed the minimum round-trip time before the limit decreases; absent: 25."`
+	Fixed    *time.Duration `key:"fixed_value" doc:"Fixed minimum round-trip time; disables measurements." min:"1us" example:"\"5ms\""`
 }
 
 // Status is an HTTP status.
 type Status struct {
-	Code int `key:"code" doc:"The status; of less than 400: 503." min:"0" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"503" example:"429"`
+	Code int `key:"code" doc:"HTTP status; a value below 400 means 503." min:"0" max:"599" enum:"TooManyRequests=429|ServiceUnavailable=503" default:"503" example:"429"`
 }
 
 // Priority configures how the filter finds the level of a request.
 type Priority struct {
-	Header  string  `key:"header,attachment" doc:"The field that tells: of a request, the metadata of gRPC, an attachment of Dubbo, the header of Bolt." required:"true" example:"\"x-priority\""`
-	Levels  []Level `key:"levels" doc:"What it may say." required:"true"`
-	Default string  `key:"default" doc:"The value of the level of requests that say nothing, or something else." required:"true" example:"\"normal\""`
+	Header  string  `key:"header,attachment" doc:"Header with the level of a request: an HTTP header, gRPC metadata, a Dubbo attachment or a Bolt header." required:"true" example:"\"x-priority\""`
+	Levels  []Level `key:"levels" doc:"The levels." required:"true"`
+	Default string  `key:"default" doc:"Value of the level for requests without the header or with an unknown value." required:"true" example:"\"normal\""`
 }
 
 // Level is a level of importance.
 type Level struct {
-	Value string `key:"value" doc:"What the field says." required:"true" example:"\"batch\""`
-	Share int64  `key:"share" doc:"How much of the limit may be in use, whoever uses it, for a request of the level to be let in; one always may." unit:"percent" required:"true" min:"1" max:"100" example:"50"`
+	Value string `key:"value" doc:"Value of the header." required:"true" example:"\"batch\""`
+	Share int64  `key:"share" doc:"How much of the limit may be in use, by requests of all levels, when a request of this level is accepted; one request is always accepted." unit:"percent" required:"true" min:"1" max:"100" example:"50"`
 }
 
 const defaultStatus = 503
@@ -88,7 +88,7 @@ const defaultStatus = 503
 func (c *Config) Validate() error {
 	if c.Gradient != nil {
 		if p := c.Gradient.params(); p.least > p.most {
-			return &document.KeyError{Key: "gradient_controller_config", Err: fmt.Errorf("min_concurrency is %d, and more than max_concurrency_limit, which is %d", p.least, p.most)}
+			return &document.KeyError{Key: "gradient_controller_config", Err: fmt.Errorf("min_concurrency %d exceeds max_concurrency_limit %d", p.least, p.most)}
 		}
 	}
 	if _, err := c.Priority.compile(); err != nil {
@@ -139,17 +139,17 @@ func (p *Priority) compile() (*levels, error) {
 	}
 	for i, l := range p.Levels {
 		if slices.ContainsFunc(p.Levels[:i], func(before Level) bool { return before.Value == l.Value }) {
-			return nil, fmt.Errorf("levels[%d]: there is a level %q already", i, l.Value)
+			return nil, fmt.Errorf("levels[%d]: duplicate level %q", i, l.Value)
 		}
 	}
 	others := slices.IndexFunc(p.Levels, func(l Level) bool { return l.Value == p.Default })
 	switch {
 	case others < 0:
-		return nil, fmt.Errorf("default: there is no level %q", p.Default)
+		return nil, fmt.Errorf("default: level %q is not defined", p.Default)
 	case len(p.Levels) > mostLevels:
-		return nil, fmt.Errorf("levels: there are %d, want %d at most", len(p.Levels), mostLevels)
+		return nil, fmt.Errorf("levels: found %d, at most %d are allowed", len(p.Levels), mostLevels)
 	case !slices.ContainsFunc(p.Levels, func(l Level) bool { return l.Share == 100 }):
-		return nil, errors.New("levels: no level has a share of 100: nobody could use all of the limit")
+		return nil, errors.New("levels: no level has a share of 100, so no request could use the full limit")
 	}
 	return &levels{field, slices.Clone(p.Levels), others}, nil
 }

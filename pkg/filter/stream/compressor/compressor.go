@@ -14,14 +14,14 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Disabled    bool     `key:"disabled" doc:"Compresses nothing: for a route that is to be left alone." default:"false" example:"true"`
-	Encodings   []string `key:"encodings" doc:"Codings, gzip and zstd; of those that a caller likes alike the first is taken. Empty: zstd, gzip." example:"[\"gzip\"]"`
-	GzipLevel   int      `key:"gzip_level" doc:"From 1, which is quick, to 9, which makes least." min:"1" max:"9" default:"5" example:"1"`
-	ZstdLevel   int      `key:"zstd_level" doc:"As zstd counts; levels that are close are the same." min:"1" max:"22" default:"1" example:"3"`
-	MinLength   int64    `key:"min_content_length" doc:"Declared length below which content is left as it is." unit:"bytes" min:"0" default:"256" example:"1024"`
-	ContentType []string `key:"content_type" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
-	KeepStrong  bool     `key:"disable_on_etag_header" doc:"Leaves answers with a strong ETag as they are; otherwise the tag is made a weak one." default:"false" example:"true"`
-	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the origin does not compress." default:"false" example:"true"`
+	Disabled    bool     `key:"disabled" doc:"Disables compression, for example for one route." default:"false" example:"true"`
+	Encodings   []string `key:"encodings" doc:"Content codings, gzip and zstd, in order of preference: of those that a client accepts equally, the first is used. Empty: zstd, gzip." example:"[\"gzip\"]"`
+	GzipLevel   int      `key:"gzip_level" doc:"Compression level of gzip, from 1 (fastest) to 9 (smallest)." min:"1" max:"9" default:"5" example:"1"`
+	ZstdLevel   int      `key:"zstd_level" doc:"Compression level of zstd; neighboring levels may be equivalent." min:"1" max:"22" default:"1" example:"3"`
+	MinLength   int64    `key:"min_content_length" doc:"Responses with a smaller Content-Length are not compressed." unit:"bytes" min:"0" default:"256" example:"1024"`
+	ContentType []string `key:"content_type" doc:"Media types to compress, without parameters; text/* means all text types. Empty: the list below." example:"[\"text/*\", \"application/json\"]"`
+	KeepStrong  bool     `key:"disable_on_etag_header" doc:"Does not compress responses with a strong ETag; otherwise the ETag becomes weak." default:"false" example:"true"`
+	HideRequest bool     `key:"remove_accept_encoding_header" doc:"Removes Accept-Encoding from requests, so that the application does not compress." default:"false" example:"true"`
 }
 
 // usual returns the media types that are compressed by default. text/event-stream is not one of
@@ -47,10 +47,10 @@ func (c *Config) codings() ([]coding.Coding, error) {
 	for _, name := range c.Encodings {
 		found, ok := coding.ParseCoding(name)
 		if !ok || found == coding.Identity {
-			return nil, fmt.Errorf("encodings: %q is neither gzip nor zstd", name)
+			return nil, fmt.Errorf("encodings: %q is not supported, expected gzip or zstd", name)
 		}
 		if slices.Contains(all, found) {
-			return nil, fmt.Errorf("encodings: %q stands there twice", name)
+			return nil, fmt.Errorf("encodings: %q is listed twice", name)
 		}
 		all = append(all, found)
 	}
@@ -71,15 +71,15 @@ func Kind() filter.StreamFilterFactory {
 const labelEncoding = "encoding"
 
 func answers() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_compressor_answers_total", Help: "Answers that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+	return metrics.Metric{Name: "weft_filter_compressor_answers_total", Help: "Responses that the compressor filter compressed, by coding.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
 func before() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_compressor_before_bytes_total", Help: "Bytes of their content before.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+	return metrics.Metric{Name: "weft_filter_compressor_before_bytes_total", Help: "Body bytes of the compressed responses, before compression.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
 func after() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_compressor_after_bytes_total", Help: "Bytes of their content that were made of them.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
+	return metrics.Metric{Name: "weft_filter_compressor_after_bytes_total", Help: "Body bytes of the compressed responses, after compression.", Kind: metrics.KindCounter, Labels: []string{labelEncoding}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -96,8 +96,8 @@ func TestEventsAreNotCompressedUnlessAskedFor(t *testing.T) {
 
 func TestBadSettingsAreRefused(t *testing.T) {
 	for name, test := range map[string]struct{ settings, want string }{
-		"a coding that is not built":   {`{"encodings": ["br"]}`, "neither gzip nor zstd"},
-		"a coding that is none":        {`{"encodings": ["identity"]}`, "neither gzip nor zstd"},
+		"a coding that is not built":   {`{"encodings": ["br"]}`, "expected gzip or zstd"},
+		"a coding that is none":        {`{"encodings": ["identity"]}`, "expected gzip or zstd"},
 		"a coding that is named twice": {`{"encodings": ["gzip", "x-gzip"]}`, "twice"},
 		"a level of gzip":              {`{"gzip_level": 10}`, "gzip_level"},
 		"a level of zstd":              {`{"zstd_level": 23}`, "zstd_level"},

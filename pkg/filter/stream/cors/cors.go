@@ -16,17 +16,17 @@ import (
 
 // Config is the filter's configuration: Envoy's CorsPolicy.
 type Config struct {
-	Origins        []match.TextConfig `key:"allow_origin_string_match" doc:"Origins that may use it; exact \"*\" is any."`
-	Methods        string             `key:"allow_methods" doc:"Methods that they may use, as a preflight's answer lists them." example:"\"GET, PUT\""`
-	Headers        string             `key:"allow_headers" doc:"Fields that they may send." example:"\"content-type, x-tenant\""`
-	Expose         string             `key:"expose_headers" doc:"Fields of answers that they may read." example:"\"x-request-id\""`
-	MaxAge         string             `key:"max_age" doc:"How many seconds browsers may remember the answer to a preflight." example:"\"600\""`
-	Credentials    bool               `key:"allow_credentials" doc:"Whether they may send cookies and the like; not with any origin." default:"false" example:"true"`
-	PrivateNetwork bool               `key:"allow_private_network_access" doc:"Whether pages of public networks may use it." default:"false" example:"true"`
-	Forward        bool               `key:"forward_not_matching_preflights" doc:"Preflights of other origins go to the application; false: they are answered without permission." default:"true" example:"false"`
+	Origins        []match.TextConfig `key:"allow_origin_string_match" doc:"Origins to allow; exact \"*\" means any."`
+	Methods        string             `key:"allow_methods" doc:"Methods to allow, as listed in the response to a preflight." example:"\"GET, PUT\""`
+	Headers        string             `key:"allow_headers" doc:"Request headers to allow." example:"\"content-type, x-tenant\""`
+	Expose         string             `key:"expose_headers" doc:"Response headers that pages of these origins may read." example:"\"x-request-id\""`
+	MaxAge         string             `key:"max_age" doc:"Number of seconds for which browsers may cache the response to a preflight." example:"\"600\""`
+	Credentials    bool               `key:"allow_credentials" doc:"Allows credentials, such as cookies; not supported with any origin." default:"false" example:"true"`
+	PrivateNetwork bool               `key:"allow_private_network_access" doc:"Allows pages of public networks (Private Network Access)." default:"false" example:"true"`
+	Forward        bool               `key:"forward_not_matching_preflights" doc:"true: preflights from other origins go to the application; false: they get a response that does not allow the request." default:"true" example:"false"`
 
-	Enabled *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that the filter is for; absent: all."`
-	Shadow  *match.ShareConfig `key:"shadow_enabled" doc:"Share of the others whose origin is counted only; absent: none."`
+	Enabled *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests that the filter applies to; absent: all."`
+	Shadow  *match.ShareConfig `key:"shadow_enabled" doc:"Fraction of the other requests whose origin is only counted; absent: none."`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -54,14 +54,14 @@ func (c *Config) compile() (*policy, error) {
 		p.any = p.any || p.origins[i].IsExactly("*")
 	}
 	if p.any && c.Credentials {
-		return nil, &document.KeyError{Key: "allow_credentials", Err: errors.New(`any origin ("*") may not have credentials: every page could act as the user; list the origins`)}
+		return nil, &document.KeyError{Key: "allow_credentials", Err: errors.New(`credentials cannot be allowed for any origin ("*"), because every page could act as the user; list the origins`)}
 	}
 	if age := c.MaxAge; strings.Trim(age, "0123456789") != "" && age != "-1" {
-		return nil, &document.KeyError{Key: "max_age", Err: errors.New("it is not a number of seconds")}
+		return nil, &document.KeyError{Key: "max_age", Err: errors.New("the value is not a number of seconds")}
 	}
 	for key, value := range map[string]string{"allow_methods": c.Methods, "allow_headers": c.Headers, "expose_headers": c.Expose} {
 		if strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-			return nil, &document.KeyError{Key: key, Err: errors.New("it has a control character (RFC 9110 5.5)")}
+			return nil, &document.KeyError{Key: key, Err: errors.New("the value has a control character (RFC 9110 5.5)")}
 		}
 	}
 	if p.enabled, p.shadow, err = match.Shares(c.Enabled, c.Shadow); err != nil {
@@ -83,15 +83,15 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func valid() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_cors_origin_valid_total", Help: "Requests of origins that the cors filter allows.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_cors_origin_valid_total", Help: "Requests from origins that the cors filter allows.", Kind: metrics.KindCounter}
 }
 
 func invalid() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_cors_origin_invalid_total", Help: "Requests of origins that the cors filter does not allow.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_cors_origin_invalid_total", Help: "Requests from origins that the cors filter does not allow.", Kind: metrics.KindCounter}
 }
 
 func preflights() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_cors_preflights_total", Help: "Preflights that the cors filter answered.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_cors_preflights_total", Help: "Preflights that got a local reply from the cors filter.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

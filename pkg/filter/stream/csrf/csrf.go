@@ -15,9 +15,9 @@ import (
 
 // Config is the filter's configuration: Envoy's CsrfPolicy.
 type Config struct {
-	Enabled    *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that are refused if their origin is another; absent: all."`
-	Shadow     *match.ShareConfig `key:"shadow_enabled" doc:"Share of the others that are counted only; absent: none."`
-	Additional []match.TextConfig `key:"additional_origins" doc:"Origins that are as good as the target's own, as host or host:port."`
+	Enabled    *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests to reject if they come from another origin; absent: all."`
+	Shadow     *match.ShareConfig `key:"shadow_enabled" doc:"Fraction of the other requests to count only; absent: none."`
+	Additional []match.TextConfig `key:"additional_origins" doc:"Origins to accept in addition to the host of the request, as host or host:port."`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -52,15 +52,15 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func valid() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_csrf_request_valid_total", Help: "Requests that change something and come from an origin that may.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_csrf_request_valid_total", Help: "State-changing requests from an accepted origin.", Kind: metrics.KindCounter}
 }
 
 func invalid() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_csrf_request_invalid_total", Help: "Those that come from another origin.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_csrf_request_invalid_total", Help: "State-changing requests from another origin.", Kind: metrics.KindCounter}
 }
 
 func missing() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "Those that do not say where they come from.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_csrf_missing_source_origin_total", Help: "State-changing requests without a source origin.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -124,7 +124,7 @@ func changes(method string) bool {
 
 // Reasons for a rejection.
 var (
-	errMissing = errors.New("csrf: neither origin nor referer says where the request comes from")
+	errMissing = errors.New("csrf: the request has neither an origin nor a referer header")
 	errInvalid = errors.New("csrf: the request comes from another origin")
 )
 

@@ -11,9 +11,9 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Disabled bool  `key:"disabled" doc:"Decompresses nothing: for a route whose application does that." default:"false" example:"true"`
-	MaxSize  int64 `key:"max_decompressed_size" doc:"Largest content, decompressed; 0: no limit." unit:"bytes" min:"0" default:"67108864" example:"\"10MB\""`
-	MaxRatio int64 `key:"max_inflate_ratio" doc:"How many times its compressed size content may have, once it is larger than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
+	Disabled bool  `key:"disabled" doc:"Disables decompression, for example for a route whose application decompresses." default:"false" example:"true"`
+	MaxSize  int64 `key:"max_decompressed_size" doc:"Maximum size of a decompressed body; 0: no limit." unit:"bytes" min:"0" default:"67108864" example:"\"10MB\""`
+	MaxRatio int64 `key:"max_inflate_ratio" doc:"Maximum ratio of decompressed to compressed size, checked for bodies that decompress to more than 64 KB; 0: no limit." min:"0" default:"100" example:"20"`
 }
 
 // Kind returns the filter factory.
@@ -28,11 +28,11 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func begun() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_decompressor_requests_total", Help: "Requests that the decompressor filter decompressed, the refused among them.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_decompressor_requests_total", Help: "Requests that the decompressor filter decompressed, including those it rejected.", Kind: metrics.KindCounter}
 }
 
 func refused() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_decompressor_refused_total", Help: "Requests refused because their content exceeds a limit, or is not what it says to be.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_decompressor_refused_total", Help: "Requests rejected because the body exceeds a limit or is not valid for its Content-Encoding.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -14,8 +14,8 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Subset     string `key:"subset" doc:"Label of the pod whose value is the metrics' label subset; empty, or a label that the pod lacks: none." example:"\"version\""`
-	LabelsFile string `key:"pod_labels_file" doc:"File with the pod's labels, as the Kubernetes downward API writes it. The default file may be missing: then there are none." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
+	Subset     string `key:"subset" doc:"Pod label whose value is the metric label subset; empty, or a label that the pod does not have: no value." example:"\"version\""`
+	LabelsFile string `key:"pod_labels_file" doc:"File with the pod labels, in the format of the Kubernetes downward API. If the default file does not exist, there are no labels." default:"/etc/istio/pod/labels" example:"\"/etc/podinfo/labels\""`
 }
 
 // Kind returns the filter factory.
@@ -35,15 +35,15 @@ const (
 )
 
 func requests() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that passed the dubbo_stream filter, by the subset that the pod is in.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_requests_total", Help: "Dubbo requests that passed the dubbo_stream filter, by the subset of the pod.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func successes() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Those that were answered with the status OK (20), exceptions of the service among them.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_successes_total", Help: "Dubbo requests with the response status OK (20), including exceptions of the service.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func failures() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Those that were answered with another status, Weft's own faults among them.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
+	return metrics.Metric{Name: "weft_filter_dubbo_stream_failures_total", Help: "Dubbo requests with another response status, including local replies of Weft.", Kind: metrics.KindCounter, Labels: []string{labelSubset}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -50,7 +50,7 @@ func parseLabels(text string) ([]protocol.Field, error) {
 		if strings.HasPrefix(value, `"`) {
 			var err error
 			if value, err = strconv.Unquote(value); err != nil {
-				return nil, fmt.Errorf("line %d: the value of %s is no quoted string", number, name)
+				return nil, fmt.Errorf("line %d: the value of %s is not a quoted string", number, name)
 			}
 		}
 		labels = append(labels, protocol.Field{Name: name, Value: value})

@@ -61,10 +61,10 @@ func forget(h *protocol.Header, name string) {
 func (c changes) fit(rpc bool) error {
 	for i := range c {
 		if name := c[i].name; !isName(name) || isFraming(name) || rpc && isRouting(name) {
-			return fmt.Errorf("the field %q cannot be changed", name)
+			return fmt.Errorf("header %q cannot be changed", name)
 		}
 		if !isValue(c[i].value) {
-			return fmt.Errorf("the value of the field %q has a control character", c[i].name)
+			return fmt.Errorf("the value of header %q has a control character", c[i].name)
 		}
 	}
 	return nil

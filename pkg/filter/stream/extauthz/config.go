@@ -16,103 +16,103 @@ import (
 
 // Config is the filter's configuration: Envoy's ExtAuthz and ExtAuthzPerRoute in one.
 type Config struct {
-	HTTP     *HTTPService   `key:"http_service" doc:"The service, asked by HTTP/1.1: 200 lets a request pass, another status below 500 is the answer to its caller."`
-	GRPC     *GRPCService   `key:"grpc_service" doc:"The service, asked by gRPC: envoy.service.auth.v3.Authorization."`
-	Version  string         `key:"transport_api_version" doc:"Version of the messages of gRPC." enum:"V3" default:"V3" example:"\"V3\""`
-	Disabled bool           `key:"disabled" doc:"Nobody is asked. What callers send under names that are the service's is removed all the same." default:"false" example:"true"`
-	Check    *CheckSettings `key:"check_settings" doc:"Of a route: what is different for it; the rest is as the listener has it."`
+	HTTP     *HTTPService   `key:"http_service" doc:"An authorization service that speaks HTTP/1.1. A response with status 200 allows the request; any other status below 500 rejects it, and the client gets that response."`
+	GRPC     *GRPCService   `key:"grpc_service" doc:"An authorization service that speaks gRPC: envoy.service.auth.v3.Authorization."`
+	Version  string         `key:"transport_api_version" doc:"Version of the gRPC messages." enum:"V3" default:"V3" example:"\"V3\""`
+	Disabled bool           `key:"disabled" doc:"Disables the check. Headers that only the service may set are still removed from requests." default:"false" example:"true"`
+	Check    *CheckSettings `key:"check_settings" doc:"Overrides for a route; all other settings are those of the listener."`
 
-	Allow       *bool   `key:"failure_mode_allow" doc:"Requests pass if the service cannot be asked, or its answer not be understood: the filter fails open. Absent: it fails closed." example:"true"`
-	AllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Tells the application of that, by x-envoy-auth-failure-mode-allowed: true." default:"false" example:"true"`
-	OnError     *Status `key:"status_on_error" doc:"The answer if the service fails and requests do not pass; absent: 403."`
+	Allow       *bool   `key:"failure_mode_allow" doc:"Whether requests pass if the service fails or its response is not valid (fail open). Absent: they are rejected (fail closed)." example:"true"`
+	AllowHeader bool    `key:"failure_mode_allow_header_add" doc:"Adds x-envoy-auth-failure-mode-allowed: true to requests that pass because the service failed." default:"false" example:"true"`
+	OnError     *Status `key:"status_on_error" doc:"Response status if the service fails and the request is rejected; absent: 403."`
 
-	Body        *BufferSettings `key:"with_request_body" doc:"The service is told the content of requests, which is read before it is asked. Absent: it is not."`
-	Certificate bool            `key:"include_peer_certificate" doc:"Tells a service of gRPC the caller's certificate as PEM, percent-encoded." default:"false" example:"true"`
-	Session     bool            `key:"include_tls_session" doc:"Tells a service of gRPC the name that the caller asked for in TLS (SNI)." default:"false" example:"true"`
+	Body        *BufferSettings `key:"with_request_body" doc:"Sends the request body to the service; the filter buffers it before the check. Absent: the body is not sent."`
+	Certificate bool            `key:"include_peer_certificate" doc:"Sends the client certificate to a gRPC service, as percent-encoded PEM." default:"false" example:"true"`
+	Session     bool            `key:"include_tls_session" doc:"Sends the server name that the client requested in TLS (SNI) to a gRPC service." default:"false" example:"true"`
 
-	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Fields that the service is told. Absent: one of gRPC all, one of HTTP only Authorization, which is always told."`
-	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Fields that it is not told, whatever the other keys say."`
+	Allowed    *ListStringMatcher `key:"allowed_headers" doc:"Headers to send to the service. Absent: all headers to a gRPC service, only Authorization to an HTTP service, which always gets it."`
+	Disallowed *ListStringMatcher `key:"disallowed_headers" doc:"Headers never to send to the service, regardless of the other keys."`
 
-	ClearRouteCache bool               `key:"clear_route_cache" doc:"Chooses the route again after the service has changed the request." unbuilt:"clear_route_cache" example:"true"`
-	Enabled         *match.ShareConfig `key:"filter_enabled" doc:"Share of requests that the service is asked about." unbuilt:"filter_enabled"`
-	Namespaces      []string           `key:"metadata_context_namespaces" doc:"Metadata that the service is told." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
+	ClearRouteCache bool               `key:"clear_route_cache" doc:"Selects the route again after the service changed the request." unbuilt:"clear_route_cache" example:"true"`
+	Enabled         *match.ShareConfig `key:"filter_enabled" doc:"Fraction of requests to check." unbuilt:"filter_enabled"`
+	Namespaces      []string           `key:"metadata_context_namespaces" doc:"Metadata namespaces to send to the service." unbuilt:"metadata_context_namespaces" example:"[\"shop\"]"`
 }
 
 // Status is an HTTP status.
 type Status struct {
-	Code int `key:"code" doc:"The status." min:"400" max:"599" default:"403" example:"503"`
+	Code int `key:"code" doc:"HTTP status." min:"400" max:"599" default:"403" example:"503"`
 }
 
 // BufferSettings limits how much of the body the authorization service receives.
 type BufferSettings struct {
-	Most    int  `key:"max_request_bytes" doc:"How much; it is kept in memory meanwhile." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
-	Partial bool `key:"allow_partial_message" doc:"Of more than that the service is told the beginning; else such a request is answered with 413." default:"false" example:"true"`
-	Raw     bool `key:"pack_as_bytes" doc:"Tells a service of gRPC in raw_body, not in body, which is a text." default:"false" example:"true"`
+	Most    int  `key:"max_request_bytes" doc:"Maximum number of body bytes to send; they are buffered in memory." unit:"bytes" min:"1" max:"16777216" required:"true" example:"8192"`
+	Partial bool `key:"allow_partial_message" doc:"Sends only the beginning of a larger body; otherwise such a request is rejected with 413." default:"false" example:"true"`
+	Raw     bool `key:"pack_as_bytes" doc:"Sends the body to a gRPC service as bytes (raw_body) instead of text (body)." default:"false" example:"true"`
 }
 
 // CheckSettings is the configuration of one route.
 type CheckSettings struct {
-	Extensions map[string]string `key:"context_extensions" doc:"What a service of gRPC is told beside the request." example:"{\"virtual_host\": \"shop\"}"`
-	NoBody     bool              `key:"disable_request_body_buffering" doc:"The service is not told the content." default:"false" example:"true"`
-	Body       *BufferSettings   `key:"with_request_body" doc:"In place of the listener's."`
+	Extensions map[string]string `key:"context_extensions" doc:"Additional values to send to a gRPC service." example:"{\"virtual_host\": \"shop\"}"`
+	NoBody     bool              `key:"disable_request_body_buffering" doc:"Does not send the request body." default:"false" example:"true"`
+	Body       *BufferSettings   `key:"with_request_body" doc:"Replaces the setting of the listener."`
 }
 
 // ListStringMatcher is a list of case-insensitive conditions on header names.
 type ListStringMatcher struct {
-	Patterns []match.TextConfig `key:"patterns" doc:"The conditions, of which one has to hold; an expression is about the name in lower case." required:"true"`
+	Patterns []match.TextConfig `key:"patterns" doc:"Conditions on the header name, of which one must match; a regular expression gets the name in lower case." required:"true"`
 }
 
 // HTTPService is an authorization service that speaks HTTP/1.1.
 type HTTPService struct {
-	Server     ServerURI             `key:"server_uri" doc:"Who is asked." required:"true"`
-	PathPrefix string                `key:"path_prefix" doc:"What stands before the path that the service is asked for: that of the request follows." example:"\"/check\""`
-	Request    AuthorizationRequest  `key:"authorization_request" doc:"What it is told."`
-	Response   AuthorizationResponse `key:"authorization_response" doc:"What is taken from its answers."`
+	Server     ServerURI             `key:"server_uri" doc:"The service." required:"true"`
+	PathPrefix string                `key:"path_prefix" doc:"Prefix of the path in requests to the service; the original path follows." example:"\"/check\""`
+	Request    AuthorizationRequest  `key:"authorization_request" doc:"The request to the service."`
+	Response   AuthorizationResponse `key:"authorization_response" doc:"How to use the response of the service."`
 }
 
 // ServerURI identifies an HTTP server.
 type ServerURI struct {
-	URI     string        `key:"uri" doc:"Its address. The service is asked for the host of the request; this one is for people." example:"\"http://authz.test\""`
-	Cluster string        `key:"cluster" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
-	Timeout time.Duration `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
+	URI     string        `key:"uri" doc:"URL of the service, for information only: requests to the service have the host of the original request." example:"\"http://authz.test\""`
+	Cluster string        `key:"cluster" doc:"Cluster of the service." required:"true" example:"\"authz\""`
+	Timeout time.Duration `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
 }
 
 // AuthorizationRequest selects what an HTTP service receives in addition to method, host, path and
 // Authorization.
 type AuthorizationRequest struct {
-	Allowed *ListStringMatcher `key:"allowed_headers" doc:"Fields of the request, beside those of allowed_headers above."`
-	Add     []Header           `key:"headers_to_add" doc:"Fields that are set, whatever the request has."`
+	Allowed *ListStringMatcher `key:"allowed_headers" doc:"Headers to send in addition to those of allowed_headers above."`
+	Add     []Header           `key:"headers_to_add" doc:"Headers to set on requests to the service; they replace those of the original request."`
 }
 
 // Header is a header to set.
 type Header struct {
-	Key   string `key:"key" doc:"Field name." required:"true" example:"\"x-gateway\""`
-	Value string `key:"value" doc:"Field value; %variables% are replaced." example:"\"%downstream_remote_ip%\""`
+	Key   string `key:"key" doc:"Header name." required:"true" example:"\"x-gateway\""`
+	Value string `key:"value" doc:"Header value; %variables% are replaced." example:"\"%downstream_remote_ip%\""`
 }
 
 // AuthorizationResponse selects the headers that the filter uses from the responses of an HTTP
 // service.
 type AuthorizationResponse struct {
-	Upstream *ListStringMatcher `key:"allowed_upstream_headers" doc:"Of an answer that lets a request pass: fields that the application gets. What callers send under such a name is removed, whether the service says something or not."`
-	Append   *ListStringMatcher `key:"allowed_upstream_headers_to_append" doc:"The same, beside what the caller sent, which stays."`
-	Client   *ListStringMatcher `key:"allowed_client_headers" doc:"Of a refusal: fields that the caller gets, beside Location and WWW-Authenticate; absent: all."`
-	Success  *ListStringMatcher `key:"allowed_client_headers_on_success" doc:"Of an answer that lets a request pass: fields that the caller gets with the application's answer."`
-	Metadata *ListStringMatcher `key:"dynamic_metadata_from_headers" doc:"The same: fields that become metadata of the request."`
+	Upstream *ListStringMatcher `key:"allowed_upstream_headers" doc:"Headers of an allowing response to set on the request to the application. Client headers of these names are removed, even if the response does not have them."`
+	Append   *ListStringMatcher `key:"allowed_upstream_headers_to_append" doc:"Headers of an allowing response to add to the request to the application; client headers of these names are kept."`
+	Client   *ListStringMatcher `key:"allowed_client_headers" doc:"Headers of a rejecting response to send to the client, in addition to Location and WWW-Authenticate; absent: all."`
+	Success  *ListStringMatcher `key:"allowed_client_headers_on_success" doc:"Headers of an allowing response to add to the response to the client."`
+	Metadata *ListStringMatcher `key:"dynamic_metadata_from_headers" doc:"Headers of an allowing response to store in the metadata of the request."`
 }
 
 // GRPCService is an authorization service that speaks gRPC.
 type GRPCService struct {
-	Cluster  string         `key:"cluster" doc:"The cluster that is asked; short for envoy_grpc." example:"\"authz\""`
-	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"Who is asked, as Envoy has it."`
-	Google   map[string]any `key:"google_grpc" doc:"Another client of gRPC." unbuilt:"google_grpc"`
-	Timeout  time.Duration  `key:"timeout" doc:"How long the answer may take." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
-	Metadata []Header       `key:"initial_metadata" doc:"Fields that the call carries."`
+	Cluster  string         `key:"cluster" doc:"Cluster of the service; short for envoy_grpc." example:"\"authz\""`
+	Envoy    *EnvoyGRPC     `key:"envoy_grpc" doc:"The service, in Envoy's format."`
+	Google   map[string]any `key:"google_grpc" doc:"Envoy's client based on the Google gRPC library." unbuilt:"google_grpc"`
+	Timeout  time.Duration  `key:"timeout" doc:"Response timeout." default:"200ms" min:"1ms" max:"10m" example:"\"250ms\""`
+	Metadata []Header       `key:"initial_metadata" doc:"Headers to set on requests to the service."`
 }
 
 // EnvoyGRPC identifies a gRPC server.
 type EnvoyGRPC struct {
-	Cluster   string `key:"cluster_name" doc:"The cluster that is asked." required:"true" example:"\"authz\""`
-	Authority string `key:"authority" doc:"The host that it is asked for; empty: the cluster's name." example:"\"authz.test\""`
+	Cluster   string `key:"cluster_name" doc:"Cluster of the service." required:"true" example:"\"authz\""`
+	Authority string `key:"authority" doc:"Value of :authority in requests to the service; empty: the name of the cluster." example:"\"authz.test\""`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -124,10 +124,10 @@ func (c *Config) Validate() error {
 		return errors.New("expected http_service or grpc_service; for a route also disabled or check_settings")
 	}
 	if key := c.misplaced(); key != "" {
-		return &document.KeyError{Key: key, Err: fmt.Errorf("%s belongs to http_service or grpc_service: an exception to those of a listener has disabled and check_settings alone", key)}
+		return &document.KeyError{Key: key, Err: fmt.Errorf("%s requires http_service or grpc_service: without them, a route can only set disabled and check_settings", key)}
 	}
 	if s := c.Check; s != nil && s.NoBody && s.Body != nil {
-		return &document.KeyError{Key: "check_settings", Err: errors.New("with_request_body and disable_request_body_buffering are both set")}
+		return &document.KeyError{Key: "check_settings", Err: errors.New("with_request_body and disable_request_body_buffering are mutually exclusive")}
 	}
 	_, err := c.compile()
 	return err
@@ -261,7 +261,7 @@ func (c *Config) compile() (*rules, error) {
 	var m config.HeaderMutation
 	for _, h := range add {
 		if protocol.EqualFold(h.Key, "host") || strings.HasPrefix(h.Key, ":") {
-			return nil, fmt.Errorf("%q cannot be set: the service is asked for the host of the request", h.Key)
+			return nil, fmt.Errorf("%q cannot be set: requests to the service have the host of the original request", h.Key)
 		}
 		m.Add = append(m.Add, config.HeaderValue{Name: h.Key, Value: h.Value})
 	}
@@ -272,14 +272,14 @@ func (c *Config) compile() (*rules, error) {
 
 func (h *HTTPService) check() error {
 	if p := h.PathPrefix; p != "" && (p[0] != '/' || strings.ContainsAny(p, "?# \r\n")) {
-		return errors.New("path_prefix is no path")
+		return errors.New("path_prefix is not a valid path: expected a leading slash, no query and no spaces")
 	}
 	if h.Server.URI == "" {
 		return nil
 	}
 	u, err := url.Parse(h.Server.URI)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("server_uri.uri: %q is no address of HTTP", h.Server.URI)
+		return fmt.Errorf("server_uri.uri: %q is not a valid http or https URL", h.Server.URI)
 	}
 	return nil
 }

@@ -37,7 +37,7 @@ func tell(x *protocol.Exchange, b *BufferSettings) (told []byte, partial bool, e
 }
 
 func tooLarge(b *BufferSettings) error {
-	return protocol.Faultf(protocol.BodyTooLarge, "ext_authz: the content exceeds max_request_bytes %d", b.Most)
+	return protocol.Faultf(protocol.BodyTooLarge, "ext_authz: the request body exceeds max_request_bytes %d", b.Most)
 }
 
 // arguments returns the payload of an RPC request without consuming it, or nil if it has none.

@@ -33,7 +33,7 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func requests() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_ext_authz_requests_total", Help: "Requests that the ext_authz filter asked about: allowed, denied, or by what became of them when the service failed: error (refused), failure_mode_allowed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+	return metrics.Metric{Name: "weft_filter_ext_authz_requests_total", Help: "Requests that the ext_authz filter checked, by result: allowed, denied, error (the service failed, the request was rejected), failure_mode_allowed (the service failed, the request passed).", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -53,7 +53,7 @@ func build(cfg any, env filter.Env) (filter.Filter, error) {
 	case c.GRPC != nil:
 		a.service = newGRPCService(c, r, env.ClusterClient)
 	case !c.Disabled:
-		return nil, errors.New("ext_authz: expected http_service or grpc_service, which is a listener's if its route has none")
+		return nil, errors.New("ext_authz: expected http_service or grpc_service, on the listener or on the route")
 	}
 	return a.before, nil
 }
@@ -111,11 +111,11 @@ func (a *authz) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // errHidden is the reason to reject an RPC request whose called method is uncertain; see
 // match.HidesCall.
-var errHidden = errors.New("ext_authz: the call does not tell what it calls, or a provider may take it for another")
+var errHidden = errors.New("ext_authz: the RPC request does not identify its method, or a provider may read it as another")
 
 // errConnect is the reason to reject CONNECT with an HTTP service, which would receive a CONNECT
 // itself.
-var errConnect = errors.New("ext_authz: a service of HTTP cannot be asked about CONNECT")
+var errConnect = errors.New("ext_authz: an HTTP service cannot check a CONNECT request")
 
 // judge serves x on a goroutine that may block.
 func (a *authz) judge(ctx context.Context, x *protocol.Exchange) error {
@@ -224,7 +224,7 @@ func refuse(x *protocol.Exchange, v *verdict) {
 		reason = protocol.RateLimited
 	}
 	x.Record.Flags |= protocol.ExternallyDenied
-	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service answers %d", v.status))
+	x.LocalReplyError(protocol.Faultf(reason, "ext_authz: the service responded with status %d", v.status))
 	x.LocalReply(v.status, "text/plain; charset=utf-8", v.body)
 	v.response.apply(&x.Response.Header)
 }

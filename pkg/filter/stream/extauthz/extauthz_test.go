@@ -222,13 +222,13 @@ func TestServicesOfHTTPDecide(t *testing.T) {
 			to := &authority{answer: test.answer}
 			got, counts := outcome(t, httpSettings(test.more), to, test.x)
 			if got != test.outcome {
-				t.Errorf("it is %q,\nwant  %q", got, test.outcome)
+				t.Errorf("outcome %q,\nwant    %q", got, test.outcome)
 			}
 			if test.asked != "" && to.asked != test.asked {
-				t.Errorf("asked %q,\nwant  %q", to.asked, test.asked)
+				t.Errorf("the service received %q,\nwant                 %q", to.asked, test.asked)
 			}
 			if n, asked := counts.Value(requests()), to.asked != ""; (n == 1) != asked {
-				t.Errorf("%v requests are counted; asked: %t", n, asked)
+				t.Errorf("%v requests are counted; sent to the service: %t", n, asked)
 			}
 		})
 	}
@@ -251,7 +251,7 @@ func TestOddRequestsAreAskedAbout(t *testing.T) {
 		x.Request.Method, x.Request.Path = test.method, test.path
 		to := &authority{answer: says(200, "")}
 		if got, _ := outcome(t, httpSettings(""), to, x); got != test.outcome || to.asked != test.asked {
-			t.Errorf("%s: asked %q, and it is %q", test.name, to.asked, got)
+			t.Errorf("%s: the service received %q, outcome %q", test.name, to.asked, got)
 		}
 	}
 	x := get()
@@ -259,7 +259,7 @@ func TestOddRequestsAreAskedAbout(t *testing.T) {
 	to := &authority{answer: says(200, "")}
 	outcome(t, httpSettings(""), to, x)
 	if want := "GET asked.test/check/asked x-gate:front"; to.asked != want {
-		t.Errorf("of a request that was rewritten %q is asked, want %q", to.asked, want)
+		t.Errorf("rewritten request: the service received %q, want %q", to.asked, want)
 	}
 }
 
@@ -270,7 +270,7 @@ func questionOf(t *testing.T, asked string) *authv3.AttributeContext {
 	t.Helper()
 	head, frame, _ := strings.Cut(asked, " [")
 	if want := "POST authz/envoy.service.auth.v3.Authorization/Check content-type:application/grpc te:trailers grpc-timeout:"; !strings.HasPrefix(head, want) || !strings.HasSuffix(head, "m x-gate:front") {
-		t.Errorf("the call is %q", head)
+		t.Errorf("the gRPC request is %q", head)
 	}
 	m := new(authv3.CheckRequest)
 	if err := proto.Unmarshal([]byte(strings.TrimSuffix(frame, "]"))[prefixLen:], m); err != nil {
@@ -290,7 +290,7 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 		"check_settings": {"context_extensions": {"realm": "shop"}}, "include_peer`, 1))
 	to := &authority{answer: saysMessage(t, &authv3.CheckResponse{})}
 	if got, _ := outcome(t, settings, to, x); !strings.HasPrefix(got, "passed X-A:1 x-a:2") || !strings.HasSuffix(got, "[book]") {
-		t.Fatalf("it is %q", got)
+		t.Fatalf("outcome %q", got)
 	}
 	a := questionOf(t, to.asked)
 	r := a.GetRequest().GetHttp()
@@ -298,7 +298,7 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 		":authority": "shop.test", ":method": "GET", ":path": "/buy?n=1", ":scheme": "http", "x-a": "1,2", "cookie": "!", "x-envoy-auth-partial-body": "false",
 	} {
 		if got := r.GetHeaders()[name]; got != want {
-			t.Errorf("it is told %s: %q, want %q", name, got, want)
+			t.Errorf("the service received %s: %q, want %q", name, got, want)
 		}
 	}
 	for what, pair := range map[string][2]string{
@@ -308,7 +308,7 @@ func TestServicesOfGRPCAreToldOfRequests(t *testing.T) {
 		"name":        {a.GetTlsSession().GetSni(), "shop.test"}, "extension": {a.GetContextExtensions()["realm"], "shop"},
 	} {
 		if pair[0] != pair[1] {
-			t.Errorf("it is told the %s %q, want %q", what, pair[0], pair[1])
+			t.Errorf("the service received the %s %q, want %q", what, pair[0], pair[1])
 		}
 	}
 }
@@ -335,7 +335,7 @@ func TestServicesOfGRPCDecide(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			if got, _ := outcome(t, byGRPC, &authority{answer: test.answer}, get("a: b")); got != test.outcome {
-				t.Errorf("it is %q, want %q", got, test.outcome)
+				t.Errorf("outcome %q, want %q", got, test.outcome)
 			}
 		})
 	}
@@ -358,7 +358,7 @@ func TestRoutesAreExceptions(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := serve(t, made, get("X-User: root", "a: b")); got != test.outcome || to.asked != test.asked {
-				t.Errorf("asked %q, and it is %q; want %q, %q", to.asked, got, test.asked, test.outcome)
+				t.Errorf("the service received %q, outcome %q; want %q, %q", to.asked, got, test.asked, test.outcome)
 			}
 		})
 	}
@@ -378,18 +378,18 @@ func TestSettingsThatAreRefused(t *testing.T) {
 		`{"grpc_service": {"cluster": "a", "initial_metadata": [{"key": "Host", "value": "a"}]}}`: "Host",
 		`{"grpc_service": {"cluster": "a"}, "allowed_headers": {"patterns": [{"prefix": ""}]}}`:   "prefix is empty",
 		`{"http_service": {"server_uri": {"cluster": "a"}, "path_prefix": "check"}}`:              "path_prefix",
-		`{"http_service": {"server_uri": {"cluster": "a", "uri": "authz"}}}`:                      "no address of HTTP",
+		`{"http_service": {"server_uri": {"cluster": "a", "uri": "authz"}}}`:                      "not a valid http or https URL",
 		`{"http_service": {}}`: "server_uri",
-		`{"disabled": true, "disallowed_headers": {"patterns": [{"exact": "cookie"}]}}`:                               "belongs to http_service or grpc_service",
-		`{"check_settings": {}, "failure_mode_allow": false}`:                                                         "belongs to http_service or grpc_service",
-		`{"check_settings": {}, "status_on_error": {"code": 503}}`:                                                    "belongs to http_service or grpc_service",
-		`{"check_settings": {"disable_request_body_buffering": true, "with_request_body": {"max_request_bytes": 1}}}`: "are both set",
+		`{"disabled": true, "disallowed_headers": {"patterns": [{"exact": "cookie"}]}}`:                               "requires http_service or grpc_service",
+		`{"check_settings": {}, "failure_mode_allow": false}`:                                                         "requires http_service or grpc_service",
+		`{"check_settings": {}, "status_on_error": {"code": 503}}`:                                                    "requires http_service or grpc_service",
+		`{"check_settings": {"disable_request_body_buffering": true, "with_request_body": {"max_request_bytes": 1}}}`: "mutually exclusive",
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "with_request_body": {"allow_partial_message": true}}`:    "max_request_bytes",
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "status_on_error": {"code": 200}}`:                        "code",
 		`{"http_service": {"server_uri": {"cluster": "a"}}, "filter_enabled": {"default_value": {"numerator": 5}}}`:   "filter_enabled",
 	} {
 		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
-			t.Errorf("%s: %s, want something about %q", settings, got, want)
+			t.Errorf("%s: %s, want %q in it", settings, got, want)
 		}
 	}
 }
@@ -401,11 +401,11 @@ func TestReadme(t *testing.T) {
 	}
 	to := &authority{answer: says(200, "", "x-auth-level: 1")}
 	if got, _ := outcome(t, examples[0], to, get("X-User: root", "Cookie: c")); got != "passed Cookie:c x-auth-level:1" || to.asked != "GET shop.test/check/buy?n=1 Cookie:c" {
-		t.Errorf("asked %q, and it is %q", to.asked, got)
+		t.Errorf("the service received %q, outcome %q", to.asked, got)
 	}
 	to = &authority{answer: saysMessage(t, &authv3.CheckResponse{})}
 	if got, _ := outcome(t, examples[1], to, post(strings.Repeat("x", 10_000), true)); len(got) < 10_000 || len(to.asked) < 8000 || len(to.asked) > 9000 {
-		t.Errorf("%d bytes are told, %d passed on", len(to.asked), len(got))
+		t.Errorf("the service received %d bytes, the application %d", len(to.asked), len(got))
 	}
 	listener := filtertest.Decode(t, Kind(), examples[0])
 	public := inherit(listener, filtertest.Decode(t, Kind(), examples[2])).(*Config)
@@ -429,7 +429,7 @@ func TestContentThatIsHeldCanBeReadAgain(t *testing.T) {
 				t.Errorf("declared %t: %q, %v", declared, got, err)
 			}
 			if !x.Request.Body.(protocol.Rewinder).Rewind() {
-				t.Errorf("declared %t: it cannot be read again", declared)
+				t.Errorf("declared %t: the body cannot be rewound", declared)
 			}
 		}
 	}
@@ -448,13 +448,13 @@ func TestContentCanBeReadAgain(t *testing.T) {
 		}
 		for range 2 {
 			if n := x.Request.Body.Buffered(); n != 4 {
-				t.Errorf("%+v: %d bytes are at hand, want 4", test, n)
+				t.Errorf("%+v: %d bytes are buffered, want 4", test, n)
 			}
 			if got, err := io.ReadAll(x.Request.Body); err != nil || string(got) != "book" {
 				t.Errorf("%+v: %q, %v", test, got, err)
 			}
 			if !x.Request.Body.(protocol.Rewinder).Rewind() {
-				t.Errorf("%+v: it cannot be read again", test)
+				t.Errorf("%+v: the body cannot be rewound", test)
 			}
 		}
 	}

@@ -27,10 +27,10 @@ func TestACallerCannotSayThatItWasNotJudged(t *testing.T) {
 			x := get("x-envoy-auth-failure-mode-allowed: true", "a: b", "X_Envoy_Auth_Failure_Mode_Allowed: true")
 			got, _ := outcome(t, httpSettings(`, "allowed_headers": {"patterns": [{"prefix": "x"}]}`+test.more), to, x)
 			if got != test.outcome {
-				t.Errorf("it is %q, want %q", got, test.outcome)
+				t.Errorf("outcome %q, want %q", got, test.outcome)
 			}
 			if want := "GET shop.test/check/buy?n=1 x-gate:front"; to.asked != want {
-				t.Errorf("asked %q, want %q", to.asked, want)
+				t.Errorf("the service received %q, want %q", to.asked, want)
 			}
 		})
 	}
@@ -49,6 +49,6 @@ func TestAnEarlierFilterMaySayThatItDidNotJudge(t *testing.T) {
 	both := func(next protocol.Service) protocol.Service { return first(second(next)) }
 	const want = "passed X-Envoy-Auth-Failure-Mode-Allowed:true"
 	if got := serve(t, both, get("X_Envoy_Auth_Failure_Mode_Allowed: forged")); got != want {
-		t.Errorf("it is %q, want %q", got, want)
+		t.Errorf("outcome %q, want %q", got, want)
 	}
 }

@@ -83,10 +83,10 @@ func message(r *protocol.Response) (*checkResponse, error) {
 		return nil, err
 	}
 	if code := protocol.GRPCStatus(r); r.Status != 200 || code != 0 {
-		return nil, fmt.Errorf("it answers %d with the status %d of gRPC: %s", r.Status, code, r.Trailer.Get("grpc-message")+r.Header.Get("grpc-message"))
+		return nil, fmt.Errorf("unexpected response: HTTP status %d, grpc-status %d: %s", r.Status, code, r.Trailer.Get("grpc-message")+r.Header.Get("grpc-message"))
 	}
 	if len(text) < prefixLen || text[0] != 0 || int(binary.BigEndian.Uint32([]byte(text[1:prefixLen]))) != len(text)-prefixLen {
-		return nil, errors.New("its answer is not one message")
+		return nil, errors.New("the response is not a single gRPC message")
 	}
 	return parseCheckResponse([]byte(text[prefixLen:]))
 }
@@ -95,7 +95,7 @@ func message(r *protocol.Response) (*checkResponse, error) {
 // unsupported change, is an error.
 func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 	if r.failed || r.code == 0 && r.denied != nil {
-		return verdict{}, fmt.Errorf("it has failed, or contradicts itself: %s", r.message)
+		return verdict{}, fmt.Errorf("the response is a failure or contradicts itself: %s", r.message)
 	}
 	v.data = r.data
 	if v.allowed = r.code == 0; !v.allowed {
@@ -108,13 +108,13 @@ func judged(r *checkResponse, rpc bool) (v verdict, err error) {
 			v.response = changed(d.headers, set)
 		}
 		if v.status < 200 || v.status > 599 {
-			return verdict{}, fmt.Errorf("it wants the status %d", v.status)
+			return verdict{}, fmt.Errorf("the response asks for the invalid status %d", v.status)
 		}
 		return v, v.response.fit(false)
 	}
 	if o := r.ok; o != nil {
 		if o.query {
-			return verdict{}, errors.New("it wants the query changed, which is not supported")
+			return verdict{}, errors.New("the response changes the query, which is not supported")
 		}
 		for _, name := range o.remove {
 			v.request = append(v.request, change{how: remove, name: name})

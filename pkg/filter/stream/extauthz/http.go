@@ -94,7 +94,7 @@ func question(x *protocol.Exchange, timeout time.Duration) *protocol.Exchange {
 // read converts a response of the service to a verdict.
 func (s *httpService) read(r *protocol.Response, rpc bool) (v verdict, err error) {
 	if r.Status < 200 || r.Status >= 500 || r.Tunnel != nil {
-		return verdict{}, fmt.Errorf("it answers %d", r.Status)
+		return verdict{}, fmt.Errorf("unexpected response status %d", r.Status)
 	}
 	if v.allowed = r.Status == 200; !v.allowed {
 		v.status = r.Status
@@ -162,7 +162,7 @@ func content(body protocol.Body) (string, error) {
 	}
 	text, err := io.ReadAll(io.LimitReader(body, mostAnswer+1))
 	if err == nil && len(text) > mostAnswer {
-		err = errors.New("its answer is larger than a megabyte")
+		err = errors.New("the response body is larger than 1 MiB")
 	}
 	return string(text), err
 }

@@ -168,7 +168,7 @@ const (
 	mostData = 1000 // number of values
 )
 
-var errCut = errors.New("the message is cut short")
+var errCut = errors.New("truncated message")
 
 // parse calls field for each field of a message. content is set for a field with a length, and
 // value for a numeric one. field ignores field numbers that it does not know.
@@ -203,7 +203,7 @@ func parse(b []byte, field func(number int, kind protowire.Type, content []byte,
 }
 
 // errType reports a known field of the wrong type.
-var errType = errors.New("a field is of the wrong type")
+var errType = errors.New("a field has the wrong type")
 
 // isBytes returns an error unless kind is a field with a length.
 func isBytes(kind protowire.Type) error {
@@ -359,7 +359,7 @@ func appendOption(to *[]option, b []byte) error {
 // parseStruct parses the google.protobuf.Struct at path.
 func (r *checkResponse) parseStruct(b []byte, path []string) error {
 	if len(path) >= deepest {
-		return errors.New("dynamic_metadata is too deep")
+		return errors.New("dynamic_metadata is nested too deeply")
 	}
 	return parse(b, func(number int, kind protowire.Type, entry []byte, _ uint64) error {
 		if number != 1 {
@@ -408,7 +408,7 @@ func (r *checkResponse) parseValue(b []byte, path []string, lists int) error {
 			return r.parseStruct(content, path)
 		case number == 6 && kind == protowire.BytesType:
 			if lists >= deepest {
-				return errors.New("dynamic_metadata is too deep")
+				return errors.New("dynamic_metadata is nested too deeply")
 			}
 			return parse(content, func(number int, kind protowire.Type, element []byte, _ uint64) error {
 				if number != 1 {

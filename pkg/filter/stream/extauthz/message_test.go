@@ -64,7 +64,7 @@ func TestQuestionsAreWhatTheGeneratedTypesRead(t *testing.T) {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(&authv3.CheckRequest{Attributes: test.want}, got, protocmp.Transform()); diff != "" {
-				t.Errorf("the service is told something else (-want +got):\n%s", diff)
+				t.Errorf("CheckRequest (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -173,7 +173,7 @@ func TestAnswersMeanWhatTheirServiceWrote(t *testing.T) {
 				t.Error(err)
 			default:
 				if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(verdict{}, change{}, datum{})); diff != "" {
-					t.Errorf("it means something else (-want +got):\n%s", diff)
+					t.Errorf("verdict (-want +got):\n%s", diff)
 				}
 			}
 		})

@@ -19,37 +19,37 @@ import (
 
 // Config is the filter's configuration. If both faults are set, the delay comes first.
 type Config struct {
-	Delay           Delay         `key:"delay" doc:"Makes requests wait."`
-	Abort           Abort         `key:"abort" doc:"Answers requests with an error of our own."`
-	UpstreamCluster string        `key:"upstream_cluster" doc:"Only requests that go to this cluster; empty: to any." example:"\"reviews\""`
-	Headers         []HeaderMatch `key:"headers" doc:"Only requests that carry all of these fields."`
-	MaxActive       *int64        `key:"max_active_faults" doc:"How many requests may wait, or be answered, at once: others are spared. Absent: any number." unit:"requests" min:"0" example:"100"`
+	Delay           Delay         `key:"delay" doc:"Delays requests."`
+	Abort           Abort         `key:"abort" doc:"Aborts requests with a local reply."`
+	UpstreamCluster string        `key:"upstream_cluster" doc:"Affects only requests to this cluster; empty: to any cluster." example:"\"reviews\""`
+	Headers         []HeaderMatch `key:"headers" doc:"Affects only requests that match all of these header conditions."`
+	MaxActive       *int64        `key:"max_active_faults" doc:"Maximum number of requests that are delayed or aborted at the same time; further requests are not affected. Absent: no limit." unit:"requests" min:"0" example:"100"`
 }
 
 // Delay is a wait before the request continues.
 type Delay struct {
-	Fixed   time.Duration `key:"fixed_delay" doc:"How long requests wait." example:"\"2s\""`
-	Percent float64       `key:"percentage" doc:"Share of requests that wait, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
+	Fixed   time.Duration `key:"fixed_delay" doc:"Duration of the delay." example:"\"2s\""`
+	Percent float64       `key:"percentage" doc:"Fraction of requests to delay, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"10"`
 }
 
 // Abort is a local reply instead of the upstream's response.
 type Abort struct {
-	Status  int     `key:"status" doc:"HTTP status of the answer; callers of gRPC get the status of gRPC that stands for it." min:"200" max:"599" default:"503" example:"503"`
-	GRPC    *int    `key:"grpc_status" doc:"In place of status: the status of gRPC that its callers get; others get the HTTP status that Envoy has for it." min:"0" max:"16" example:"14"`
-	Percent float64 `key:"percentage" doc:"Share of requests that are answered, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
+	Status  int     `key:"status" doc:"HTTP status of the response; gRPC clients get the corresponding gRPC status." min:"200" max:"599" default:"503" example:"503"`
+	GRPC    *int    `key:"grpc_status" doc:"Replaces status: gRPC clients get this gRPC status, other clients the HTTP status that Envoy maps it to." min:"0" max:"16" example:"14"`
+	Percent float64 `key:"percentage" doc:"Fraction of requests to abort, in steps of 0.0001." unit:"percent" min:"0" max:"100" default:"0" example:"5"`
 }
 
 // HeaderMatch matches one header, with Value or with an Envoy condition.
 type HeaderMatch struct {
 	match.HeaderConfig
-	Value string `key:"value" doc:"What it must be, if none of the other conditions is set." example:"\"jason\""`
-	Regex bool   `key:"regex" doc:"The value is a regular expression for the whole field value." default:"false" example:"false"`
+	Value string `key:"value" doc:"The required header value, if no other condition is set." example:"\"jason\""`
+	Regex bool   `key:"regex" doc:"true: value is a regular expression that must match the whole header value." default:"false" example:"false"`
 }
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Delay.Percent > 0 && c.Delay.Fixed <= 0 {
-		return errors.New("delay.percentage is set and delay.fixed_delay is not")
+		return errors.New("delay.percentage is set, but delay.fixed_delay is not")
 	}
 	if _, _, err := c.shares(); err != nil {
 		return err
@@ -81,15 +81,15 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func delays() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_fault_delays_total", Help: "Requests that the fault filter made wait.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_fault_delays_total", Help: "Requests that the fault filter delayed.", Kind: metrics.KindCounter}
 }
 
 func aborts() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_fault_aborts_total", Help: "Requests that the fault filter answered with an error.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_fault_aborts_total", Help: "Requests that the fault filter aborted.", Kind: metrics.KindCounter}
 }
 
 func overflows() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_fault_overflow_total", Help: "Requests that the fault filter has spared because max_active_faults had a fault.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_fault_overflow_total", Help: "Requests that the fault filter did not affect because max_active_faults was reached.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -187,7 +187,7 @@ func (f *fault) late(ctx context.Context, x *protocol.Exchange) error {
 // abort sends the local reply.
 func (f *fault) abort(x *protocol.Exchange) {
 	f.aborts.Add(1)
-	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "by configuration"))
+	x.LocalReplyError(protocol.Faultf(protocol.FaultInjected, "aborted by the configuration"))
 	code := protocol.GRPCCodeOf(f.config.Abort.Status)
 	x.Response.Status = f.config.Abort.Status
 	if given := f.config.Abort.GRPC; given != nil {
@@ -232,7 +232,7 @@ func wait(ctx context.Context, x *protocol.Exchange, d time.Duration) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, filter.ErrClientGone):
-		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone during an injected delay"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected during an injected delay"))
 	}
 	return protocol.NewFault(protocol.Draining, err)
 }
@@ -244,7 +244,7 @@ func compile(headers []HeaderMatch) ([]match.HeaderMatcher, error) {
 		c := h.HeaderConfig
 		switch said := c != (match.HeaderConfig{Name: h.Name}); {
 		case said && (h.Value != "" || h.Regex):
-			return nil, fmt.Errorf("headers[%d]: value and regex are set, and another condition", i)
+			return nil, fmt.Errorf("headers[%d]: value and regex are mutually exclusive with the other conditions", i)
 		case said:
 		case h.Regex:
 			c.SafeRegex = &match.Regex{Regex: h.Value}

@@ -115,7 +115,7 @@ func TestEachRollIsAsLikely(t *testing.T) {
 		}
 	}
 	if struck < 2300 || struck > 2700 {
-		t.Errorf("%d of 10000 requests were struck at 25 percent", struck)
+		t.Errorf("%d of 10000 requests were aborted at 25 percent", struck)
 	}
 }
 
@@ -393,18 +393,18 @@ func TestAsManyAsMayAreStruckAtOnce(t *testing.T) {
 		all.Wait()
 		slices.Sort(took[:])
 		if want := [5]time.Duration{3: time.Second, 4: time.Second}; took != want {
-			t.Errorf("five at once take %v, want %v", took, want)
+			t.Errorf("five concurrent requests take %v, want %v", took, want)
 		}
 		if err := f.Serve(t.Context(), request()); err != nil || time.Since(began) != 2*time.Second {
-			t.Errorf("one after them takes until %v, %v", time.Since(began), err)
+			t.Errorf("a later request takes until %v, %v", time.Since(began), err)
 		}
 		if delayed, spared := counts.Value(delays()), counts.Value(overflows()); delayed != 3 || spared != 3 {
-			t.Errorf("%v were delayed and %v spared, want 3 and 3", delayed, spared)
+			t.Errorf("%v were delayed and %v not affected, want 3 and 3", delayed, spared)
 		}
 	})
 	x := request()
 	if err := with(t, `{"max_active_faults": 0, "abort": {"percentage": 100}}`, 0).Serve(t.Context(), x); err != nil || x.Response.Status == 503 {
-		t.Errorf("with none at once: %d, %v", x.Response.Status, err)
+		t.Errorf("with max_active_faults 0: %d, %v", x.Response.Status, err)
 	}
 }
 

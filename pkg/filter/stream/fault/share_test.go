@@ -22,7 +22,7 @@ func TestSharesAreExactToAMillionth(t *testing.T) {
 			for roll, want := range map[uint32]bool{test.struck - 1: true, test.struck: false} {
 				f.roll = func() uint32 { return roll }
 				if got := f.strikes(share); got != want {
-					t.Errorf("%s of %s percent: roll %d strikes: %t, want %t", key, test.percent, roll, got, want)
+					t.Errorf("%s of %s percent: roll %d hits: %t, want %t", key, test.percent, roll, got, want)
 				}
 			}
 		}

@@ -15,15 +15,15 @@ import (
 
 // Config is the filter's configuration. The number 0 means the default.
 type Config struct {
-	Enabled        bool    `key:"enabled" doc:"Whether it does anything." default:"false" example:"true"`
-	ExceptionTypes []int   `key:"exceptionTypes" doc:"Statuses that are failures; of RPC what they mean in HTTP. Absent: 502, 503 and 504." example:"[500, 503]"`
-	TimeWindow     int64   `key:"timeWindow" doc:"How often failures are looked at, and hosts return whose time is over: 10 at least. 0: the default." unit:"milliseconds" min:"0" default:"10000" example:"5000"`
-	LeastCount     int     `key:"leastWindowCount" doc:"Requests in timeWindow that a host is judged by. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
-	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Hosts are ejected whose share of failures is so many times that of the cluster, or more: above 1. 0: the default." min:"0" default:"5" example:"3"`
-	MaxHosts       int     `key:"maxIpCount" doc:"Hosts of a cluster that may be out at once. 0: the default." unit:"hosts" min:"0" default:"1" example:"2"`
-	MaxRatio       float64 `key:"maxIpRatio" doc:"Share of the hosts that may be out at once." noeffect:"maxIpCount decides" example:"0.5"`
-	RecoverTime    int64   `key:"recoverTime" doc:"How long a host is out. 0: the default." unit:"milliseconds" min:"0" default:"900000" example:"60000"`
-	TaskSize       int64   `key:"taskSize" doc:"How many goroutines look at failures." noeffect:"a timer for each cluster does" example:"20"`
+	Enabled        bool    `key:"enabled" doc:"Enables the filter." default:"false" example:"true"`
+	ExceptionTypes []int   `key:"exceptionTypes" doc:"HTTP statuses that count as failures; RPC statuses are mapped to HTTP. Absent: 502, 503 and 504." example:"[500, 503]"`
+	TimeWindow     int64   `key:"timeWindow" doc:"How often hosts are evaluated, and ejected hosts whose recoverTime has passed return: at least 10. 0: the default." unit:"milliseconds" min:"0" default:"10000" example:"5000"`
+	LeastCount     int     `key:"leastWindowCount" doc:"Minimum number of requests to a host in timeWindow for an evaluation. 0: the default." unit:"requests" min:"0" default:"10" example:"100"`
+	RateMultiple   float64 `key:"exceptionRateMultiple" doc:"Ejects hosts whose failure rate is at least this multiple of the cluster's failure rate: greater than 1. 0: the default." min:"0" default:"5" example:"3"`
+	MaxHosts       int     `key:"maxIpCount" doc:"Maximum number of ejected hosts in a cluster. 0: the default." unit:"hosts" min:"0" default:"1" example:"2"`
+	MaxRatio       float64 `key:"maxIpRatio" doc:"Maximum fraction of ejected hosts." noeffect:"maxIpCount applies" example:"0.5"`
+	RecoverTime    int64   `key:"recoverTime" doc:"How long a host stays ejected. 0: the default." unit:"milliseconds" min:"0" default:"900000" example:"60000"`
+	TaskSize       int64   `key:"taskSize" doc:"Number of goroutines that evaluate failures." noeffect:"each cluster has a timer" example:"20"`
 }
 
 // Default values, and the minimum of timeWindow.
@@ -40,14 +40,14 @@ const (
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.TimeWindow != 0 && c.TimeWindow < leastWindow {
-		return &document.KeyError{Key: "timeWindow", Err: errors.New("a window of less than 10 ms")}
+		return &document.KeyError{Key: "timeWindow", Err: errors.New("the window is shorter than 10 ms")}
 	}
 	if c.RateMultiple != 0 && c.RateMultiple <= 1 {
-		return &document.KeyError{Key: "exceptionRateMultiple", Err: errors.New("hosts that fail as often as all are no exception: it is above 1")}
+		return &document.KeyError{Key: "exceptionRateMultiple", Err: errors.New("the multiple must be greater than 1")}
 	}
 	for _, status := range c.ExceptionTypes {
 		if status < 100 || status > 999 {
-			return &document.KeyError{Key: "exceptionTypes", Err: errors.New("found a number that is no status")}
+			return &document.KeyError{Key: "exceptionTypes", Err: errors.New("found a number that is not an HTTP status")}
 		}
 	}
 	return nil

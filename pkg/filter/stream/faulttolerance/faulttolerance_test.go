@@ -20,7 +20,7 @@ func outlierOf(t *testing.T, s filtertest.Settings) *config.Outlier {
 	t.Helper()
 	d, ok := filtertest.Decode(t, Kind(), s).(filter.OutlierPolicy)
 	if !ok {
-		t.Fatal("the configuration asks for nothing")
+		t.Fatal("the filter has no outlier policy")
 	}
 	return d.Outlier()
 }
@@ -32,7 +32,7 @@ func TestReadme(t *testing.T) {
 	}
 	o := outlierOf(t, examples[0])
 	if o == nil || o.FailureMultiple.Multiple != 3 || o.BaseTime != time.Minute {
-		t.Errorf("the example asks for %+v, want three times the rate, for a minute", o)
+		t.Errorf("the example has the policy %+v, want three times the rate, for a minute", o)
 	}
 }
 
@@ -61,7 +61,7 @@ func TestWhatIsAskedOfClusters(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, outlierOf(t, tt.settings)); diff != "" {
-				t.Errorf("%s asks for (-want +got)\n%s", tt.settings, diff)
+				t.Errorf("policy of %s (-want +got)\n%s", tt.settings, diff)
 			}
 		})
 	}
@@ -69,15 +69,15 @@ func TestWhatIsAskedOfClusters(t *testing.T) {
 
 func TestRefusedSettings(t *testing.T) {
 	for settings, want := range map[filtertest.Settings]string{
-		`{"timeWindow": 9}`:             "less than 10 ms",
-		`{"exceptionRateMultiple": 1}`:  "above 1",
-		`{"exceptionTypes": [99]}`:      "no status",
+		`{"timeWindow": 9}`:             "shorter than 10 ms",
+		`{"exceptionRateMultiple": 1}`:  "greater than 1",
+		`{"exceptionTypes": [99]}`:      "not an HTTP status",
 		`{"maxIpCount": -1}`:            "maxIpCount",
 		`{"exceptionRateMultiples": 2}`: "exceptionRateMultiple",
 		`{"recoverTime": "15m"}`:        "recoverTime",
 	} {
 		if got := filtertest.DecodeErrors(t, Kind(), settings); !strings.Contains(got, want) {
-			t.Errorf("%s is refused with %s, want %q", settings, got, want)
+			t.Errorf("%s is rejected with %s, want %q", settings, got, want)
 		}
 	}
 }

@@ -12,48 +12,48 @@ import (
 
 // Config is the filter's configuration: that of MOSN's filter, with Sentinel rules.
 type Config struct {
-	Name    string `key:"app_name" doc:"Label stat_prefix of the metrics." example:"\"shop\""`
-	Switch  *bool  `key:"global_switch" doc:"Whether anything is limited. MOSN takes it for false if it is absent; here it must be said if there are rules." example:"true"`
-	Monitor bool   `key:"monitor" doc:"What is beyond a rule is counted, and goes on." default:"false" example:"true"`
-	Key     string `key:"limit_key_type" doc:"What resources are: the path of a request without its query, the query, or both as they were sent; URL is URI." enum:"PATH|ARG|URI|URL" default:"PATH" example:"\"PATH\""`
-	Action  Action `key:"action" doc:"What callers are answered whose requests are beyond a rule."`
-	Rules   []Rule `key:"rules" doc:"The rules; a request is held to all that are of its resource, in their order."`
+	Name    string `key:"app_name" doc:"Value of the metric label stat_prefix." example:"\"shop\""`
+	Switch  *bool  `key:"global_switch" doc:"Enables the rules. In MOSN, an absent value means false; here it is required if there are rules." example:"true"`
+	Monitor bool   `key:"monitor" doc:"Only counts requests that exceed a rule, and lets them pass." default:"false" example:"true"`
+	Key     string `key:"limit_key_type" doc:"What identifies a resource: PATH is the path without the query, ARG is the query, URI is both as the client sent them. URL is the same as URI." enum:"PATH|ARG|URI|URL" default:"PATH" example:"\"PATH\""`
+	Action  Action `key:"action" doc:"Response to requests that exceed a rule."`
+	Rules   []Rule `key:"rules" doc:"The rules; a request must pass all rules for its resource, in this order."`
 
-	LogPath   string           `key:"log_path" doc:"Where Sentinel writes its logs." noeffect:"there are none: see the metrics" example:"\"/tmp/sentinel\""`
-	Direction string           `key:"direction" doc:"Which way the traffic goes." noeffect:"rules are those of their listener" example:"\"inbound\""`
-	Callback  string           `key:"callback_name" doc:"Go code that was built in." unbuilt:"callback_name" example:"\"default\""`
-	Dynamic   []map[string]any `key:"dynamic_data_resources" doc:"Where other rules come from, as Nacos." unbuilt:"dynamic_data_resources" example:"[{\"resource_type\": \"nacos\"}]"`
+	LogPath   string           `key:"log_path" doc:"Directory for Sentinel logs." noeffect:"Weft writes no Sentinel logs; use the metrics" example:"\"/tmp/sentinel\""`
+	Direction string           `key:"direction" doc:"Traffic direction." noeffect:"rules apply to their listener" example:"\"inbound\""`
+	Callback  string           `key:"callback_name" doc:"Name of a Go callback." unbuilt:"callback_name" example:"\"default\""`
+	Dynamic   []map[string]any `key:"dynamic_data_resources" doc:"Dynamic sources of rules, for example Nacos." unbuilt:"dynamic_data_resources" example:"[{\"resource_type\": \"nacos\"}]"`
 }
 
 // Action is the response to a rejected request.
 type Action struct {
-	Status int    `key:"status" doc:"Status for callers of HTTP; 0: 509." min:"0" max:"599" default:"509" example:"429"`
-	Body   string `key:"body" doc:"Content; callers of RPC get the first 256 bytes in the text of their error." default:"current request is limited" example:"\"blocked\""`
+	Status int    `key:"status" doc:"HTTP status of the response; 0: 509." min:"0" max:"599" default:"509" example:"429"`
+	Body   string `key:"body" doc:"Response body; RPC clients get the first 256 bytes in the error text." default:"current request is limited" example:"\"blocked\""`
 }
 
 // Rule limits the requests to a resource.
 type Rule struct {
-	ID        string  `key:"id" doc:"Label rule of the metrics; empty: the resource." example:"\"items\""`
-	Resource  string  `key:"resource" doc:"What it is for, as limit_key_type says." required:"true" example:"\"/items\""`
-	Regex     bool    `key:"regex" doc:"The resource is an expression in RE2's syntax; it is for all that have a part that fits, together." default:"false" example:"true"`
-	Grade     int     `key:"grade" doc:"What is counted: requests in statIntervalInMs, or at once until the head of their answer." enum:"concurrency=0|qps=1" min:"0" max:"1" default:"1" example:"1"`
-	Threshold float64 `key:"threshold,count" doc:"How many are let through." required:"true" min:"0" example:"100"`
-	Interval  uint32  `key:"statIntervalInMs" doc:"The time in which they are counted; 0: a second." unit:"milliseconds" max:"600000" default:"0" example:"1000"`
+	ID        string  `key:"id" doc:"Value of the metric label rule; empty: the resource." example:"\"items\""`
+	Resource  string  `key:"resource" doc:"The resource, of the kind that limit_key_type selects." required:"true" example:"\"/items\""`
+	Regex     bool    `key:"regex" doc:"true: resource is a regular expression in RE2 syntax. All resources of which a part matches share the limit." default:"false" example:"true"`
+	Grade     int     `key:"grade" doc:"What to count: with qps, requests per statIntervalInMs; with concurrency, requests whose response headers have not arrived." enum:"concurrency=0|qps=1" min:"0" max:"1" default:"1" example:"1"`
+	Threshold float64 `key:"threshold,count" doc:"Maximum number of requests." required:"true" min:"0" example:"100"`
+	Interval  uint32  `key:"statIntervalInMs" doc:"Length of the counting interval; 0: one second." unit:"milliseconds" max:"600000" default:"0" example:"1000"`
 
-	Behavior int    `key:"controlBehavior" doc:"What becomes of others: they are refused, or all go on one after the other, statIntervalInMs divided by the threshold apart." enum:"Reject=0|Throttling=1" min:"0" max:"1" default:"0" example:"\"Throttling\""`
-	Queueing uint32 `key:"maxQueueingTimeMs" doc:"How long one may wait for its turn: who would have to wait longer is refused." unit:"milliseconds" max:"600000" default:"0" example:"500"`
+	Behavior int    `key:"controlBehavior" doc:"What to do with excess requests. Reject rejects them; Throttling spaces all requests evenly, statIntervalInMs divided by the threshold apart." enum:"Reject=0|Throttling=1" min:"0" max:"1" default:"0" example:"\"Throttling\""`
+	Queueing uint32 `key:"maxQueueingTimeMs" doc:"Maximum wait of a throttled request; a request that would have to wait longer is rejected." unit:"milliseconds" max:"600000" default:"0" example:"500"`
 
-	Strategy   int    `key:"tokenCalculateStrategy" doc:"Direct: the threshold as it is. WarmUp: after a rest it is less, and grows while it is used. MemoryAdaptive is not supported yet." enum:"Direct=0|WarmUp=1|MemoryAdaptive=2" min:"0" max:"2" default:"0" example:"\"WarmUp\""`
-	WarmUp     uint32 `key:"warmUpPeriodSec" doc:"How long it grows until it is all of the threshold." unit:"seconds" max:"86400" default:"0" example:"10"`
-	ColdFactor uint32 `key:"warmUpColdFactor" doc:"Which part of the threshold it is at first: a third for 3; 0: 3." max:"1000" default:"0" example:"3"`
+	Strategy   int    `key:"tokenCalculateStrategy" doc:"Direct: the threshold is constant. WarmUp: the threshold is lower after an idle period and rises with use. MemoryAdaptive is not supported yet." enum:"Direct=0|WarmUp=1|MemoryAdaptive=2" min:"0" max:"2" default:"0" example:"\"WarmUp\""`
+	WarmUp     uint32 `key:"warmUpPeriodSec" doc:"Time until the threshold reaches its full value." unit:"seconds" max:"86400" default:"0" example:"10"`
+	ColdFactor uint32 `key:"warmUpColdFactor" doc:"Divisor of the threshold when the warm-up starts: with 3 it starts at a third; 0: 3." max:"1000" default:"0" example:"3"`
 
-	Caller      string `key:"limitApp" doc:"Whose requests it is for; \"default\" or nothing: everybody's. Others are not supported yet." example:"\"default\""`
-	Relation    int    `key:"relationStrategy,strategy" doc:"Which resource is counted: 0, its own. Others are not supported yet." default:"0" min:"0" example:"0"`
-	RefResource string `key:"refResource" doc:"The other resource that is counted." unbuilt:"refResource" example:"\"/other\""`
-	LowUsage    int64  `key:"lowMemUsageThreshold" doc:"The threshold while little memory is used." unbuilt:"lowMemUsageThreshold" example:"100"`
-	HighUsage   int64  `key:"highMemUsageThreshold" doc:"The threshold while much is." unbuilt:"highMemUsageThreshold" example:"10"`
-	LowWater    int64  `key:"memLowWaterMarkBytes" doc:"What little is." unbuilt:"memLowWaterMarkBytes" example:"1024"`
-	HighWater   int64  `key:"memHighWaterMarkBytes" doc:"What much is." unbuilt:"memHighWaterMarkBytes" example:"2048"`
+	Caller      string `key:"limitApp" doc:"Client application that the rule applies to; \"default\" or empty: all. Other values are not supported yet." example:"\"default\""`
+	Relation    int    `key:"relationStrategy,strategy" doc:"Which resource to count: 0 is the resource of the rule. Other values are not supported yet." default:"0" min:"0" example:"0"`
+	RefResource string `key:"refResource" doc:"The other resource to count." unbuilt:"refResource" example:"\"/other\""`
+	LowUsage    int64  `key:"lowMemUsageThreshold" doc:"Threshold at low memory usage." unbuilt:"lowMemUsageThreshold" example:"100"`
+	HighUsage   int64  `key:"highMemUsageThreshold" doc:"Threshold at high memory usage." unbuilt:"highMemUsageThreshold" example:"10"`
+	LowWater    int64  `key:"memLowWaterMarkBytes" doc:"Upper bound of low memory usage." unbuilt:"memLowWaterMarkBytes" example:"1024"`
+	HighWater   int64  `key:"memHighWaterMarkBytes" doc:"Lower bound of high memory usage." unbuilt:"memHighWaterMarkBytes" example:"2048"`
 }
 
 const defaultStatus = 509 // as in MOSN: bandwidth limit exceeded
@@ -64,10 +64,10 @@ func (c *Config) Validate() error {
 		return &document.KeyError{Key: "rules", Err: err}
 	}
 	if s := c.Action.Status; s != 0 && s < 200 {
-		return &document.KeyError{Key: "action", Err: fmt.Errorf("status is %d: that of an answer is at least 200", s)}
+		return &document.KeyError{Key: "action", Err: fmt.Errorf("status is %d: must be at least 200", s)}
 	}
 	if len(c.Rules) > 0 && c.Switch == nil {
-		return &document.KeyError{Key: "rules", Err: fmt.Errorf("there are %d and global_switch is not set: without it nothing is limited; say true, or false", len(c.Rules))}
+		return &document.KeyError{Key: "rules", Err: fmt.Errorf("found %d rules, but global_switch is not set: set it to true or false", len(c.Rules))}
 	}
 	return nil
 }
@@ -90,7 +90,7 @@ type expression struct {
 
 func (c *Config) compile() (*plan, error) {
 	if len(c.Rules) > mostRules {
-		return nil, fmt.Errorf("there are %d: at most %d are allowed", len(c.Rules), mostRules)
+		return nil, fmt.Errorf("found %d rules: at most %d are allowed", len(c.Rules), mostRules)
 	}
 	p := &plan{byResource: make(map[string][]int)}
 	for i := range c.Rules {
@@ -152,27 +152,27 @@ func (r *Rule) compile() (limit, error) {
 	case r.Resource == "":
 		return limit{}, errors.New("resource is empty")
 	case r.Caller != "" && r.Caller != "default":
-		return limit{}, fmt.Errorf("limitApp %q is not supported yet: rules are for everybody's requests", r.Caller)
+		return limit{}, fmt.Errorf("limitApp %q is not supported yet: rules apply to the requests of all clients", r.Caller)
 	case r.Relation != ownResource:
 		return limit{}, fmt.Errorf("relationStrategy %d is not supported yet: rules count their own resource", r.Relation)
 	case r.Strategy == memoryAdaptive:
-		return limit{}, errors.New("tokenCalculateStrategy MemoryAdaptive is not supported yet: overload_manager sheds by memory, adaptive_concurrency by what requests take")
+		return limit{}, errors.New("tokenCalculateStrategy MemoryAdaptive is not supported yet: use overload_manager to shed load by memory usage, or adaptive_concurrency by request times")
 	case l.interval < shortest:
-		return limit{}, fmt.Errorf("statIntervalInMs is %d: at least %d", r.Interval, shortest.Milliseconds())
+		return limit{}, fmt.Errorf("statIntervalInMs is %d: must be at least %d", r.Interval, shortest.Milliseconds())
 	case l.kind == kindConcurrency && (isWarming || r.Behavior == throttling):
-		return limit{}, errors.New("grade 0 counts what is under way: neither Throttling nor WarmUp is for that")
+		return limit{}, errors.New("grade 0 limits requests in flight: it does not support Throttling and WarmUp")
 	case l.kind == kindConcurrency && l.threshold != float64(int64(l.threshold)):
-		return limit{}, fmt.Errorf("grade 0 counts what is under way, and %v is no number of that", l.threshold)
+		return limit{}, fmt.Errorf("grade 0 limits requests in flight: threshold %v is not an integer", l.threshold)
 	case isWarming && l.warmUp == 0:
-		return limit{}, errors.New("warmUpPeriodSec is not set")
+		return limit{}, errors.New("WarmUp requires warmUpPeriodSec")
 	case isWarming && l.cold <= 1:
-		return limit{}, errors.New("warmUpColdFactor is 1: at least 2")
+		return limit{}, errors.New("warmUpColdFactor is 1: must be at least 2")
 	case isWarming && l.threshold == 0:
-		return limit{}, errors.New("a threshold of 0 does not warm up")
+		return limit{}, errors.New("WarmUp requires a threshold greater than 0")
 	case l.kind != kindThrottling && r.Queueing > 0:
-		return limit{}, errors.New("maxQueueingTimeMs is of Throttling: what is refused does not wait")
+		return limit{}, errors.New("maxQueueingTimeMs requires controlBehavior Throttling")
 	case !isWarming && (r.WarmUp > 0 || r.ColdFactor > 0):
-		return limit{}, errors.New("warmUpPeriodSec and warmUpColdFactor are of WarmUp, and tokenCalculateStrategy is Direct")
+		return limit{}, errors.New("warmUpPeriodSec and warmUpColdFactor require tokenCalculateStrategy WarmUp")
 	}
 	if !isWarming {
 		l.warmUp = 0

@@ -38,19 +38,19 @@ const (
 )
 
 func passed() metrics.Metric {
-	return filter.Counter(name, "passed", "Requests that a rule of the flowControlFilter let through, those among them that waited.", labelRule)
+	return filter.Counter(name, "passed", "Requests that a rule of the flowControlFilter allowed, including those that waited.", labelRule)
 }
 
 func queued() metrics.Metric {
-	return filter.Counter(name, "queued", "Those that waited for their turn, or would have without monitor.", labelRule)
+	return filter.Counter(name, "queued", "Requests that a rule delayed, or would have delayed without monitor.", labelRule)
 }
 
 func blocked() metrics.Metric {
-	return filter.Counter(name, "blocked", "Requests beyond a rule, refused or not.", labelRule)
+	return filter.Counter(name, "blocked", "Requests that exceeded a rule, whether rejected or not.", labelRule)
 }
 
 func refused() metrics.Metric {
-	return filter.Counter(name, "refused", "Requests beyond a rule that were refused.", labelRule)
+	return filter.Counter(name, "refused", "Requests that were rejected because they exceeded a rule.", labelRule)
 }
 
 // shelf builds filters.
@@ -172,7 +172,7 @@ type acquired struct {
 // refuse sends the local reply of a rejection. It does what Exchange.Fail does, without allocating,
 // because there may be many.
 func (f *flowControl) refuse(x *protocol.Exchange) {
-	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request is beyond a rule"
+	x.Record.Reason, x.Record.Detail = protocol.RateLimited, "flowControlFilter: the request exceeds a rule"
 	x.LocalReply(f.action.Status, "text/plain; charset=utf-8", f.action.Body)
 }
 
@@ -240,7 +240,7 @@ func (w *waiting) Serve(ctx context.Context, x *protocol.Exchange) error {
 	case err == nil:
 		return w.next.Serve(ctx, x)
 	case errors.Is(err, filter.ErrClientGone):
-		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client gone while it waited for its turn"))
+		return protocol.NewFault(protocol.ReasonDownstreamDisconnect, errors.New("client disconnected while its request was throttled"))
 	default:
 		return protocol.NewFault(protocol.Draining, err)
 	}

@@ -10,9 +10,9 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Level       int      `key:"gzip_level" doc:"From 1, which is quick, to 9, which makes least." min:"1" max:"9" default:"6" example:"1"`
-	MinLength   int64    `key:"min_content_length,content_length" doc:"Declared length below which content is left as it is." unit:"bytes" min:"0" default:"30" example:"1024"`
-	ContentType []string `key:"content_type,content_types" doc:"Media types that are compressed, without parameters; all of a kind: text/*. Empty: text/html." example:"[\"text/html\", \"application/json\"]"`
+	Level       int      `key:"gzip_level" doc:"Compression level, from 1 (fastest) to 9 (smallest)." min:"1" max:"9" default:"6" example:"1"`
+	MinLength   int64    `key:"min_content_length,content_length" doc:"Responses with a smaller Content-Length are not compressed." unit:"bytes" min:"0" default:"30" example:"1024"`
+	ContentType []string `key:"content_type,content_types" doc:"Media types to compress, without parameters; text/* means all text types. Empty: text/html." example:"[\"text/html\", \"application/json\"]"`
 }
 
 // Kind returns the filter factory.
@@ -27,15 +27,15 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func answers() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_gzip_answers_total", Help: "Answers that the gzip filter compressed.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_gzip_answers_total", Help: "Responses that the gzip filter compressed.", Kind: metrics.KindCounter}
 }
 
 func before() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_gzip_before_bytes_total", Help: "Bytes of their content before.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_gzip_before_bytes_total", Help: "Body bytes of the compressed responses, before compression.", Kind: metrics.KindCounter}
 }
 
 func after() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_gzip_after_bytes_total", Help: "Bytes of their content that were made of them.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_gzip_after_bytes_total", Help: "Body bytes of the compressed responses, after compression.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

@@ -13,13 +13,13 @@ import (
 // Config is the filter's configuration. The keys are those of a route table. Removals apply first,
 // then additions in order.
 type Config struct {
-	RequestAdd     []filter.HeaderAddition `key:"request_headers_to_add" doc:"Fields added to requests."`
-	RequestRemove  []string                `key:"request_headers_to_remove" doc:"Names of fields removed from requests." example:"[\"x-debug\"]"`
-	ResponseAdd    []filter.HeaderAddition `key:"response_headers_to_add" doc:"Fields added to answers."`
-	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of fields removed from answers." example:"[\"server\"]"`
+	RequestAdd     []filter.HeaderAddition `key:"request_headers_to_add" doc:"Headers to add to requests."`
+	RequestRemove  []string                `key:"request_headers_to_remove" doc:"Names of headers to remove from requests." example:"[\"x-debug\"]"`
+	ResponseAdd    []filter.HeaderAddition `key:"response_headers_to_add" doc:"Headers to add to responses."`
+	ResponseRemove []string                `key:"response_headers_to_remove" doc:"Names of headers to remove from responses." example:"[\"server\"]"`
 
 	// Inherit applies the listener's settings before the route's, as Envoy does.
-	Inherit bool `key:"inherit" doc:"Of a route's settings: those of the listener hold as well, before them; false: they take the place of those." default:"false" example:"true"`
+	Inherit bool `key:"inherit" doc:"For the settings of a route. true: those of the listener are applied before them; false: they replace those of the listener." default:"false" example:"true"`
 }
 
 // Validate checks the configuration after it was decoded.

@@ -19,34 +19,34 @@ import (
 
 // Config is the filter's configuration, in Envoy's format. MOSN's is a subset of it.
 type Config struct {
-	Rules         []Rule           `key:"request_rules" doc:"What is made of requests, in order."`
-	ResponseRules []map[string]any `key:"response_rules" doc:"What is made of answers." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
-	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"it has none" example:"\"labels\""`
+	Rules         []Rule           `key:"request_rules" doc:"Rules for requests, in order."`
+	ResponseRules []map[string]any `key:"response_rules" doc:"Rules for responses." unbuilt:"response_rules" example:"[{\"header\": \"x\"}]"`
+	StatPrefix    string           `key:"stat_prefix" doc:"Name of the filter in metrics." noeffect:"the filter has no metrics" example:"\"labels\""`
 }
 
 // Rule makes metadata of one header or cookie. Present, Missing or both are set.
 type Rule struct {
-	Header  string `key:"header" doc:"The field; of several fields of the name, each has a value of its own in the metadata. One of header and cookie is set." example:"\"x-version\""`
-	Cookie  string `key:"cookie" doc:"The cookie." example:"\"version\""`
-	Present *Datum `key:"on_header_present" doc:"What is made of it if it is there and not empty."`
-	Missing *Datum `key:"on_header_missing" doc:"What is made if it is not there; its value is set."`
-	Remove  bool   `key:"remove" doc:"The field does not go to the application." default:"false" example:"true"`
+	Header  string `key:"header" doc:"Header name; if several headers have the name, each adds a value to the metadata. Set either header or cookie." example:"\"x-version\""`
+	Cookie  string `key:"cookie" doc:"Cookie name." example:"\"version\""`
+	Present *Datum `key:"on_header_present" doc:"Metadata to add if the header or cookie is present and not empty."`
+	Missing *Datum `key:"on_header_missing" doc:"Metadata to add if the header or cookie is absent; its value is required."`
+	Remove  bool   `key:"remove" doc:"Removes the header from the request." default:"false" example:"true"`
 }
 
 // Datum configures one metadata value.
 type Datum struct {
-	Namespace string   `key:"metadata_namespace" doc:"The namespace; mosn.lb, which is envoy.lb, is that of the hosts' labels." default:"mosn.lb" example:"\"envoy.lb\""`
-	Key       string   `key:"key" doc:"The key." required:"true" example:"\"version\""`
-	Value     string   `key:"value" doc:"The value; empty: the field's." example:"\"v2\""`
-	Type      string   `key:"type" doc:"STRING, or NUMBER: what is no number is left out." enum:"STRING|NUMBER" default:"STRING" example:"\"NUMBER\""`
-	Encode    string   `key:"encode" doc:"How the field's value is encoded; what is not is left out." enum:"NONE|BASE64" default:"NONE" example:"\"BASE64\""`
-	Rewrite   *Rewrite `key:"regex_value_rewrite" doc:"What the field's value is changed to."`
+	Namespace string   `key:"metadata_namespace" doc:"Metadata namespace; mosn.lb, the same as envoy.lb, is the namespace of host labels." default:"mosn.lb" example:"\"envoy.lb\""`
+	Key       string   `key:"key" doc:"Metadata key." required:"true" example:"\"version\""`
+	Value     string   `key:"value" doc:"Metadata value; empty: the value of the header or cookie." example:"\"v2\""`
+	Type      string   `key:"type" doc:"Type of the value. With NUMBER, a value that is not a number is skipped." enum:"STRING|NUMBER" default:"STRING" example:"\"NUMBER\""`
+	Encode    string   `key:"encode" doc:"Encoding of the header value; a value that cannot be decoded is skipped." enum:"NONE|BASE64" default:"NONE" example:"\"BASE64\""`
+	Rewrite   *Rewrite `key:"regex_value_rewrite" doc:"Rewrites the header value."`
 }
 
 // Rewrite replaces parts of a value.
 type Rewrite struct {
-	Pattern      match.Regex `key:"pattern" doc:"Each part that this describes is replaced; here it is not anchored." required:"true"`
-	Substitution string      `key:"substitution" doc:"What takes its place; \\1 is what the first group describes, \\0 all of it." example:"\"\\\\1\""`
+	Pattern      match.Regex `key:"pattern" doc:"Expression whose matches are replaced; it is not anchored here." required:"true"`
+	Substitution string      `key:"substitution" doc:"Replacement; \\1 is the match of the first group, \\0 the whole match." example:"\"\\\\1\""`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -86,13 +86,13 @@ func (r *Rule) compile() (rule, error) {
 	var err error
 	switch {
 	case (r.Header == "") == (r.Cookie == ""):
-		return rule{}, errors.New("one of header and cookie is to be set")
+		return rule{}, errors.New("expected one of header and cookie")
 	case r.Cookie != "" && r.Remove:
 		return rule{}, errors.New("a cookie cannot be removed")
 	case r.Cookie != "":
 		v, ok := variable.Lookup("cookie_" + r.Cookie)
 		if !ok {
-			return rule{}, fmt.Errorf("%q is no cookie", r.Cookie)
+			return rule{}, fmt.Errorf("%q is not a valid cookie name", r.Cookie)
 		}
 		out.cookie = &v
 	default:
@@ -116,7 +116,7 @@ func (r *Rule) compile() (rule, error) {
 		return rule{}, fmt.Errorf("on_header_missing: %w", err)
 	}
 	if r.Missing != nil && (r.Missing.Value == "" || r.Missing.Rewrite != nil || r.Missing.Encode == "BASE64") {
-		return rule{}, errors.New("on_header_missing: its value is what is made, and it is not to be empty: there is no field to take, rewrite or decode")
+		return rule{}, errors.New("on_header_missing: expected a value, and no regex_value_rewrite or encode: there is no header to copy, rewrite or decode")
 	}
 	return out, nil
 }
@@ -133,7 +133,7 @@ func (d *Datum) compile() (*datum, error) {
 	if d.Value != "" && d.Type == "NUMBER" {
 		number, ok := canonical(d.Value)
 		if !ok {
-			return nil, fmt.Errorf("value %q is no number", d.Value)
+			return nil, fmt.Errorf("value %q is not a number", d.Value)
 		}
 		out.Value = number
 	}
@@ -141,7 +141,7 @@ func (d *Datum) compile() (*datum, error) {
 		return out, nil
 	}
 	if d.Value != "" {
-		return nil, errors.New("value and regex_value_rewrite are both set")
+		return nil, errors.New("value and regex_value_rewrite are mutually exclusive")
 	}
 	var err error
 	if out.pattern, err = match.Part(d.Rewrite.Pattern.Regex); err != nil {

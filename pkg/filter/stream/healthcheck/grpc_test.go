@@ -72,7 +72,7 @@ func TestHealthOfGRPCIsAnswered(t *testing.T) {
 				t.Errorf("%d, status %d, %q, %q; want status %d, %q", x.Response.Status, status, answer, x.Response.Header.Get("content-type"), want, test.answer)
 			}
 			if alone := x.Response.Header.Get("grpc-status") != ""; alone != (test.answer == "") {
-				t.Errorf("the status stands in the head: %t, want %t", alone, test.answer == "")
+				t.Errorf("trailers-only response: %t, want %t", alone, test.answer == "")
 			}
 			if n := counts.Value(answered()); n != 1 {
 				t.Errorf("%v are counted, want 1", n)
@@ -107,7 +107,7 @@ func TestWhatIsNoHealthCheckOfGRPCIsTheApplications(t *testing.T) {
 				test.change(x)
 			}
 			if err := made(application()).Serve(t.Context(), x); err != nil || x.Response.Status != 404 || counts.Value(answered()) != 0 {
-				t.Errorf("%v, %d, %v counted; want what the application says", err, x.Response.Status, counts.Value(answered()))
+				t.Errorf("%v, %d, %v counted; want the response of the application", err, x.Response.Status, counts.Value(answered()))
 			}
 		})
 	}

@@ -19,13 +19,13 @@ import (
 // Config is the filter's configuration. It does not affect heartbeats of RPC protocols: their
 // engine responds to them, with or without the filter.
 type Config struct {
-	Endpoint     string               `key:"endpoint" doc:"Path of the HTTP requests that ask for health, without a query; empty: none, unless headers says which." example:"\"/healthz\""`
-	Headers      []match.HeaderConfig `key:"headers" doc:"Conditions that requests of HTTP have to meet to ask for health, beside endpoint if it is there."`
-	GRPC         bool                 `key:"grpc" doc:"Answer calls of gRPC's health protocol, grpc.health.v1.Health, over HTTP/2." example:"true"`
-	GRPCServices []string             `key:"grpc_services" doc:"Names that grpc knows beside the empty one, which is Weft as a whole; others are not found." example:"[\"shop.Items\"]"`
-	PassThrough  bool                 `key:"passthrough,pass_through_mode" doc:"Let the application answer requests of HTTP that ask for health." default:"false" example:"true"`
-	CacheTime    time.Duration        `key:"cache_time" doc:"With passthrough: how long the status that the application answered is given again, without asking it." example:"\"10s\""`
-	MinHealthy   map[string]float64   `key:"cluster_min_healthy_percentages" doc:"Share of a cluster's hosts that must be usable, by the cluster's name; else the answer is 503, of gRPC NOT_SERVING. Not with passthrough." example:"{\"shop\": 70}"`
+	Endpoint     string               `key:"endpoint" doc:"Path of HTTP health checks, without a query. Empty: headers selects health checks; without headers, there are none." example:"\"/healthz\""`
+	Headers      []match.HeaderConfig `key:"headers" doc:"Conditions that HTTP health checks must match, in addition to endpoint if it is set."`
+	GRPC         bool                 `key:"grpc" doc:"Responds to gRPC health checks (grpc.health.v1.Health) over HTTP/2." example:"true"`
+	GRPCServices []string             `key:"grpc_services" doc:"Service names that grpc responds to, in addition to the empty name, which means Weft as a whole; other names are not found." example:"[\"shop.Items\"]"`
+	PassThrough  bool                 `key:"passthrough,pass_through_mode" doc:"Forwards HTTP health checks to the application." default:"false" example:"true"`
+	CacheTime    time.Duration        `key:"cache_time" doc:"With passthrough: how long the status of the application's last response is reused." example:"\"10s\""`
+	MinHealthy   map[string]float64   `key:"cluster_min_healthy_percentages" doc:"Percentage of a cluster's hosts that must be usable, by cluster name; otherwise the response is 503, or NOT_SERVING for gRPC. Mutually exclusive with passthrough." example:"{\"shop\": 70}"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -33,19 +33,19 @@ func (c *Config) Validate() error {
 	asks := c.Endpoint != "" || len(c.Headers) > 0
 	switch {
 	case c.Endpoint != "" && (c.Endpoint[0] != '/' || strings.ContainsAny(c.Endpoint, "?# ")):
-		return errors.New("endpoint is no path")
+		return errors.New("endpoint is not a valid path: expected a leading slash, no query and no spaces")
 	case len(c.GRPCServices) > 0 && !c.GRPC:
-		return errors.New("grpc_services without grpc")
+		return errors.New("grpc_services requires grpc")
 	case c.PassThrough && (!asks || c.GRPC):
-		return errors.New("passthrough is about requests of HTTP: it needs endpoint or headers, and goes without grpc; heartbeats of RPC are always answered")
+		return errors.New("passthrough applies to HTTP health checks: it requires endpoint or headers, and is mutually exclusive with grpc; RPC heartbeats always get a local reply")
 	case c.PassThrough && len(c.MinHealthy) > 0:
-		return errors.New("passthrough and cluster_min_healthy_percentages are both set: one of them decides")
+		return errors.New("passthrough and cluster_min_healthy_percentages are mutually exclusive")
 	case len(c.MinHealthy) > 0 && !asks && !c.GRPC:
-		return errors.New("cluster_min_healthy_percentages needs endpoint, headers or grpc: heartbeats of RPC are always answered")
+		return errors.New("cluster_min_healthy_percentages requires endpoint, headers or grpc: RPC heartbeats always get a local reply")
 	}
 	for name, share := range c.MinHealthy {
 		if !(share >= 0 && share <= 100) {
-			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is no percentage", name, share)
+			return fmt.Errorf("cluster_min_healthy_percentages of %q: %v is not a percentage", name, share)
 		}
 	}
 	_, err := match.CompileHeaders("headers", c.Headers)
@@ -67,7 +67,7 @@ func kindAt(now func() time.Time) filter.StreamFilterFactory {
 }
 
 func answered() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health requests that the healthcheck filter answered, in the application's place or by what that had answered before.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_healthcheck_answered_total", Help: "Health checks that the healthcheck filter responded to, by itself or with the last status of the application.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env, now func() time.Time) (filter.Filter, error) {

@@ -17,16 +17,16 @@ import (
 
 // Config is the filter's configuration. The first list that contains the address decides.
 type Config struct {
-	Default     string `key:"default_action" doc:"What becomes of requests whose address is in no list." enum:"allow|deny" default:"allow" example:"\"deny\""`
-	Header      string `key:"header" doc:"The field that holds the address, of a list the last one; empty, or for requests without it: the connection's other end. Set it only if callers cannot write the field themselves." example:"\"x-real-ip\""`
-	TrustedHops int    `key:"xff_num_trusted_hops" doc:"How many addresses at the end of header are proxies' own: the one before them counts." min:"0" max:"100" default:"0" example:"1"`
-	Lists       []List `key:"ips" doc:"Lists of addresses, in order."`
+	Default     string `key:"default_action" doc:"Action for requests whose address is in no list." enum:"allow|deny" default:"allow" example:"\"deny\""`
+	Header      string `key:"header" doc:"Header with the client address; of a list, the last address. Empty, or absent from the request: the remote address of the connection. Set it only if clients cannot write the header themselves." example:"\"x-real-ip\""`
+	TrustedHops int    `key:"xff_num_trusted_hops" doc:"Number of trusted proxies at the end of header: the address before theirs is used." min:"0" max:"100" default:"0" example:"1"`
+	Lists       []List `key:"ips" doc:"Address lists, in order."`
 }
 
 // List configures the action for some addresses.
 type List struct {
-	Action    string   `key:"action" doc:"What becomes of requests from these addresses." enum:"allow|deny" default:"allow" example:"\"deny\""`
-	Addresses []string `key:"addrs" doc:"Addresses, and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
+	Action    string   `key:"action" doc:"Action for requests from these addresses." enum:"allow|deny" default:"allow" example:"\"deny\""`
+	Addresses []string `key:"addrs" doc:"Addresses and ranges in CIDR notation." example:"[\"10.0.0.0/8\", \"192.0.2.7\"]"`
 }
 
 const deny = "deny"
@@ -34,7 +34,7 @@ const deny = "deny"
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.TrustedHops > 0 && c.Header == "" {
-		return &document.KeyError{Key: "xff_num_trusted_hops", Err: errors.New("no header is set whose addresses could be trusted")}
+		return &document.KeyError{Key: "xff_num_trusted_hops", Err: errors.New("xff_num_trusted_hops requires header")}
 	}
 	_, err := compile(c.Lists)
 	return err
@@ -52,7 +52,7 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func denied() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_ip_access_denied_total", Help: "Requests that the ip_access filter refused.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_ip_access_denied_total", Help: "Requests that the ip_access filter rejected.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -123,21 +123,21 @@ func (a *ipAccess) judge(x *protocol.Exchange) error {
 	addr, err := a.client.Address(x)
 	switch {
 	case err != nil:
-		return errors.New("ip_access: the header has no address where the caller's should be")
+		return errors.New("ip_access: the header has no valid client address")
 	case !addr.IsValid():
-		return errors.New("ip_access: the caller has no IP address")
+		return errors.New("ip_access: the client has no IP address")
 	}
 	for i := range a.lists {
 		if !a.lists[i].addresses.Has(addr) {
 			continue
 		}
 		if a.lists[i].deny {
-			return fmt.Errorf("ip_access: %v is in ips[%d]", addr, i)
+			return fmt.Errorf("ip_access: %v is denied by ips[%d]", addr, i)
 		}
 		return nil
 	}
 	if a.deny {
-		return fmt.Errorf("ip_access: %v is in no list", addr)
+		return fmt.Errorf("ip_access: %v is not in any list", addr)
 	}
 	return nil
 }

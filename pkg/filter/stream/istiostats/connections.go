@@ -10,16 +10,16 @@ import (
 
 // ConnectionConfig is the configuration of the network filter.
 type ConnectionConfig struct {
-	Reporter  string               `key:"reporter" doc:"Which end of connections this sidecar stands at." enum:"source|destination" required:"true" example:"\"destination\""`
-	Workload  workload.Workload    `key:"workload" doc:"What it stands beside."`
-	Every     time.Duration        `key:"tcp_reporting_duration" doc:"How often the bytes of a connection that goes on are counted. 0s: only at its end." default:"5s" example:"\"15s\""`
-	Overrides []ConnectionOverride `key:"metrics" doc:"What is not counted, or with fewer labels."`
+	Reporter  string               `key:"reporter" doc:"Which side of connections this sidecar reports." enum:"source|destination" required:"true" example:"\"destination\""`
+	Workload  workload.Workload    `key:"workload" doc:"The workload of this sidecar."`
+	Every     time.Duration        `key:"tcp_reporting_duration" doc:"How often to count the bytes of an open connection. 0s: only when it closes." default:"5s" example:"\"15s\""`
+	Overrides []ConnectionOverride `key:"metrics" doc:"Metrics to drop, or to report with fewer labels."`
 }
 
 // ConnectionOverride changes one metric of connections, or all of them.
 type ConnectionOverride struct {
-	Name   string   `key:"name" doc:"The metric, without istio_; empty: all." enum:"|tcp_connections_opened_total|tcp_connections_closed_total|tcp_sent_bytes_total|tcp_received_bytes_total" default:"" example:"\"tcp_sent_bytes_total\""`
-	Drop   bool     `key:"drop" doc:"It is not counted." default:"false" example:"true"`
+	Name   string   `key:"name" doc:"The metric, without the prefix istio_; empty: all." enum:"|tcp_connections_opened_total|tcp_connections_closed_total|tcp_sent_bytes_total|tcp_received_bytes_total" default:"" example:"\"tcp_sent_bytes_total\""`
+	Drop   bool     `key:"drop" doc:"Drops the metric." default:"false" example:"true"`
 	Remove []string `key:"tags_to_remove" doc:"Labels whose values are left empty." example:"[\"destination_version\"]"`
 }
 
@@ -37,10 +37,10 @@ func ofConnections() [metricCount]metrics.Metric {
 		return metrics.Metric{Name: "istio_tcp_" + name + "_total", Help: help, Kind: metrics.KindCounter, Labels: labelNames()[:sessionLabels]}
 	}
 	return [metricCount]metrics.Metric{
-		connectionsOpened: of("connections_opened", "Connections whose bytes are carried, once their host is connected to, or could not be, as Istio's sidecars count them."),
-		connectionsClosed: of("connections_closed", "Connections whose bytes were carried, or could not be, once they have ended."),
-		bytesSent:         of("sent_bytes", "Bytes that were sent to the callers of connections whose bytes are carried."),
-		bytesReceived:     of("received_bytes", "Bytes that came from the callers of connections whose bytes are carried."),
+		connectionsOpened: of("connections_opened", "Relayed connections, counted once the connection to their host is established or has failed, as by Istio's sidecars."),
+		connectionsClosed: of("connections_closed", "Relayed connections that have closed, including those whose connection to a host failed."),
+		bytesSent:         of("sent_bytes", "Bytes sent to the clients of relayed connections."),
+		bytesReceived:     of("received_bytes", "Bytes received from the clients of relayed connections."),
 	}
 }
 

@@ -23,16 +23,16 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	Reporter   string            `key:"reporter" doc:"Which end of requests this sidecar stands at." enum:"source|destination" required:"true" example:"\"destination\""`
-	Workload   workload.Workload `key:"workload" doc:"What it stands beside."`
-	NoFallback bool              `key:"disable_host_header_fallback" doc:"Requests whose cluster no service is known of are not counted by the host that they ask for." default:"false" example:"true"`
-	Overrides  []Override        `key:"metrics" doc:"What is not counted, or with fewer labels."`
+	Reporter   string            `key:"reporter" doc:"Which side of requests this sidecar reports." enum:"source|destination" required:"true" example:"\"destination\""`
+	Workload   workload.Workload `key:"workload" doc:"The workload of this sidecar."`
+	NoFallback bool              `key:"disable_host_header_fallback" doc:"Does not count requests by their host if the service of their cluster is unknown." default:"false" example:"true"`
+	Overrides  []Override        `key:"metrics" doc:"Metrics to drop, or to report with fewer labels."`
 }
 
 // Override changes one metric of requests, or all of them.
 type Override struct {
-	Name   string   `key:"name" doc:"The metric, without istio_; empty: all." enum:"|requests_total|request_duration_milliseconds|request_bytes|response_bytes" default:"" example:"\"request_bytes\""`
-	Drop   bool     `key:"drop" doc:"It is not counted." default:"false" example:"true"`
+	Name   string   `key:"name" doc:"The metric, without the prefix istio_; empty: all." enum:"|requests_total|request_duration_milliseconds|request_bytes|response_bytes" default:"" example:"\"request_bytes\""`
+	Drop   bool     `key:"drop" doc:"Drops the metric." default:"false" example:"true"`
 	Remove []string `key:"tags_to_remove" doc:"Labels whose values are left empty." example:"[\"destination_version\"]"`
 }
 
@@ -59,17 +59,17 @@ func ofRequests() [metricCount]metrics.Metric {
 		return metrics.Metric{Name: "istio_" + name, Help: help, Kind: kind, Labels: labelNames()}
 	}
 	return [metricCount]metrics.Metric{
-		requestsTotal:   of("requests_total", "Requests that have ended, as Istio's sidecars count them.", metrics.KindCounter),
-		requestDuration: of("request_duration_milliseconds", "Time from the first byte of a request to the last byte of its answer, in whole milliseconds.", metrics.KindHistogram),
-		requestBytes:    of("request_bytes", "Bytes of requests, with their heads.", metrics.KindHistogram),
-		responseBytes:   of("response_bytes", "Content bytes of answers.", metrics.KindHistogram),
+		requestsTotal:   of("requests_total", "Completed requests, counted as by Istio's sidecars.", metrics.KindCounter),
+		requestDuration: of("request_duration_milliseconds", "Time from the first byte of a request to the last byte of its response, in whole milliseconds.", metrics.KindHistogram),
+		requestBytes:    of("request_bytes", "Bytes of requests, including their heads.", metrics.KindHistogram),
+		responseBytes:   of("response_bytes", "Bytes of response bodies.", metrics.KindHistogram),
 	}
 }
 
 func overflows() metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_istio_stats_overflow_total", Kind: metrics.KindCounter,
-		Help: "Requests, and connections whose bytes are carried, that were counted in the series whose labels are _other: there were too many others.",
+		Help: "Requests and relayed connections that were counted in the series with the label value _other because there are too many series.",
 	}
 }
 
@@ -122,7 +122,7 @@ func newStats(c *Config, all [metricCount]metrics.Metric, env filter.Env, shared
 			}
 		}
 		if !found {
-			return nil, fmt.Errorf("there is no metric %q", o.Name)
+			return nil, fmt.Errorf("unknown metric %q", o.Name)
 		}
 	}
 	return s, nil

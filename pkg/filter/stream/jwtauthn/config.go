@@ -13,95 +13,95 @@ import (
 
 // Config is the filter's configuration, in Envoy's format.
 type Config struct {
-	Providers map[string]Provider `key:"providers" doc:"Who issues tokens, by a name of your own." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
-	Rules     []Rule              `key:"rules" doc:"What requests must carry: the first rule that matches says. A request that none matches needs nothing."`
+	Providers map[string]Provider `key:"providers" doc:"Issuers of tokens, by a name of your choice." example:"{\"corp\": {\"issuer\": \"https://id.corp.test\", \"local_jwks\": {\"filename\": \"keys.json\"}}}"`
+	Rules     []Rule              `key:"rules" doc:"Which tokens requests need: the first rule that matches applies. A request that no rule matches needs no token."`
 
-	BypassPreflight bool `key:"bypass_cors_preflight" doc:"CORS preflights need no token: browsers send none with them." default:"false" example:"true"`
+	BypassPreflight bool `key:"bypass_cors_preflight" doc:"Lets CORS preflights pass without a token: browsers do not send one with them." default:"false" example:"true"`
 }
 
 // Provider is an issuer of tokens.
 type Provider struct {
-	Issuer            string        `key:"issuer" doc:"What iss must be; empty: anything." example:"\"https://id.corp.test\""`
-	Audiences         []string      `key:"audiences" doc:"Of which aud must have one; empty: anything." example:"[\"shop\"]"`
-	RequireExpiration bool          `key:"require_expiration" doc:"Refuses tokens without exp." default:"false" example:"true"`
-	ClockSkew         time.Duration `key:"clock_skew" doc:"By how much exp and nbf may be missed." default:"60s" max:"10m" example:"\"10s\""`
-	Local             *LocalJWKS    `key:"local_jwks" doc:"The issuer's keys (RFC 7517), here."`
-	Remote            *RemoteJWKS   `key:"remote_jwks" doc:"The issuer's keys, fetched."`
-	FromHeaders       []FromHeader  `key:"from_headers" doc:"Fields that may have the token. Without this and the next two: Authorization, behind Bearer, and the parameter access_token."`
-	FromParams        []string      `key:"from_params" doc:"Parameters of the query that may have it." example:"[\"token\"]"`
-	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may have it." example:"[\"session\"]"`
-	Forward           bool          `key:"forward" doc:"Leaves the token in the fields and the query of the request; else it is removed from them. In a cookie it stays." default:"false" example:"true"`
-	PayloadHeader     string        `key:"forward_payload_header" doc:"Field that tells the application the token's claims, in base64url." example:"\"x-claims\""`
-	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Makes the token's claims metadata of the request, under this key." example:"\"claims\""`
-	Normalize         *Normalize    `key:"normalize_payload_in_metadata" doc:"How claims in the metadata differ from those of the token."`
-	FailedMetadata    string        `key:"failed_status_in_metadata" doc:"Makes it metadata of the request why a token is bad." unbuilt:"failed_status_in_metadata" example:"\"failed\""`
-	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Fields that tell the application single claims."`
+	Issuer            string        `key:"issuer" doc:"Required value of iss; empty: any." example:"\"https://id.corp.test\""`
+	Audiences         []string      `key:"audiences" doc:"Accepted values of aud, of which the token must have one; empty: any." example:"[\"shop\"]"`
+	RequireExpiration bool          `key:"require_expiration" doc:"Rejects tokens without exp." default:"false" example:"true"`
+	ClockSkew         time.Duration `key:"clock_skew" doc:"Tolerance for exp and nbf." default:"60s" max:"10m" example:"\"10s\""`
+	Local             *LocalJWKS    `key:"local_jwks" doc:"The issuer's key set (RFC 7517), inline or in a file."`
+	Remote            *RemoteJWKS   `key:"remote_jwks" doc:"The issuer's key set, fetched over HTTP."`
+	FromHeaders       []FromHeader  `key:"from_headers" doc:"Headers that may contain the token. Without from_headers, from_params and from_cookies: Authorization with the prefix Bearer, and the query parameter access_token."`
+	FromParams        []string      `key:"from_params" doc:"Query parameters that may contain the token." example:"[\"token\"]"`
+	FromCookies       []string      `key:"from_cookies" doc:"Cookies that may contain the token." example:"[\"session\"]"`
+	Forward           bool          `key:"forward" doc:"Keeps the token in the headers and the query of the request; otherwise it is removed. A token in a cookie is always kept." default:"false" example:"true"`
+	PayloadHeader     string        `key:"forward_payload_header" doc:"Header that passes the claims of the token to the application, in base64url." example:"\"x-claims\""`
+	PayloadMetadata   string        `key:"payload_in_metadata" doc:"Stores the claims of the token in the metadata of the request, under this key." example:"\"claims\""`
+	Normalize         *Normalize    `key:"normalize_payload_in_metadata" doc:"How to convert claims for the metadata."`
+	FailedMetadata    string        `key:"failed_status_in_metadata" doc:"Stores the reason why a token is not valid in the metadata of the request." unbuilt:"failed_status_in_metadata" example:"\"failed\""`
+	ClaimHeaders      []ClaimHeader `key:"claim_to_headers" doc:"Headers that pass single claims to the application."`
 }
 
 // Normalize changes claims in the metadata. Headers made of claims keep the form of the token.
 type Normalize struct {
-	SpaceDelimited []string `key:"space_delimited_claims" doc:"Claims, not those in objects, whose text becomes a list of its words, as that of scope (RFC 8693)." example:"[\"scope\"]"`
+	SpaceDelimited []string `key:"space_delimited_claims" doc:"Top-level claims whose text is split into a list of words, such as scope (RFC 8693)." example:"[\"scope\"]"`
 }
 
 // LocalJWKS is a set of keys that is part of the configuration.
 type LocalJWKS struct {
-	Inline   string `key:"inline_string" doc:"The set itself; it is not printed, for it may hold a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
-	Lenient  bool   `key:"accept_without_usable_keys" doc:"A set without a key that is strong enough to verify signatures is no error: then no token of the issuer is valid." default:"false" example:"true"`
-	Filename string `key:"filename" doc:"The file that has it, read when the configuration is." example:"\"keys.json\""`
+	Inline   string `key:"inline_string" doc:"The key set as text. It may contain a secret." secret:"true" example:"\"{\\\"keys\\\": []}\""`
+	Lenient  bool   `key:"accept_without_usable_keys" doc:"Accepts a key set that has no key strong enough to verify signatures; no token of the issuer is valid then." default:"false" example:"true"`
+	Filename string `key:"filename" doc:"File with the key set, read when the configuration is loaded." example:"\"keys.json\""`
 }
 
 // RemoteJWKS is a set of keys that is fetched.
 type RemoteJWKS struct {
-	HTTP     HTTPURI       `key:"http_uri" doc:"Where it is." required:"true"`
-	Duration time.Duration `key:"cache_duration" doc:"After this it is fetched again, while requests go on with what there is." default:"5m" min:"1s" example:"\"10m\""`
-	Stale    time.Duration `key:"stale_duration" doc:"How much longer it is used if it cannot be fetched again." default:"1h" example:"\"24h\""`
+	HTTP     HTTPURI       `key:"http_uri" doc:"Location of the key set." required:"true"`
+	Duration time.Duration `key:"cache_duration" doc:"How long a key set is used before it is fetched again; requests use the old one meanwhile." default:"5m" min:"1s" example:"\"10m\""`
+	Stale    time.Duration `key:"stale_duration" doc:"How much longer a key set is used if fetching it again fails." default:"1h" example:"\"24h\""`
 }
 
 // HTTPURI is an HTTP resource and the cluster that serves it.
 type HTTPURI struct {
-	URI     string        `key:"uri" doc:"Its address; the host is what is asked for, the cluster who is asked." required:"true" example:"\"http://id.corp.test/keys\""`
-	Cluster string        `key:"cluster" doc:"The cluster that is asked, by HTTP/1.1." required:"true" example:"\"id\""`
-	Timeout time.Duration `key:"timeout" doc:"How long the answer may take: as long a first request waits." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
+	URI     string        `key:"uri" doc:"URL of the key set; its host is the authority of the request, which goes to the cluster." required:"true" example:"\"http://id.corp.test/keys\""`
+	Cluster string        `key:"cluster" doc:"Cluster to fetch the key set from, over HTTP/1.1." required:"true" example:"\"id\""`
+	Timeout time.Duration `key:"timeout" doc:"Response timeout, and maximum wait of a first request." default:"1s" min:"1ms" max:"1m" example:"\"2s\""`
 }
 
 // FromHeader is a header that may contain a token.
 type FromHeader struct {
-	Name   string `key:"name" doc:"Field name." required:"true" example:"\"x-token\""`
-	Prefix string `key:"value_prefix" doc:"What stands before the token." example:"\"Bearer \""`
+	Name   string `key:"name" doc:"Header name." required:"true" example:"\"x-token\""`
+	Prefix string `key:"value_prefix" doc:"Text before the token." example:"\"Bearer \""`
 }
 
 // ClaimHeader copies a claim to a header.
 type ClaimHeader struct {
-	Header string `key:"header_name" doc:"Field name; what callers send under it is removed." required:"true" example:"\"x-user\""`
-	Claim  string `key:"claim_name" doc:"Claim; a member of an object behind a point." required:"true" example:"\"sub\""`
+	Header string `key:"header_name" doc:"Header name; client headers of this name are removed." required:"true" example:"\"x-user\""`
+	Claim  string `key:"claim_name" doc:"Claim; a dot selects a member of an object." required:"true" example:"\"sub\""`
 }
 
 // Rule sets the requirement for matching requests.
 type Rule struct {
-	Match    Match        `key:"match" doc:"Which requests."`
-	Requires *Requirement `key:"requires" doc:"What they must carry; absent: nothing."`
+	Match    Match        `key:"match" doc:"Requests that the rule applies to."`
+	Requires *Requirement `key:"requires" doc:"Token that the requests need; absent: none."`
 }
 
 // Match is a condition on the path without its query. An empty Match matches every path.
 type Match struct {
-	Prefix   string `key:"prefix" doc:"What the path begins with." example:"\"/shop/\""`
+	Prefix   string `key:"prefix" doc:"Start of the path." example:"\"/shop/\""`
 	Path     string `key:"path" doc:"The whole path." example:"\"/login\""`
-	Segments string `key:"path_separated_prefix" doc:"Whole segments that the path begins with, without a slash at the end." example:"\"/shop\""`
+	Segments string `key:"path_separated_prefix" doc:"Whole segments at the start of the path, without a trailing slash." example:"\"/shop\""`
 }
 
 // Requirement is a condition on the tokens of a request. Exactly one of its keys is set.
 type Requirement struct {
-	Provider      string           `key:"provider_name" doc:"A good token of this provider." example:"\"corp\""`
-	Audiences     map[string]any   `key:"provider_and_audiences" doc:"The same, for other audiences." unbuilt:"provider_and_audiences"`
-	AllowMissing  *struct{}        `key:"allow_missing" doc:"No token at all; a bad one is refused." example:"{}"`
-	MissingFailed *struct{}        `key:"allow_missing_or_failed" doc:"Anything; what good tokens say is passed on." example:"{}"`
-	Any           *RequirementList `key:"requires_any" doc:"One of several."`
-	All           *RequirementList `key:"requires_all" doc:"All of several."`
+	Provider      string           `key:"provider_name" doc:"A valid token of this provider." example:"\"corp\""`
+	Audiences     map[string]any   `key:"provider_and_audiences" doc:"A valid token of this provider, for other audiences." unbuilt:"provider_and_audiences"`
+	AllowMissing  *struct{}        `key:"allow_missing" doc:"The token may be missing; a token that is not valid is rejected." example:"{}"`
+	MissingFailed *struct{}        `key:"allow_missing_or_failed" doc:"The token may be missing or not valid; the claims of valid tokens are passed on." example:"{}"`
+	Any           *RequirementList `key:"requires_any" doc:"At least one of several requirements."`
+	All           *RequirementList `key:"requires_all" doc:"All of several requirements."`
 }
 
 // RequirementList is a list of requirements.
 type RequirementList struct {
-	Requirements []Requirement `key:"requirements" doc:"The list." required:"true"`
+	Requirements []Requirement `key:"requirements" doc:"The requirements." required:"true"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -137,7 +137,7 @@ func (p *Provider) validate() error {
 	}
 	u, err := url.Parse(p.Remote.HTTP.URI)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return fmt.Errorf("remote_jwks.http_uri.uri: %q is no address of HTTP", p.Remote.HTTP.URI)
+		return fmt.Errorf("remote_jwks.http_uri.uri: %q is not a valid http or https URL", p.Remote.HTTP.URI)
 	}
 	return nil
 }
@@ -188,16 +188,16 @@ func (r *Requirement) validate(providers map[string]Provider, lists int) error {
 	case ways != 1:
 		return errors.New("expected one key of provider_name, allow_missing, allow_missing_or_failed, requires_any and requires_all")
 	case r.Provider != "" && !known:
-		return fmt.Errorf("there is no provider %q", r.Provider)
+		return fmt.Errorf("provider %q is not defined", r.Provider)
 	case lists > deepest:
-		return fmt.Errorf("more than %d lists are inside one another", deepest)
+		return fmt.Errorf("lists are nested more than %d deep", deepest)
 	}
 	for _, list := range []*RequirementList{r.Any, r.All} {
 		if list == nil {
 			continue
 		}
 		if len(list.Requirements) == 0 {
-			return errors.New("the list is empty")
+			return errors.New("requirements is empty")
 		}
 		for i := range list.Requirements {
 			if err := list.Requirements[i].validate(providers, lists+1); err != nil {
@@ -234,7 +234,7 @@ func (m *Match) validate() error {
 	case ways > 1:
 		return errors.New("expected one of path_separated_prefix, prefix and path")
 	case m.Segments != "" && (m.Segments[0] != '/' || strings.HasSuffix(m.Segments, "/") || strings.ContainsAny(m.Segments, "?#")):
-		return fmt.Errorf("path_separated_prefix: %q is not made of segments", m.Segments)
+		return fmt.Errorf("path_separated_prefix: %q is not a valid prefix: expected a leading slash, no trailing slash and no query", m.Segments)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ func kindAt(now func() time.Time) filter.StreamFilterFactory {
 }
 
 func checked() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter judged by a rule: allowed, or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+	return metrics.Metric{Name: "weft_filter_jwt_authn_requests_total", Help: "Requests that the jwt_authn filter checked against a rule, by result: allowed or denied.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
 func build(cfg any, env filter.Env, shared *jwksCache, now func() time.Time) (filter.Filter, error) {
@@ -123,7 +123,7 @@ func (a *authn) Start(ctx context.Context, x *protocol.Exchange) error {
 
 // errMissing means that the request has no token. The challenge to the client then has no error
 // code.
-var errMissing = errors.New("there is no token")
+var errMissing = errors.New("the request has no token")
 
 // refuse rejects x with a local reply for err (RFC 6750 3).
 func (a *authn) refuse(x *protocol.Exchange, err error) error {

@@ -48,7 +48,7 @@ func parseKeys(text []byte) (keySet, error) {
 		Keys []jwk `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &written); err != nil {
-		return nil, fmt.Errorf("it is no set of keys: %w", err)
+		return nil, fmt.Errorf("malformed key set: %w", err)
 	}
 	var set keySet
 	var why []error
@@ -67,14 +67,14 @@ func parseKeys(text []byte) (keySet, error) {
 }
 
 // errUnusable is the error for a set without a usable key.
-var errUnusable = errors.New("it has no key that verifies signatures")
+var errUnusable = errors.New("the key set has no key that can verify signatures")
 
 func (j *jwk) parse() (key, error) {
 	if j.Use != "" && j.Use != "sig" {
-		return key{}, fmt.Errorf("its use is %q", j.Use)
+		return key{}, fmt.Errorf("use %q is not supported", j.Use)
 	}
 	if len(j.Ops) > 0 && !slices.Contains(j.Ops, "verify") { // RFC 7517 4.3
-		return key{}, fmt.Errorf("its key_ops are %q", j.Ops)
+		return key{}, fmt.Errorf("key_ops %q do not include verify", j.Ops)
 	}
 	k := key{id: j.ID}
 	var err error
@@ -91,7 +91,7 @@ func (j *jwk) parse() (key, error) {
 		k.algs = []string{"HS256", "HS384", "HS512"}
 		k.key, err = j.oct()
 	default:
-		err = fmt.Errorf("its kty is %q", j.Type)
+		err = fmt.Errorf("kty %q is not supported", j.Type)
 	}
 	if err != nil || j.Alg == "" {
 		return k, err
@@ -102,7 +102,7 @@ func (j *jwk) parse() (key, error) {
 			return k, nil
 		}
 	}
-	return key{}, fmt.Errorf("its alg is %q, which is none of a %s key", j.Alg, j.Type)
+	return key{}, fmt.Errorf("alg %q is not valid for a %s key", j.Alg, j.Type)
 }
 
 func (j *jwk) rsa() (crypto.PublicKey, error) {
@@ -115,7 +115,7 @@ func (j *jwk) rsa() (crypto.PublicKey, error) {
 		return nil, err
 	}
 	if n.BitLen() < least || !e.IsInt64() || e.Int64() < 3 || e.Int64() > 1<<31-1 || e.Bit(0) == 0 {
-		return nil, fmt.Errorf("an RSA key of %d bits with the exponent %v", n.BitLen(), e)
+		return nil, fmt.Errorf("unsupported RSA key of %d bits with exponent %v", n.BitLen(), e)
 	}
 	return &rsa.PublicKey{N: n, E: int(e.Int64())}, nil
 }
@@ -131,14 +131,14 @@ func (j *jwk) ec() (crypto.PublicKey, []string, error) {
 	case "P-521":
 		curve, alg = elliptic.P521(), "ES512"
 	default:
-		return nil, nil, fmt.Errorf("its crv is %q", j.Crv)
+		return nil, nil, fmt.Errorf("crv %q is not supported", j.Crv)
 	}
 	size := (curve.Params().BitSize + 7) / 8
 	point := []byte{4} // uncompressed
 	for _, text := range []string{j.X, j.Y} {
 		b, err := base64.RawURLEncoding.DecodeString(text)
 		if err != nil || len(b) != size {
-			return nil, nil, fmt.Errorf("a coordinate of %d bytes", len(b))
+			return nil, nil, fmt.Errorf("invalid coordinate of %d bytes", len(b))
 		}
 		point = append(point, b...)
 	}
@@ -149,7 +149,7 @@ func (j *jwk) ec() (crypto.PublicKey, []string, error) {
 func (j *jwk) ed25519() (crypto.PublicKey, error) {
 	b, err := base64.RawURLEncoding.DecodeString(j.X)
 	if err != nil || j.Crv != "Ed25519" || len(b) != ed25519.PublicKeySize {
-		return nil, fmt.Errorf("an OKP key of %q with %d bytes", j.Crv, len(b))
+		return nil, fmt.Errorf("unsupported OKP key with crv %q and %d bytes", j.Crv, len(b))
 	}
 	return ed25519.PublicKey(b), nil
 }
@@ -157,7 +157,7 @@ func (j *jwk) ed25519() (crypto.PublicKey, error) {
 func (j *jwk) oct() ([]byte, error) {
 	b, err := base64.RawURLEncoding.DecodeString(j.K)
 	if err != nil || len(b) < 32 { // RFC 7518 3.2
-		return nil, fmt.Errorf("a secret of %d bytes", len(b))
+		return nil, fmt.Errorf("invalid secret of %d bytes", len(b))
 	}
 	return b, nil
 }

@@ -59,7 +59,7 @@ func (p *provider) judge(ctx context.Context, x *protocol.Exchange, wait func() 
 
 // errSeveral means that a request has different tokens. The application might use another one than
 // the filter verified.
-var errSeveral = errors.New("there are several tokens")
+var errSeveral = errors.New("the request has several tokens")
 
 // find returns the only token of x. The error is errMissing or errSeveral.
 func (p *provider) find(x *protocol.Exchange) (string, error) {

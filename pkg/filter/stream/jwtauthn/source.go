@@ -79,7 +79,7 @@ func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (key
 	case flight == nil && newer != nil:
 		return nil, errNoKey
 	case flight == nil:
-		return nil, fmt.Errorf("the keys cannot be fetched: %w", errors.Join(err, errors.New("there are none")))
+		return nil, fmt.Errorf("fetching the keys failed: %w", errors.Join(err, errors.New("no key set is available")))
 	case !wait():
 		return nil, errWait
 	}
@@ -91,13 +91,13 @@ func (f *fetched) keys(ctx context.Context, newer keySet, wait func() bool) (key
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.err != nil {
-		return nil, fmt.Errorf("the keys cannot be fetched: %w", f.err)
+		return nil, fmt.Errorf("fetching the keys failed: %w", f.err)
 	}
 	return f.set, nil
 }
 
 // errCut is the error of a fetch that panicked.
-var errCut = errors.New("the fetch was cut short")
+var errCut = errors.New("the fetch was interrupted")
 
 // fetch fetches the keys once.
 func (f *fetched) fetch(ctx context.Context) {
@@ -129,11 +129,11 @@ func (f *fetched) ask(ctx context.Context) (set keySet, err error) {
 	to := filter.Target{Cluster: f.config.HTTP.Cluster, Protocol: config.HTTP1}
 	err = f.calls.Call(ctx, to, x, func() error {
 		if x.Response.Status != 200 || x.Response.Body == nil {
-			return fmt.Errorf("%s answers %d", f.config.HTTP.URI, x.Response.Status)
+			return fmt.Errorf("%s: unexpected response status %d", f.config.HTTP.URI, x.Response.Status)
 		}
 		text, err := io.ReadAll(io.LimitReader(x.Response.Body, mostKeys+1))
 		if err == nil && len(text) > mostKeys {
-			err = errors.New("there are more than a megabyte of them")
+			err = errors.New("the key set is larger than 1 MiB")
 		}
 		if err == nil {
 			set, err = parseKeys(text)

@@ -19,7 +19,7 @@ func algorithms() []string {
 }
 
 // errNoKey means that the set does not have the key that signed a token. A newer set may have it.
-var errNoKey = errors.New("there is no key for it")
+var errNoKey = errors.New("no key for the token")
 
 // verifier verifies the tokens of one provider. It is immutable.
 type verifier struct {
@@ -47,12 +47,12 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 	claims := jwt.MapClaims{}
 	_, err := v.parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
 		if _, critical := t.Header["crit"]; critical {
-			return nil, errors.New("it has extensions that must be understood (RFC 7515 4.1.11)")
+			return nil, errors.New("the token has extensions that must be understood (RFC 7515 4.1.11)")
 		}
 		id := ""
 		if said, ok := t.Header["kid"]; ok {
 			if id, ok = said.(string); !ok || id == "" {
-				return nil, errors.New("its kid is no name")
+				return nil, errors.New("the kid of the token is empty or not a string")
 			}
 		}
 		var set jwt.VerificationKeySet
@@ -71,7 +71,7 @@ func (v *verifier) verify(token string, keys keySet) (jwt.MapClaims, error) {
 }
 
 // errAudience is the error for a token that is valid except for its audience.
-var errAudience = errors.New("it is for another audience")
+var errAudience = errors.New("the token is for another audience")
 
 func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
 	if len(v.audiences) == 0 {
@@ -80,7 +80,7 @@ func (v *verifier) judgeAudience(claims jwt.MapClaims) error {
 	switch claims["aud"].(type) {
 	case nil, string, []any:
 	default:
-		return errors.New("its aud is no text")
+		return errors.New("the aud of the token is not a string or a list")
 	}
 	said, err := claims.GetAudience()
 	if err != nil {

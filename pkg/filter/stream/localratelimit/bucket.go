@@ -26,9 +26,9 @@ func (c *BucketConfig) compile() (rate, error) {
 	r := rate{tokens: int64(c.Max), period: instant(c.Interval) / instant(max(c.Fill, 1))}
 	switch {
 	case c.Interval < 50*time.Millisecond:
-		return rate{}, fmt.Errorf("fill_interval is %v: at least 50ms", c.Interval)
+		return rate{}, fmt.Errorf("fill_interval is %v: must be at least 50ms", c.Interval)
 	case r.period == 0:
-		return rate{}, errors.New("tokens_per_fill is more than one in a nanosecond")
+		return rate{}, errors.New("tokens_per_fill is more than one token per nanosecond")
 	case int64(r.period) > fullMost/r.tokens:
 		return rate{}, errors.New("the bucket takes more than 36 years to fill")
 	}

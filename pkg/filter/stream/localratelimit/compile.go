@@ -126,7 +126,7 @@ func (p *plan) addSteps(c *Config) error {
 		p.steps = append(p.steps, s)
 	}
 	if i := slices.Index(used, false); i >= 0 {
-		return fmt.Errorf("descriptors[%d]: no entry of rate_limits makes its keys, in their order", i)
+		return fmt.Errorf("descriptors[%d]: no entry of rate_limits has actions with these keys in this order", i)
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (p *plan) choice(actions []action, d *Descriptor) (descriptor, error) {
 
 func (l *RateLimitConfig) compile() (keys []string, s compiledLimit, err error) {
 	if n := len(l.Actions); n == 0 || n > maxActions {
-		return nil, compiledLimit{}, fmt.Errorf("actions: there are %d, want 1 to %d", n, maxActions)
+		return nil, compiledLimit{}, fmt.Errorf("actions: found %d, want 1 to %d", n, maxActions)
 	}
 	for i := range l.Actions {
 		key, a, err := l.Actions[i].compile()
@@ -220,9 +220,9 @@ func (a *Action) compile() (key string, out action, err error) {
 	case err != nil:
 		return "", action{}, err
 	case set != 1:
-		return "", action{}, fmt.Errorf("%d of its members are set, want one", set)
+		return "", action{}, fmt.Errorf("found %d actions, want one", set)
 	case key == "":
-		return "", action{}, errors.New("its descriptor_key is empty")
+		return "", action{}, errors.New("descriptor_key is empty")
 	case a.Match != nil && len(out.headers) == 0:
 		return "", action{}, errors.New("headers is empty")
 	}

@@ -45,15 +45,15 @@ func ok() metrics.Metric {
 }
 
 func limited() metrics.Metric {
-	return filter.Counter(name, "limited", "Requests beyond a limit, refused or not.")
+	return filter.Counter(name, "limited", "Requests beyond a limit, whether rejected or not.")
 }
 
 func enforced() metrics.Metric {
-	return filter.Counter(name, "enforced", "Requests beyond a limit that were refused.")
+	return filter.Counter(name, "enforced", "Requests beyond a limit that were rejected.")
 }
 
 func dropped() metrics.Metric {
-	return filter.Counter(name, "dropped_buckets", "Buckets that were not full and made room for others: their callers get full ones.")
+	return filter.Counter(name, "dropped_buckets", "Buckets that were evicted before they were full, to make room for others; their clients get full buckets.")
 }
 
 // builder builds the filters of one factory.
@@ -131,7 +131,7 @@ func (f *rateLimit) Start(ctx context.Context, x *protocol.Exchange) error {
 	return f.next.Start(ctx, x)
 }
 
-var errLimited = errors.New("local_ratelimit: there is no token left")
+var errLimited = errors.New("local_ratelimit: no token available")
 
 // refuse rejects x, which is over a limit, with a local reply. The engine translates it for RPC and
 // gRPC clients.

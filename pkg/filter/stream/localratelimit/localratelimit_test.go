@@ -38,7 +38,7 @@ func TestReadme(t *testing.T) {
 		}
 		report := behind(t, Kind(), examples[1])
 		if got := report.passed(5, rpc("org.example.Shop", "report")); got != 1 {
-			t.Errorf("of 5 calls of the dear method %d passed, want 1", got)
+			t.Errorf("of 5 calls of the limited method %d passed, want 1", got)
 		}
 		if got := report.passed(2000, rpc("org.example.Shop", "buy")); got != 1000 {
 			t.Errorf("of 2000 calls of another %d passed, want 1000", got)
@@ -295,7 +295,7 @@ func TestABucketInUseIsNotDropped(t *testing.T) {
 			addr = addr.Next()
 			r.passed(1, http(addr.String()))
 			if got := r.passed(1, http("10.0.0.1")); got != 0 {
-				t.Fatalf("after %d others its bucket was new", i+1)
+				t.Fatalf("after %d other clients the bucket was replaced", i+1)
 			}
 		}
 	})
@@ -426,8 +426,8 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a limit of no descriptor":   {`{"rate_limits": [{"actions": [{"remote_address": {}}]}]}`, "rate_limits[0]"},
 		"a descriptor of no limit":   {`{"descriptors": [{"entries": [{"key": "remote_address"}], ` + bucket + `}]}`, "descriptors[0]"},
 		"keys in another order":      {`{"rate_limits": [{"actions": [{"remote_address": {}}, {"generic_key": {"descriptor_value": "a"}}]}], "descriptors": [{"entries": [{"key": "generic_key"}, {"key": "remote_address"}], ` + bucket + `}]}`, "rate_limits[0]"},
-		"an action of nothing":       {`{"rate_limits": [{"actions": [{}]}]}`, "0 of its members"},
-		"an action of two":           {`{"rate_limits": [{"actions": [{"remote_address": {}, "generic_key": {"descriptor_value": "a"}}]}]}`, "2 of its members"},
+		"an action of nothing":       {`{"rate_limits": [{"actions": [{}]}]}`, "found 0 actions"},
+		"an action of two":           {`{"rate_limits": [{"actions": [{"remote_address": {}, "generic_key": {"descriptor_value": "a"}}]}]}`, "found 2 actions"},
 		"no actions":                 {`{"rate_limits": [{"actions": []}]}`, "actions"},
 		"an address that is none":    {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address", "value": "a"}], ` + bucket + `}]}`, "entries[0].value"},
 		"a bad bucket inside":        {`{"rate_limits": [{"actions": [{"remote_address": {}}]}], "descriptors": [{"entries": [{"key": "remote_address"}], "token_bucket": {"max_tokens": 1, "fill_interval": "1ms"}}]}`, "descriptors[0].token_bucket"},

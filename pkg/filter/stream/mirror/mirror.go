@@ -17,32 +17,32 @@ import (
 
 // Config is the filter's configuration. request_mirror_policies of a route has the same keys.
 type Config struct {
-	Cluster       string              `key:"cluster" doc:"Where the copies go; empty: there are none, unless the route says so." example:"\"shadow\""`
-	Percent       float64             `key:"percent" doc:"Share of the requests that are copied." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
-	Protocol      string              `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
-	Amplification int                 `key:"amplification" doc:"Copies of each request." min:"1" max:"1000" default:"1" example:"3"`
-	Broadcast     bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; amplification has no meaning then." default:"false" example:"true"`
-	Timeout       time.Duration       `key:"timeout" doc:"How long the answer to a copy may take." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
-	Sampled       bool                `key:"trace_sampled" doc:"Whether the copies are traced." noeffect:"copies are not traced" example:"true"`
+	Cluster       string              `key:"cluster" doc:"Cluster that gets the copies; empty: none, unless the route has one." example:"\"shadow\""`
+	Percent       float64             `key:"percent" doc:"Fraction of requests to copy." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol      string              `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Amplification int                 `key:"amplification" doc:"Number of copies of each request." min:"1" max:"1000" default:"1" example:"3"`
+	Broadcast     bool                `key:"broadcast" doc:"Sends a copy to each host of the cluster; mutually exclusive with amplification." default:"false" example:"true"`
+	Timeout       time.Duration       `key:"timeout" doc:"Response timeout of a copy." min:"1ms" max:"1m" default:"10s" example:"\"1s\""`
+	Sampled       bool                `key:"trace_sampled" doc:"Whether copies are traced." noeffect:"copies are not traced" example:"true"`
 	Suffix        bool                `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
-	XFF           bool                `key:"append_x_forwarded_for" doc:"Appends the address of the caller to X-Forwarded-For, as Envoy does, unless it is its last one already." default:"false" example:"true"`
-	MaxBody       int                 `key:"max_body_size" doc:"Largest content that is kept to be copied; requests with more are not." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
-	MaxInFlight   int64               `key:"max_in_flight" doc:"Requests whose copies may be under way to a cluster at once; of more, it gets none." min:"1" default:"128" example:"1000"`
-	Additional    []AdditionalCluster `key:"more" doc:"Further clusters that get copies."`
+	XFF           bool                `key:"append_x_forwarded_for" doc:"Appends the client address to X-Forwarded-For, as Envoy does, unless it is already the last one." default:"false" example:"true"`
+	MaxBody       int                 `key:"max_body_size" doc:"Maximum size of a body to copy; requests with a larger body are not copied." unit:"bytes" min:"0" default:"65536" example:"\"1MB\""`
+	MaxInFlight   int64               `key:"max_in_flight" doc:"Maximum number of requests with copies in flight to a cluster; further requests are not copied to it." min:"1" default:"128" example:"1000"`
+	Additional    []AdditionalCluster `key:"more" doc:"More clusters that get copies."`
 }
 
 // AdditionalCluster is one more cluster that gets copies. Other settings are those of the Config.
 type AdditionalCluster struct {
-	Cluster  string  `key:"cluster" doc:"Where the copies go." required:"true" example:"\"canary\""`
-	Percent  float64 `key:"percent" doc:"Share of the requests that are copied to it." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
-	Protocol string  `key:"upstream_protocol" doc:"Protocol spoken to that cluster; empty: that of the request." enum:"Http1|Http2" example:"\"Http1\""`
+	Cluster  string  `key:"cluster" doc:"Cluster that gets the copies." required:"true" example:"\"canary\""`
+	Percent  float64 `key:"percent" doc:"Fraction of requests to copy to this cluster." unit:"percent" min:"0" max:"100" default:"100" example:"10"`
+	Protocol string  `key:"upstream_protocol" doc:"Protocol for that cluster; empty: the protocol of the request." enum:"Http1|Http2" example:"\"Http1\""`
 	Suffix   bool    `key:"shadow_host_suffix" doc:"Appends -shadow to the host, before the port, as Envoy does." default:"false" example:"true"`
 }
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if c.Broadcast && c.Amplification != 1 {
-		return errors.New("broadcast and amplification are both set: a copy goes to each host")
+		return errors.New("broadcast and amplification are mutually exclusive")
 	}
 	return nil
 }
@@ -59,11 +59,11 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func copies() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by whether they were answered.", Kind: metrics.KindCounter, Labels: []string{"result"}}
+	return metrics.Metric{Name: "weft_filter_mirror_copies_total", Help: "Copies that the mirror filter sent, by result: answered or failed.", Kind: metrics.KindCounter, Labels: []string{"result"}}
 }
 
 func left() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were chosen and not copied: their content was too_large, there was an overflow of copies under way to a cluster, or they cannot be copied (unfit).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
+	return metrics.Metric{Name: "weft_filter_mirror_left_total", Help: "Requests that were selected but not copied, by reason: too_large (the body), overflow (too many copies in flight to a cluster) or unfit (cannot be copied).", Kind: metrics.KindCounter, Labels: []string{"reason"}}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {

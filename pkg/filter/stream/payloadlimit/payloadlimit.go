@@ -13,8 +13,8 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	MaxEntitySize int64 `key:"max_entity_size" doc:"Largest request content that is let through; 0: no limit." unit:"bytes" min:"0" default:"0" example:"1048576"`
-	Status        int   `key:"http_status" doc:"HTTP status of the refusal." min:"400" max:"599" default:"413" example:"413"`
+	MaxEntitySize int64 `key:"max_entity_size" doc:"Maximum size of a request body; 0: no limit." unit:"bytes" min:"0" default:"0" example:"1048576"`
+	Status        int   `key:"http_status" doc:"HTTP status of the response to rejected requests." min:"400" max:"599" default:"413" example:"413"`
 }
 
 // Kind returns the filter factory.
@@ -29,7 +29,7 @@ func Kind() filter.StreamFilterFactory {
 }
 
 func refused() metrics.Metric {
-	return metrics.Metric{Name: "weft_filter_payload_limit_refused_total", Help: "Requests refused because their content is larger than max_entity_size.", Kind: metrics.KindCounter}
+	return metrics.Metric{Name: "weft_filter_payload_limit_refused_total", Help: "Requests rejected because their body is larger than max_entity_size.", Kind: metrics.KindCounter}
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -85,7 +85,7 @@ func (p *payloadLimit) refuse(x *protocol.Exchange, err error) error {
 	return nil
 }
 
-var errTooLarge = errors.New("content exceeds max_entity_size")
+var errTooLarge = errors.New("the body exceeds max_entity_size")
 
 // limitedBody is a body of unknown length. Read fails once the body exceeds limit.
 type limitedBody struct {

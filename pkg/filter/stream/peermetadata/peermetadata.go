@@ -16,20 +16,20 @@ import (
 
 // Config is the filter's configuration.
 type Config struct {
-	FromCallers bool `key:"downstream_discovery" doc:"Reads from requests who asks, and takes that out of them." default:"false" example:"true"`
-	FromHosts   bool `key:"upstream_discovery" doc:"Reads from answers who answered, and takes that out of them." default:"false" example:"true"`
-	ToCallers   bool `key:"downstream_propagation" doc:"Tells callers who answers, if they said who they are." default:"false" example:"true"`
-	ToHosts     bool `key:"upstream_propagation" doc:"Tells hosts who asks." default:"false" example:"true"`
-	SkipOutside bool `key:"skip_external_clusters" doc:"Does not tell hosts outside the mesh, as far as a control plane says which they are, nor those of PassthroughCluster." default:"false" example:"true"`
+	FromCallers bool `key:"downstream_discovery" doc:"Reads the identity of the peer from requests, and removes it from them." default:"false" example:"true"`
+	FromHosts   bool `key:"upstream_discovery" doc:"Reads the identity of the peer from responses, and removes it from them." default:"false" example:"true"`
+	ToCallers   bool `key:"downstream_propagation" doc:"Sends the identity of this sidecar to clients that sent theirs." default:"false" example:"true"`
+	ToHosts     bool `key:"upstream_propagation" doc:"Sends the identity of this sidecar to hosts." default:"false" example:"true"`
+	SkipOutside bool `key:"skip_external_clusters" doc:"Does not send the identity to hosts outside the mesh, if a control plane identifies them, or to hosts of PassthroughCluster." default:"false" example:"true"`
 
-	Node     string            `key:"node" doc:"What this sidecar is called." example:"\"sidecar~10.0.0.7~reviews-v1-7d8f-x2z.default~default.svc.cluster.local\""`
-	Workload workload.Workload `key:"workload" doc:"What it stands beside."`
+	Node     string            `key:"node" doc:"Node ID of this sidecar." example:"\"sidecar~10.0.0.7~reviews-v1-7d8f-x2z.default~default.svc.cluster.local\""`
+	Workload workload.Workload `key:"workload" doc:"The workload of this sidecar."`
 }
 
 // Validate checks the configuration after it was decoded.
 func (c *Config) Validate() error {
 	if (c.ToCallers || c.ToHosts) && c.Node == "" && c.Workload == (workload.Workload{}) {
-		return errors.New("there is nothing to tell: expected node or workload")
+		return errors.New("downstream_propagation and upstream_propagation require node or workload")
 	}
 	return nil
 }
@@ -51,7 +51,7 @@ func Kind() filter.StreamFilterFactory {
 func malformed() metrics.Metric {
 	return metrics.Metric{
 		Name: "weft_filter_peer_metadata_malformed_total", Kind: metrics.KindCounter,
-		Help: "Requests and answers whose x-envoy-peer-metadata could not be read: who sent them is not known.",
+		Help: "Requests and responses whose x-envoy-peer-metadata is malformed; the peer is unknown.",
 	}
 }
 

@@ -159,7 +159,7 @@ func TestCallsOfRPCPass(t *testing.T) {
 }
 
 func TestNothingToTellIsRefused(t *testing.T) {
-	if got := filtertest.DecodeErrors(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "nothing to tell") {
+	if got := filtertest.DecodeErrors(t, Kind(), `{"upstream_propagation": true}`); !strings.Contains(got, "require node or workload") {
 		t.Errorf("refused as %q", got)
 	}
 }

@@ -92,12 +92,12 @@ func (c *compiler) one(choices []choice) node {
 			continue
 		}
 		if found != nil {
-			return c.fail(errors.New("it has several conditions, want one: and_rules or and_ids hold several"))
+			return c.fail(errors.New("found several conditions, want one: combine them with and_rules or and_ids"))
 		}
 		found = &choices[i]
 	}
 	if found == nil {
-		return c.fail(errors.New("it has no condition; \"any\": true holds always"))
+		return c.fail(errors.New("no condition is set: use \"any\": true to match everything"))
 	}
 	return found.node()
 }
@@ -182,7 +182,7 @@ func (c *compiler) addresses(of kind, r *match.RangeConfig) node {
 
 func (c *compiler) ports(p *PortRange) node {
 	if uint32(p.Start) >= p.End {
-		return c.fail(fmt.Errorf("destination_port_range from %d to before %d has no port", p.Start, p.End))
+		return c.fail(fmt.Errorf("destination_port_range is empty: start %d is not less than end %d", p.Start, p.End))
 	}
 	return node{kind: ports, first: uint32(p.Start), end: p.End}
 }

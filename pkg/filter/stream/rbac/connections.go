@@ -13,17 +13,17 @@ import (
 // RBAC v3. It allows the conditions of Config except those on headers, paths and metadata, which a
 // connection does not have.
 type ConnectionConfig struct {
-	Rules        *Rules `key:"rules" doc:"What is enforced; absent: nothing."`
-	Shadow       *Rules `key:"shadow_rules" doc:"What is counted only, as if it were enforced."`
-	Prefix       string `key:"rules_stat_prefix" doc:"Label of the metrics of rules." example:"\"shop\""`
-	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Label of the metrics of shadow_rules." example:"\"shop_next\""`
+	Rules        *Rules `key:"rules" doc:"Rules to enforce; absent: none."`
+	Shadow       *Rules `key:"shadow_rules" doc:"Rules to count as if they were enforced."`
+	Prefix       string `key:"rules_stat_prefix" doc:"Value of the metric label stat_prefix for rules." example:"\"shop\""`
+	ShadowPrefix string `key:"shadow_rules_stat_prefix" doc:"Value of the metric label stat_prefix for shadow_rules." example:"\"shop_next\""`
 
-	StatPrefix  string `key:"stat_prefix" doc:"Name of the filter in Envoy's metrics." noeffect:"rules_stat_prefix and shadow_rules_stat_prefix name them" example:"\"tcp.\""`
-	Enforcement string `key:"enforcement_type" doc:"How often Envoy decides about a connection." noeffect:"what is decided on does not change while a connection is open" enum:"ONE_TIME_ON_FIRST_BYTE|CONTINUOUS" example:"\"CONTINUOUS\""`
-	Delay       string `key:"delay_deny" doc:"How long Envoy keeps a connection that it refuses." noeffect:"it is closed at once" example:"\"1s\""`
+	StatPrefix  string `key:"stat_prefix" doc:"Name of the filter in Envoy's metrics." noeffect:"use rules_stat_prefix and shadow_rules_stat_prefix" example:"\"tcp.\""`
+	Enforcement string `key:"enforcement_type" doc:"How often Envoy evaluates the rules for a connection." noeffect:"the evaluated properties do not change while a connection is open" enum:"ONE_TIME_ON_FIRST_BYTE|CONTINUOUS" example:"\"CONTINUOUS\""`
+	Delay       string `key:"delay_deny" doc:"How long Envoy keeps a refused connection open." noeffect:"a refused connection is closed immediately" example:"\"1s\""`
 
-	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree in the place of rules." unbuilt:"matcher" example:"{\"matcher_list\": {}}"`
-	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree in the place of shadow_rules." unbuilt:"shadow_matcher" example:"{\"matcher_list\": {}}"`
+	Matcher       map[string]any `key:"matcher" doc:"Envoy's matching tree, instead of rules." unbuilt:"matcher" example:"{\"matcher_list\": {}}"`
+	ShadowMatcher map[string]any `key:"shadow_matcher" doc:"Envoy's matching tree, instead of shadow_rules." unbuilt:"shadow_matcher" example:"{\"matcher_list\": {}}"`
 }
 
 // Validate checks the configuration after it was decoded.
@@ -45,7 +45,7 @@ func (c *ConnectionConfig) compile() (enforced, shadow *rules, err error) {
 
 // errOfRequests rejects conditions on properties of requests. In Envoy such a condition matches no
 // connection, so that a DENY rule with it allows every connection.
-var errOfRequests = errors.New("conditions on fields, paths and metadata are about requests: a connection has none")
+var errOfRequests = errors.New("conditions on headers, paths and metadata apply to requests, not to connections")
 
 func (r *Rules) ofConnections(key string) (*rules, error) {
 	out, err := r.compile(key)
@@ -68,7 +68,7 @@ func Connections() filter.ConnectionFilterFactory {
 }
 
 func connectionsAllowed() metrics.Metric {
-	return filter.Counter(name, "connections_allowed", "Connections that the rules of the network filter rbac let in.")
+	return filter.Counter(name, "connections_allowed", "Connections that the rules of the network filter rbac allowed.")
 }
 
 func connectionsDenied() metrics.Metric {
@@ -76,7 +76,7 @@ func connectionsDenied() metrics.Metric {
 }
 
 func connectionsShadowAllowed() metrics.Metric {
-	return filter.Counter(name, "connections_shadow_allowed", "Connections that the shadow rules of the network filter rbac would have let in.")
+	return filter.Counter(name, "connections_shadow_allowed", "Connections that the shadow rules of the network filter rbac would have allowed.")
 }
 
 func connectionsShadowDenied() metrics.Metric {

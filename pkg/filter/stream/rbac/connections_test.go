@@ -53,12 +53,12 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 			admit, counts := filtertest.Gate(t, Connections(), test.settings)
 			if test.in != nil {
 				if err := admit(test.in); err != nil {
-					t.Errorf("it is refused: %v", err)
+					t.Errorf("the connection is refused: %v", err)
 				}
 			}
 			if test.out != nil {
 				if err := admit(test.out); err == nil {
-					t.Error("it is let in")
+					t.Error("the connection is accepted")
 				} else if got := counts.Value(connectionsDenied()); got != 1 {
 					t.Errorf("%v denied, want 1", got)
 				}
@@ -70,13 +70,13 @@ func TestConnectionsAreDecidedAbout(t *testing.T) {
 func TestShadowRulesOfConnectionsOnlyCount(t *testing.T) {
 	admit, counts := filtertest.Gate(t, Connections(), `{"shadow_rules": {"action": "DENY", "policies": {"all": {"permissions": [{"any": true}], "principals": [{"any": true}]}}}}`)
 	if err := admit(&protocol.ConnMeta{}); err != nil {
-		t.Errorf("it is refused: %v", err)
+		t.Errorf("the connection is refused: %v", err)
 	}
 	if got := counts.Value(connectionsShadowDenied()); got != 1 {
-		t.Errorf("%v were denied in the shadow, want 1", got)
+		t.Errorf("the shadow rules denied %v, want 1", got)
 	}
 	if got := counts.Value(connectionsDenied()) + counts.Value(connectionsAllowed()); got != 0 {
-		t.Errorf("%v were decided about without rules", got)
+		t.Errorf("%v decisions are counted without rules", got)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestConnectionsHaveNothingOfRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			problems := filtertest.DecodeErrors(t, kind, s)
 			if !strings.Contains(problems, errOfRequests.Error()) && !strings.Contains(problems, "not supported yet") {
-				t.Errorf("it is refused for %s", problems)
+				t.Errorf("the configuration is rejected with %s", problems)
 			}
 		})
 	}

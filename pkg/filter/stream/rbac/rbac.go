@@ -57,19 +57,19 @@ func Kind() filter.StreamFilterFactory {
 const name = "rbac"
 
 func allowed() metrics.Metric {
-	return filter.Counter(name, "allowed", "Requests that the rules of the rbac filter let in.")
+	return filter.Counter(name, "allowed", "Requests that the rules of the rbac filter allowed.")
 }
 
 func denied() metrics.Metric {
-	return filter.Counter(name, "denied", "Requests that the rbac filter refused.")
+	return filter.Counter(name, "denied", "Requests that the rbac filter rejected.")
 }
 
 func shadowAllowed() metrics.Metric {
-	return filter.Counter(name, "shadow_allowed", "Requests that the shadow rules of the rbac filter would have let in.")
+	return filter.Counter(name, "shadow_allowed", "Requests that the shadow rules of the rbac filter would have allowed.")
 }
 
 func shadowDenied() metrics.Metric {
-	return filter.Counter(name, "shadow_denied", "Requests that the shadow rules of the rbac filter would have refused.")
+	return filter.Counter(name, "shadow_denied", "Requests that the shadow rules of the rbac filter would have rejected.")
 }
 
 func build(cfg any, env filter.Env) (filter.Filter, error) {
@@ -161,7 +161,7 @@ func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
 	case r.action == allow && !fits:
 		return errNoPolicy
 	case r.action == deny && fits:
-		return fmt.Errorf("rbac: the policy %q denies it", name)
+		return fmt.Errorf("rbac: denied by policy %q", name)
 	case r.action == note && enforced:
 		hint := "false"
 		if fits {
@@ -174,10 +174,10 @@ func (f *rbac) decide(r *rules, s *subject, enforced bool) error {
 
 // Errors that deny a request without a matching DENY policy.
 var (
-	errNoPolicy  = errors.New("rbac: no policy allows it")
+	errNoPolicy  = errors.New("rbac: not allowed by any policy")
 	errAmbiguous = errors.New("rbac: an application may read the path differently than the rules")
-	errHidden    = errors.New("rbac: the call does not tell what it calls, or a provider may take it for another")
-	errNoClient  = errors.New("rbac: x-forwarded-for has no address where the client's should be")
+	errHidden    = errors.New("rbac: the RPC request does not identify its method, or a provider may read it as another")
+	errNoClient  = errors.New("rbac: x-forwarded-for has no valid client address")
 )
 
 // look finds the client address if r reads it. It returns an error, which denies the request, if a

@@ -149,7 +149,7 @@ func TestConditions(t *testing.T) {
 				}
 				for action, want := range map[string]bool{"ALLOW": fits, "DENY": !fits, "LOG": true} {
 					if got, _ := served(t, test.settings(action), x); (got == protocol.ReasonNone) != want {
-						t.Errorf("%s of %s %s: %v, want it let in: %t", action, x.Request.Method, x.Request.Path, got, want)
+						t.Errorf("%s of %s %s: %v, want allowed: %t", action, x.Request.Method, x.Request.Path, got, want)
 					}
 				}
 			}
@@ -331,7 +331,7 @@ func TestPathsThatCanBeReadDifferentlyAreRefused(t *testing.T) {
 			t.Errorf("%s by :path: %v, want it refused: %t", path, got, ambiguous)
 		}
 		if got, _ := served(t, permitting("DENY", `{"header": {"name": "x"}}`), x); got != protocol.ReasonNone {
-			t.Errorf("%s: %v of rules that do not look at it", path, got)
+			t.Errorf("%s: %v from rules that do not read the path", path, got)
 		}
 		asSent := strings.Replace(string(permitting("DENY", rule)), "{", `{"ambiguous_paths_as_sent": true, `, 1)
 		if got, _ := served(t, filtertest.Settings(asSent), x); got != protocol.ReasonNone {
@@ -422,7 +422,7 @@ func TestBadSettingsAreRefused(t *testing.T) {
 		"a bad expression":          {permitting("ALLOW", `{"url_path": {"path": {"safe_regex": {"regex": "("}}}}`), "url_path.path"},
 		"a bad range":               {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0", "prefix_len": 64}}`), "too long"},
 		"a range without length":    {permitting("ALLOW", `{"destination_ip": {"address_prefix": "10.0.0.0"}}`), "prefix_len"},
-		"ports that are none":       {permitting("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "no port"},
+		"ports that are none":       {permitting("ALLOW", `{"destination_port_range": {"start": 8, "end": 8}}`), "destination_port_range is empty"},
 		"a bad name of TLS":         {permitting("ALLOW", `{"requested_server_name": {}}`), "requested_server_name"},
 		"a matcher":                 {`{"matcher": {"matcher_list": {"matchers": [1]}}}`, "matcher"},
 		"CEL":                       {`{"rules": {"policies": {"p": {"permissions": [{"any": true}], "principals": [{"any": true}], "condition": {"id": 1}}}}}`, "condition"},

@@ -51,7 +51,7 @@ func (c Codec) rewrite(dst, frame []byte, w *writer) ([]byte, error) {
 	dst = w.append(dst, header)
 	n := len(dst) - from
 	if n > math.MaxInt16 {
-		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "bolt: a header of %d bytes; the protocol has room for %d", n, math.MaxInt16)
+		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "bolt: a header of %d bytes; the protocol allows at most %d", n, math.MaxInt16)
 	}
 	dst = append(dst, frame[at:]...)
 	c.setHeaderLength(dst[start:], n)
@@ -65,9 +65,9 @@ func routed(header []byte, h *protocol.Header) (writer, error) {
 	if version := h.Get(xprotocol.FieldVersion); version != versionOf(was.service) {
 		switch {
 		case strings.Contains(version, ":"):
-			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: a service cannot have the version %q", version)
+			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: %q is not a valid service version: it contains a colon", version)
 		case service == "" && version != "":
-			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: version %q of no service: the name of the service is where it stands", version)
+			return writer{}, protocol.Faultf(protocol.MalformedRequest, "bolt: version %q without a service name, of which the version is a part", version)
 		}
 		service = withVersion(service, version)
 	}

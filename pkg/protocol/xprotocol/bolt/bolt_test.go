@@ -88,7 +88,7 @@ func TestADamagedFrameIsRefused(t *testing.T) {
 				continue
 			}
 			if err == nil {
-				t.Fatalf("%s: byte %d was damaged, and nobody noticed", name, i)
+				t.Fatalf("%s: the corrupted byte %d was not detected", name, i)
 			}
 		}
 	}

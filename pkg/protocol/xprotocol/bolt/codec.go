@@ -43,8 +43,8 @@ const (
 )
 
 var (
-	errType   = errors.New("bolt: a frame is neither a request nor an answer")
-	errLength = errors.New("bolt: a length below 0: peers hold the lengths of class and header in 16 bits, of content in 32, with a sign")
+	errType   = errors.New("bolt: a frame is neither a request nor a response")
+	errLength = errors.New("bolt: negative length: the lengths of class and header are signed 16-bit integers, that of the content a signed 32-bit integer")
 )
 
 // Traits implements xprotocol.Framing.

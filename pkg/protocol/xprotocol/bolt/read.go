@@ -21,8 +21,8 @@ const (
 )
 
 var (
-	errChecksum = errors.New("the checksum is wrong: the frame was damaged on its way")
-	errHeader   = errors.New("an entry of the header reaches beyond it")
+	errChecksum = errors.New("checksum mismatch: the frame was corrupted in transit")
+	errHeader   = errors.New("a header entry extends past the end of the header")
 )
 
 // ReadRequest implements xprotocol.Messages. The service is what the header says, unchanged:
@@ -66,11 +66,11 @@ func (c Codec) ReadRequest(frame []byte, r *protocol.Request, v *xprotocol.Frame
 // ReadResponse implements xprotocol.Messages.
 func (c Codec) ReadResponse(frame []byte, r *protocol.Response, v *xprotocol.FrameView) error {
 	if !c.intact(frame) {
-		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errChecksum)
+		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: response: %w", errChecksum)
 	}
 	header, content := c.split(frame)
 	if !addEntries(&r.Header, header, false) {
-		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: answer: %w", errHeader)
+		return protocol.Faultf(protocol.UpstreamMalformed, "bolt: response: %w", errHeader)
 	}
 	r.Code = c.status(frame)
 	r.Status = httpStatus(r.Code)

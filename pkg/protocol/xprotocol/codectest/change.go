@@ -83,10 +83,10 @@ func checkChanges(tb testing.TB, c xprotocol.Codec, s *Suite, is func(xprotocol.
 			}
 			want, got := was.header(head.Kind), now.header(head.Kind)
 			if byName(got) != byName(want) {
-				tb.Errorf("%s: arrives with %s\nwant %s", name, byName(got), byName(want))
+				tb.Errorf("%s: received with %s\nwant %s", name, byName(got), byName(want))
 			}
 			if a, b := was.status(), now.status(); a != b {
-				tb.Errorf("%s: arrives as %v, was %v", name, b, a)
+				tb.Errorf("%s: received as %v, want %v", name, b, a)
 			}
 		}
 	}
@@ -138,22 +138,22 @@ func carry(tb testing.TB, c xprotocol.Codec, s *Suite, name string, f *Frame, ch
 	}
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if err != nil || !found {
-		tb.Errorf("%s: it leaves as %x, %v", name, out, err)
+		tb.Errorf("%s: encoded as %x, %v", name, out, err)
 		return nil, nil, false
 	}
 	again, err := c.ParseFrame(frame)
 	if want := (xprotocol.Frame{Kind: head.Kind, ID: head.ID, Size: len(frame)}); err != nil || again != want {
-		tb.Errorf("%s: it leaves as %+v, %v, want %+v", name, again, err, want)
+		tb.Errorf("%s: encoded frame parses as %+v, %v, want %+v", name, again, err, want)
 		return nil, nil, false
 	}
 	c.SetID(frame, head.ID) // as an engine does; a checksum is right from here on
 	checkIntact(tb, s, name, frame)
 	if err := read(c, now, frame); err != nil {
-		tb.Errorf("%s: it cannot be read again: %v: %x", name, err, frame)
+		tb.Errorf("%s: the encoded frame cannot be read: %v: %x", name, err, frame)
 		return nil, nil, false
 	}
 	if got := s.content(frame, &now.view); !bytes.Equal(got, content) {
-		tb.Errorf("%s: the content arrives as %x, was %x", name, got, content)
+		tb.Errorf("%s: content received as %x, want %x", name, got, content)
 	}
 	return was, now, true
 }
@@ -165,11 +165,11 @@ func checkRefused(tb testing.TB, name string, f *Frame, k xprotocol.Kind, out []
 	switch {
 	case err == nil && k == xprotocol.Response && string(out) == before+string(f.Bytes):
 	case err == nil:
-		tb.Errorf("%s: a frame that cannot be changed leaves as %x", name, out)
+		tb.Errorf("%s: a frame that cannot be changed is encoded as %x", name, out)
 	case !errors.As(err, &fault):
-		tb.Errorf("%s: %v is no Fault", name, err)
+		tb.Errorf("%s: %v is not a Fault", name, err)
 	case string(out) != before:
-		tb.Errorf("%s: with the error %v it leaves as %x", name, err, out)
+		tb.Errorf("%s: with the error %v it is encoded as %x", name, err, out)
 	}
 }
 
@@ -219,7 +219,7 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 		}
 		want, hasWant := was.request.Header.Lookup(field)
 		if got, has := h.Lookup(field); got != want || has != hasWant {
-			tb.Errorf("%s: %s arrives as %q, want %q", name, field, got, want)
+			tb.Errorf("%s: %s received as %q, want %q", name, field, got, want)
 		}
 	}
 	service, method := h.Get(xprotocol.FieldService), h.Get(xprotocol.FieldMethod)
@@ -232,7 +232,7 @@ func checkRouted(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, change ch
 		authority = s.Authority(service)
 	}
 	if now.request.Path != path || now.request.Authority != authority {
-		tb.Errorf("%s: it arrives at %q for %q, want %q for %q", name, now.request.Path, now.request.Authority, path, authority)
+		tb.Errorf("%s: received at path %q for %q, want %q for %q", name, now.request.Path, now.request.Authority, path, authority)
 	}
 	checkFirst(tb, name, h)
 }
@@ -269,7 +269,7 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 	out, err := c.AppendRequest([]byte(before), f.Bytes, &m.request, &m.view, left)
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if err != nil || !found {
-		tb.Errorf("%s with %v left leaves as %x, %v", f.Name, left, out, err)
+		tb.Errorf("%s with a timeout of %v is encoded as %x, %v", f.Name, left, out, err)
 		return
 	}
 	head, _ := c.ParseFrame(f.Bytes)
@@ -277,18 +277,18 @@ func checkTimeout(tb testing.TB, c xprotocol.Codec, s *Suite, f *Frame, m *messa
 	checkIntact(tb, s, f.Name, frame)
 	lower := left > 0 && left < said
 	if !lower && !m.request.Header.Changed() && !bytes.Equal(frame, f.Bytes) {
-		tb.Errorf("%s, which declares %v, leaves with %v left as %x\ncame as %x", f.Name, said, left, frame, f.Bytes)
+		tb.Errorf("%s, which declares %v, is encoded with a timeout of %v as %x\nreceived as %x", f.Name, said, left, frame, f.Bytes)
 	}
 	var again message
 	if err := again.readRequest(c, frame); err != nil {
-		tb.Errorf("%s with %v left cannot be read again: %v", f.Name, left, err)
+		tb.Errorf("%s with a timeout of %v cannot be read again: %v", f.Name, left, err)
 		return
 	}
 	got := again.view.Timeout
 	switch most := max(left, time.Millisecond); {
 	case !lower && got != said:
-		tb.Errorf("%s, which declares %v, declares %v with %v left", f.Name, said, got, left)
+		tb.Errorf("%s, which declares %v, declares %v with a timeout of %v", f.Name, said, got, left)
 	case lower && (got <= 0 || got > most):
-		tb.Errorf("%s, which declares %v, declares %v with %v left, want more than 0 and at most %v", f.Name, said, got, left, most)
+		tb.Errorf("%s, which declares %v, declares %v with a timeout of %v, want more than 0 and at most %v", f.Name, said, got, left, most)
 	}
 }

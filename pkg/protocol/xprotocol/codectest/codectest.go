@@ -95,23 +95,23 @@ type check struct {
 func checks() []check {
 	return []check{
 		{"the suite is complete", checkSuite},
-		{"first bytes are matched", checkMatch},
-		{"foreign bytes are refused", checkForeign},
-		{"a frame is the same at every split", checkSplits},
-		{"the size is as declared", checkOversize},
+		{"first bytes match", checkMatch},
+		{"foreign bytes are rejected", checkForeign},
+		{"a frame parses the same at every split", checkSplits},
+		{"the size is the declared size", checkOversize},
 		{"only the id changes with the id", checkSetID},
-		{"frames are read", checkViews},
-		{"reading fills what engines use", checkReading},
-		{"frames that are cut or broken are told of", checkDamage},
-		{"untouched frames leave as they came", checkUntouched},
+		{"frames parse", checkViews},
+		{"reading sets the fields that engines use", checkReading},
+		{"truncated and malformed frames are errors", checkDamage},
+		{"unchanged frames are forwarded unchanged", checkUntouched},
 		{"changed requests arrive", checkRequestChanges},
-		{"changed answers arrive", checkResponseChanges},
+		{"changed responses arrive", checkResponseChanges},
 		{"routing fields arrive", checkRouting},
 		{"timeouts are lowered and never raised", checkTimeouts},
-		{"faults are answers", checkFaults},
-		{"pings are answered", checkPings},
-		{"goodbyes are recognised", checkGoAway},
-		{"nothing is allocated", checkAllocations},
+		{"faults become responses", checkFaults},
+		{"heartbeats are acknowledged", checkPings},
+		{"GOAWAY is recognized", checkGoAway},
+		{"the hot path does not allocate", checkAllocations},
 	}
 }
 
@@ -137,11 +137,11 @@ func (k *check) apply(tb testing.TB, c xprotocol.Codec, s *Suite) {
 func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	t := c.Traits()
 	if t == nil || t != c.Traits() {
-		tb.Errorf("Traits = %p, then %p, want always the same", t, c.Traits())
+		tb.Errorf("Traits = %p, then %p, want the same pointer", t, c.Traits())
 		return
 	}
 	if t.Name == "" || t.Version == "" || t.MaxID == 0 || t.FrameHeaderLen <= 0 {
-		tb.Errorf("Traits = %+v: something is missing", *t)
+		tb.Errorf("Traits = %+v: a required field is empty", *t)
 	}
 	if s.Code == nil {
 		tb.Errorf("Suite.Code is nil")
@@ -153,7 +153,7 @@ func checkSuite(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	open := map[xprotocol.Kind]int{}
 	for _, f := range s.Frames {
 		if f.Name == "" || names[f.Name] {
-			tb.Errorf("a frame is called %q, as another is", f.Name)
+			tb.Errorf("frame name %q is empty or not unique", f.Name)
 		}
 		names[f.Name] = true
 		if head, _ := c.ParseFrame(f.Bytes); !f.Fixed {
@@ -225,17 +225,17 @@ func kindName(k xprotocol.Kind) string {
 	case xprotocol.OneWay:
 		return "one-way request"
 	case xprotocol.Response:
-		return "answer"
+		return "response"
 	case xprotocol.Heartbeat:
-		return "ping"
+		return "heartbeat"
 	case xprotocol.HeartbeatAck:
-		return "pong"
+		return "heartbeat ack"
 	case xprotocol.GoAway:
-		return "goodbye"
+		return "GOAWAY"
 	case xprotocol.Ignored:
 		return "ignored frame"
 	default:
-		return fmt.Sprintf("frame of the unknown kind %d", k)
+		return fmt.Sprintf("frame of unknown kind %d", k)
 	}
 }
 

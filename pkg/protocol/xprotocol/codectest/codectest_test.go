@@ -134,22 +134,22 @@ func TestASuiteIsBelieved(t *testing.T) {
 		change func(s *Suite)
 		check  string
 	}{
-		"another view":              {func(s *Suite) { s.Frames[0].View += "more" }, "frames are read"},
+		"another view":              {func(s *Suite) { s.Frames[0].View += "more" }, "frames parse"},
 		"fields that are fixed":     {func(s *Suite) { s.Frames[4].Fixed = true }, "changed requests arrive"},
-		"fixed fields of an answer": {func(s *Suite) { s.Frames[0].Fixed = true }, "changed answers arrive"},
+		"fixed fields of an answer": {func(s *Suite) { s.Frames[0].Fixed = true }, "changed responses arrive"},
 		"a checksum that is wrong":  {func(s *Suite) { s.Intact = func([]byte) bool { return false } }, "only the id changes with the id"},
 		"content that changes": {func(s *Suite) {
 			s.Content = func(frame []byte, _ *xprotocol.FrameView) []byte { return frame }
 		}, "changed requests arrive"},
 		"a text that is cut short": {func(s *Suite) {
 			s.FaultText = func(fault []byte) (string, error) { return strings.TrimSuffix(textOf(fault), "»"), nil }
-		}, "faults are answers"},
+		}, "faults become responses"},
 		"a text that cannot be decoded": {func(s *Suite) {
 			s.FaultText = func([]byte) (string, error) { return "", errors.New("no text") }
-		}, "faults are answers"},
+		}, "faults become responses"},
 		"another authority":                  {func(s *Suite) { s.Authority = strings.ToUpper }, "routing fields arrive"},
-		"a foreign protocol that is its own": {func(s *Suite) { s.Foreign = [][]byte{memo('?', 0, "")} }, "foreign bytes are refused"},
-		"another code":                       {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults are answers"},
+		"a foreign protocol that is its own": {func(s *Suite) { s.Foreign = [][]byte{memo('?', 0, "")} }, "foreign bytes are rejected"},
+		"another code":                       {func(s *Suite) { s.Code = func(*protocol.ReasonSpec) int { return 99 } }, "faults become responses"},
 	} {
 		s := suite()
 		c.change(s)
@@ -198,7 +198,7 @@ func TestWhatASuiteAllows(t *testing.T) {
 	for name, failures := range failed(t, c, s) {
 		t.Errorf("%s:\n%s", name, strings.Join(failures, "\n"))
 	}
-	for _, check := range []string{"changed requests arrive", "nothing is allocated"} {
+	for _, check := range []string{"changed requests arrive", "the hot path does not allocate"} {
 		if len(failed(t, c, suite())[check]) == 0 {
 			t.Errorf("%q passes without leave", check)
 		}
@@ -214,12 +214,12 @@ func TestView(t *testing.T) {
 		frame []byte
 		want  string
 	}{
-		{"a pong", example.Codec{}, memo('P', 0, ""), "pong 7 of 20 bytes\n"},
+		{"a pong", example.Codec{}, memo('P', 0, ""), "heartbeat ack 7 of 20 bytes\n"},
 		{"an ignored frame", example.Codec{}, memo('x', 0, ""), "ignored frame 7 of 20 bytes\n"},
-		{"a kind that is none", newer, memo('x', 0, ""), "frame of the unknown kind 77 7 of 20 bytes\n"},
-		{"no frame", example.Codec{}, []byte("GET /"), "error: memo: a frame does not begin so\n"},
-		{"a request that is malformed", example.Codec{}, memo('?', 0, ""), "request 7 of 20 bytes\nerror: malformed request: memo: no service or no method\n"},
-		{"an answer that is malformed", example.Codec{}, memo('=', 0, "", "alone"), "answer 7 of 29 bytes\nerror: malformed upstream answer: memo: a field reaches beyond the fields\n"},
+		{"an unknown kind", newer, memo('x', 0, ""), "frame of unknown kind 77 7 of 20 bytes\n"},
+		{"no frame", example.Codec{}, []byte("GET /"), "error: memo: not the beginning of a frame\n"},
+		{"a request that is malformed", example.Codec{}, memo('?', 0, ""), "request 7 of 20 bytes\nerror: malformed request: memo: missing service or method\n"},
+		{"an answer that is malformed", example.Codec{}, memo('=', 0, "", "alone"), "response 7 of 29 bytes\nerror: malformed upstream response: memo: a field extends past the end of the fields\n"},
 	} {
 		if got := View(c.codec, c.frame); got != c.want {
 			t.Errorf("%s: View = %q, want %q", c.name, got, c.want)

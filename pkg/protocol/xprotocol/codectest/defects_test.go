@@ -130,7 +130,7 @@ func flip(i int) func(out []byte) []byte {
 }
 
 func framingDefects() []defect {
-	const matched, refused, split, declared, id = "first bytes are matched", "foreign bytes are refused", "a frame is the same at every split", "the size is as declared", "only the id changes with the id"
+	const matched, refused, split, declared, id = "first bytes match", "foreign bytes are rejected", "a frame parses the same at every split", "the size is the declared size", "only the id changes with the id"
 	return []defect{
 		{"Traits are made anew", broken{traits: func() *xprotocol.Traits { t := *example.Codec{}.Traits(); return &t }}, "the suite is complete"},
 		{"Traits without a name", broken{traits: func() func() *xprotocol.Traits {
@@ -187,7 +187,7 @@ func framingDefects() []defect {
 }
 
 func readingDefects() []defect {
-	const views, filled, damage = "frames are read", "reading fills what engines use", "frames that are cut or broken are told of"
+	const views, filled, damage = "frames parse", "reading sets the fields that engines use", "truncated and malformed frames are errors"
 	request := func(f func(r *protocol.Request, v *xprotocol.FrameView)) broken {
 		return broken{readRequest: func(_ []byte, r *protocol.Request, v *xprotocol.FrameView, err error) error {
 			f(r, v)
@@ -206,7 +206,7 @@ func readingDefects() []defect {
 		{"a request is refused", broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error { return errors.New("no") }}, views},
 		{"a header that is not sealed", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Header.Del("k") }), filled},
 		{"one-way is forgotten", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.OneWay = false }), filled},
-		{"a path that is none", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Path = "S.m" }), filled},
+		{"an invalid path", request(func(r *protocol.Request, _ *xprotocol.FrameView) { r.Path = "S.m" }), filled},
 		{"routing fields come last", request(func(r *protocol.Request, _ *xprotocol.FrameView) {
 			r.Header.Del("service")
 			r.Header.Add("service", "S")
@@ -219,7 +219,7 @@ func readingDefects() []defect {
 			n := 0
 			return func(r *protocol.Request, _ *xprotocol.FrameView) { n++; r.Serialization = strconv.Itoa(n) }
 		}()), filled},
-		{"an error that is no Fault", broken{readRequest: func(_ []byte, _ *protocol.Request, _ *xprotocol.FrameView, err error) error {
+		{"an error that is not a Fault", broken{readRequest: func(_ []byte, _ *protocol.Request, _ *xprotocol.FrameView, err error) error {
 			if err != nil {
 				return errors.New("no")
 			}
@@ -239,7 +239,7 @@ func readingDefects() []defect {
 }
 
 func appendingDefects() []defect {
-	const untouched, requests, answers, routing, timeouts = "untouched frames leave as they came", "changed requests arrive", "changed answers arrive", "routing fields arrive", "timeouts are lowered and never raised"
+	const untouched, requests, answers, routing, timeouts = "unchanged frames are forwarded unchanged", "changed requests arrive", "changed responses arrive", "routing fields arrive", "timeouts are lowered and never raised"
 	request := func(f func(out, frame []byte, h *protocol.Header, left time.Duration) []byte) broken {
 		return broken{appendRequest: func(out, frame []byte, h *protocol.Header, left time.Duration) ([]byte, error) {
 			return f(out, frame, h, left), nil
@@ -306,7 +306,7 @@ func appendingDefects() []defect {
 }
 
 func signalDefects() []defect {
-	const faults, pings, goodbyes, still = "faults are answers", "pings are answered", "goodbyes are recognised", "nothing is allocated"
+	const faults, pings, goodbyes, still = "faults become responses", "heartbeats are acknowledged", "GOAWAY is recognized", "the hot path does not allocate"
 	return []defect{
 		{"a fault with another id", broken{fault: flip(7)}, faults},
 		{"a fault with another code", broken{fault: flip(3)}, faults},
@@ -314,8 +314,8 @@ func signalDefects() []defect {
 		{"a fault without its text", broken{fault: func(out []byte) []byte { return bytes.ReplaceAll(out, []byte("ô"), []byte("??")) }}, faults},
 		{"a fault in the place of what was there", broken{fault: func(out []byte) []byte { return out[len(before):] }}, faults},
 		{"a pong with another id", broken{signal: flip(7)}, pings},
-		{"a ping that is none", broken{signal: flip(2)}, pings},
-		{"a goodbye that is none", broken{signal: flip(2)}, goodbyes},
+		{"an invalid heartbeat", broken{signal: flip(2)}, pings},
+		{"an invalid GOAWAY", broken{signal: flip(2)}, goodbyes},
 		{"Next allocates", broken{next: func(b []byte, f xprotocol.Frame, err error) (xprotocol.Frame, error) {
 			_ = fmt.Sprint(len(b))
 			return f, err

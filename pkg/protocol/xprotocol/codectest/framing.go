@@ -13,7 +13,7 @@ import (
 // prefix holds for more bytes.
 func checkMatch(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	if v := c.Match(nil); v != xprotocol.MatchNeedMore {
-		tb.Errorf("Match of nothing = %s, want unsure", verdictName(v))
+		tb.Errorf("Match of no bytes = %s, want need more", verdictName(v))
 	}
 	for _, f := range s.Frames {
 		checkVerdictHolds(tb, c, f.Name, f.Bytes)
@@ -33,7 +33,7 @@ func checkVerdictHolds(tb testing.TB, c xprotocol.Codec, name string, b []byte) 
 	for n := range len(b) + 1 {
 		v := c.Match(b[:n])
 		if v > xprotocol.MatchNo || before != xprotocol.MatchNeedMore && v != before {
-			tb.Errorf("%s: Match of %d bytes is %s, of one less %s", name, n, verdictName(v), verdictName(before))
+			tb.Errorf("%s: Match of %d bytes is %s, of one byte less %s", name, n, verdictName(v), verdictName(before))
 			return
 		}
 		before = v
@@ -201,12 +201,12 @@ func checkIntact(tb testing.TB, s *Suite, name string, frame []byte) {
 func verdictName(v xprotocol.MatchResult) string {
 	switch v {
 	case xprotocol.MatchNeedMore:
-		return "unsure"
+		return "need more"
 	case xprotocol.MatchYes:
 		return "yes"
 	case xprotocol.MatchNo:
 		return "no"
 	default:
-		return "none of the verdicts"
+		return "invalid match result"
 	}
 }

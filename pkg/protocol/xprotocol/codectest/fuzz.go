@@ -62,7 +62,7 @@ func Invariants(tb testing.TB, c xprotocol.Codec, b []byte, name, value string) 
 		pong := c.AppendHeartbeatAck(nil, frame)
 		got, err := c.ParseFrame(pong)
 		if want := (xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)}); err != nil || got != want {
-			tb.Errorf("the ping %x is answered by %x, which is %+v, %v", frame, pong, got, err)
+			tb.Errorf("the heartbeat %x is acknowledged with %x, which parses as %+v, %v", frame, pong, got, err)
 		}
 	}
 }
@@ -88,23 +88,23 @@ func fuzzMessage(tb testing.TB, c xprotocol.Codec, head xprotocol.Frame, frame [
 	var fault *protocol.Fault
 	switch {
 	case err != nil && (!errors.As(err, &fault) || string(out) != before):
-		tb.Errorf("changed, %x leaves as %x, %v", frame, out, err)
+		tb.Errorf("after a change, %x is encoded as %x, %v", frame, out, err)
 		return
 	case err != nil, string(out) == before+string(frame) && head.Kind == xprotocol.Response:
 		return // it cannot be changed
 	}
 	out = out[len(before):]
 	if f, err := c.ParseFrame(out); err != nil || f.Size != len(out) || f.Kind != head.Kind || f.ID != head.ID {
-		tb.Errorf("changed, %x leaves as %x, which is %+v, %v", frame, out, f, err)
+		tb.Errorf("after a change, %x is encoded as %x, which parses as %+v, %v", frame, out, f, err)
 		return
 	}
 	c.SetID(out, head.ID) // as in carry
 	if err := read(c, &again, out); err != nil {
-		tb.Errorf("changed, %x leaves as %x, which cannot be read: %v", frame, out, err)
+		tb.Errorf("after a change, %x is encoded as %x, which cannot be read: %v", frame, out, err)
 		return
 	}
 	if got := again.header(head.Kind).Get(name); got != value {
-		tb.Errorf("%q was set to %q and arrives as %q: %x", name, value, got, out)
+		tb.Errorf("%q was set to %q and is received as %q: %x", name, value, got, out)
 	}
 }
 
@@ -119,6 +119,6 @@ func fuzzTimeout(tb testing.TB, c xprotocol.Codec, frame []byte, m *message) {
 		err = again.readRequest(c, out)
 	}
 	if err != nil || again.view.Timeout > m.view.Timeout {
-		tb.Errorf("%x with a timeout of %v leaves as %x, with %v, %v", frame, m.view.Timeout, out, again.view.Timeout, err)
+		tb.Errorf("%x with a timeout of %v is encoded as %x, with %v, %v", frame, m.view.Timeout, out, again.view.Timeout, err)
 	}
 }

@@ -40,7 +40,7 @@ func TestInvariantsFindADefect(t *testing.T) {
 			v.ContentOffset = 1 << 20
 			return err
 		}}, good},
-		"an error that is no Fault": {broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error {
+		"an error that is not a Fault": {broken{readRequest: func([]byte, *protocol.Request, *xprotocol.FrameView, error) error {
 			return errors.New("no")
 		}}, good},
 		"an untouched frame is another": {broken{appendRequest: func(out, _ []byte, _ *protocol.Header, _ time.Duration) ([]byte, error) {
@@ -53,7 +53,7 @@ func TestInvariantsFindADefect(t *testing.T) {
 			}
 			return out, nil
 		}}, good},
-		"a change is an error that is no Fault": {broken{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
+		"a change is an error that is not a Fault": {broken{appendRequest: func(out, _ []byte, h *protocol.Header, _ time.Duration) ([]byte, error) {
 			if h.Changed() {
 				return out[:len(before)], errors.New("no")
 			}

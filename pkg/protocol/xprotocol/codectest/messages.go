@@ -19,7 +19,7 @@ const before = "before"
 func checkViews(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, f := range s.Frames {
 		if got := View(c, f.Bytes); trimmed(got) != trimmed(f.View) {
-			tb.Errorf("%s is read as\n%swant\n%s", f.Name, got, f.View)
+			tb.Errorf("%s parses as\n%swant\n%s", f.Name, got, f.View)
 		}
 	}
 }
@@ -50,7 +50,7 @@ func checkReading(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 		checkRead(tb, c, f.Name, f.Bytes, &fresh)
 		if was, is := summary(&fresh, head.Kind), summary(&used, head.Kind); was != is {
-			tb.Errorf("%s is read as\n%s\nand after other frames as\n%s", f.Name, was, is)
+			tb.Errorf("%s parses as\n%s\nand after other frames as\n%s", f.Name, was, is)
 		}
 	}
 }
@@ -117,7 +117,7 @@ func checkFirst(tb testing.TB, name string, h *protocol.Header) {
 	for field := range h.All() {
 		at := place(field)
 		if at < last || at == last && at < len(order) {
-			tb.Errorf("%s: the field %q comes too late: %s", name, field, listed(h))
+			tb.Errorf("%s: the field %q is not among the first fields: %s", name, field, listed(h))
 			return
 		}
 		last = at
@@ -199,7 +199,7 @@ func digest(tb testing.TB, c xprotocol.Codec, name string, kind xprotocol.Kind, 
 		return
 	}
 	if string(out) != before+string(frame) {
-		tb.Errorf("%s leaves as %x, came as %x", name, out, frame)
+		tb.Errorf("%s is encoded as %x, received as %x", name, out, frame)
 	}
 }
 
@@ -219,7 +219,7 @@ func checkUntouched(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		for range 2 {
 			out, err := m.append(c, head.Kind, f.Bytes)
 			if err != nil || string(out) != before+string(f.Bytes) {
-				tb.Errorf("%s leaves as %x, %v\ncame as %x", f.Name, out, err, f.Bytes)
+				tb.Errorf("%s is encoded as %x, %v\nreceived as %x", f.Name, out, err, f.Bytes)
 				break
 			}
 			if h := m.header(head.Kind); h.Len() > 0 {

@@ -30,7 +30,7 @@ func checkFaults(tb testing.TB, c xprotocol.Codec, s *Suite) {
 			checkSignal(tb, c, s, name, frame, xprotocol.Frame{Kind: xprotocol.Response, ID: head.ID, Size: len(frame)})
 			short := f.Bytes[:min(len(f.Bytes), c.Traits().FrameHeaderLen)]
 			if got := c.AppendErrorResponse([]byte(before), short, reason, faultText); string(got) != before+string(frame) {
-				tb.Errorf("%s: of the request's head %x is made, of all of it %x", name, got, frame)
+				tb.Errorf("%s: the request's head yields %x, the complete request %x", name, got, frame)
 			}
 			var m message
 			if err := m.readResponse(c, frame); err != nil {
@@ -55,7 +55,7 @@ func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, req
 	}
 	for _, want := range []string{"", faultText, faultTextWide} {
 		if got, err := s.FaultText(c.AppendErrorResponse(nil, request, reason, want)); err != nil || got != want {
-			tb.Errorf("%s: the text %q arrives as %q, %v", name, want, got, err)
+			tb.Errorf("%s: the text %q is received as %q, %v", name, want, got, err)
 		}
 	}
 }
@@ -64,7 +64,7 @@ func checkFaultText(tb testing.TB, c xprotocol.Codec, s *Suite, name string, req
 func appended(tb testing.TB, name string, out []byte) []byte {
 	frame, found := bytes.CutPrefix(out, []byte(before))
 	if !found {
-		tb.Errorf("%s: what was in the buffer is now %x", name, out)
+		tb.Errorf("%s: the previous bytes of the buffer were changed to %x", name, out)
 	}
 	return frame
 }
@@ -83,7 +83,7 @@ func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	checkPong := func(name string, ping []byte) {
 		head, _ := c.ParseFrame(ping)
 		pong := appended(tb, name, c.AppendHeartbeatAck([]byte(before), ping))
-		checkSignal(tb, c, s, name+", its answer", pong, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)})
+		checkSignal(tb, c, s, name+", its acknowledgment", pong, xprotocol.Frame{Kind: xprotocol.HeartbeatAck, ID: head.ID, Size: len(pong)})
 	}
 	for _, f := range s.Frames {
 		if head, _ := c.ParseFrame(f.Bytes); head.Kind == xprotocol.Heartbeat {
@@ -91,11 +91,11 @@ func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 		}
 	}
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		ping := appended(tb, "a ping", c.AppendHeartbeat([]byte(before), id))
+		ping := appended(tb, "a heartbeat", c.AppendHeartbeat([]byte(before), id))
 		if len(ping) == 0 {
 			return // the protocol has none
 		}
-		name := fmt.Sprintf("a ping of the id %d", id)
+		name := fmt.Sprintf("a heartbeat with the id %d", id)
 		checkSignal(tb, c, s, name, ping, xprotocol.Frame{Kind: xprotocol.Heartbeat, ID: id, Size: len(ping)})
 		checkPong(name, ping)
 	}
@@ -104,10 +104,10 @@ func checkPings(tb testing.TB, c xprotocol.Codec, s *Suite) {
 // checkGoAway checks that ParseFrame recognizes the GOAWAY that the codec makes.
 func checkGoAway(tb testing.TB, c xprotocol.Codec, s *Suite) {
 	for _, id := range []uint64{0, 1, c.Traits().MaxID} {
-		frame := appended(tb, "a goodbye", c.AppendGoAway([]byte(before), id))
+		frame := appended(tb, "a GOAWAY", c.AppendGoAway([]byte(before), id))
 		if len(frame) == 0 {
 			return // the protocol has none
 		}
-		checkSignal(tb, c, s, fmt.Sprintf("a goodbye of the id %d", id), frame, xprotocol.Frame{Kind: xprotocol.GoAway, ID: id, Size: len(frame)})
+		checkSignal(tb, c, s, fmt.Sprintf("a GOAWAY with the id %d", id), frame, xprotocol.Frame{Kind: xprotocol.GoAway, ID: id, Size: len(frame)})
 	}
 }

@@ -13,7 +13,7 @@ import (
 
 var (
 	errForeign = errors.New("dubbo: fields cannot be changed in this serialization")
-	errNoName  = errors.New("dubbo: a request cannot be without service and method")
+	errNoName  = errors.New("dubbo: a request requires a service and a method")
 )
 
 // AppendRequest implements xprotocol.Messages. It writes a changed "service" as the path and the
@@ -93,7 +93,7 @@ func checkChange(frame []byte, h *protocol.Header) error {
 // finish writes the body length of the frame dst[start:].
 func finish(dst []byte, start int) ([]byte, error) {
 	if n := len(dst) - start - headSize; n > math.MaxInt32 {
-		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes", n)
+		return dst[:start], protocol.Faultf(protocol.BodyTooLarge, "dubbo: a body of %d bytes is too large", n)
 	}
 	return patchBodyLength(dst, start), nil
 }

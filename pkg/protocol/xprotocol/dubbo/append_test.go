@@ -69,7 +69,7 @@ func TestChangedRequest(t *testing.T) {
 		{"no group", full, func(h *protocol.Header) { h.Del("group") },
 			body("A", "1.0.0", "m", "a", "1", "path", "A", "interface", "A", "version", "1.0.0", "b", "2")},
 		{"a first group", bare, func(h *protocol.Header) { h.Set("group", "h") }, body("A", "1.0.0", "m", "group", "h")},
-		{"a second service is none", bare, func(h *protocol.Header) { h.Add("service", "B"); h.Add("k", "v") }, body("A", "1.0.0", "m", "k", "v")},
+		{"a second service is rejected", bare, func(h *protocol.Header) { h.Add("service", "B"); h.Add("k", "v") }, body("A", "1.0.0", "m", "k", "v")},
 		{"what has the name of a routing field", body("A", "1.0.0", "m", "Service", "x", "method", "y", "a", "1"), func(h *protocol.Header) { h.Del("a") },
 			body("A", "1.0.0", "m", "Service", "x", "method", "y")},
 

@@ -24,7 +24,7 @@ func TestArgumentsAreRead(t *testing.T) {
 		{"a text in pieces", call("Ljava/lang/String;", string(texts(long))), []string{long}},
 		{"whole numbers", call("IJS", "\x90", "L\x80\x00\x00\x00\x00\x00\x00\x00", "\xd4\x75\x30"), []string{"0", "-9223372036854775808", "30000"}},
 		{"booleans", call("ZZ", "T", "F"), []string{"true", "false"}},
-		{"what is none of these", call("DLjava/lang/Object;[I", "\x5c", "N", "\x71\x02[I\x90"), []string{"", "", ""}},
+		{"another type", call("DLjava/lang/Object;[I", "\x5c", "N", "\x71\x02[I\x90"), []string{"", "", ""}},
 		{"behind others", call("Ljava/util/Map;Ljava/lang/String;", "H\x01k\x01vZ", "\x04blue"), []string{"", "blue"}},
 		{"of a generic call", frameOf(twoWay, 0, []byte(genericHead+"\x01m\x70\x07[string\x70\x07[objectH\x07generic\x04trueZ")), []string{"", "", ""}},
 		{"of a foreign serialization", frameOf(flagRequest|flagTwoWay|6, 0, []byte("whatever")), []string{""}},

@@ -37,7 +37,7 @@ func nextAttachment(d *hessian.Decoder, e *hessian.Entry, n int) (more bool, err
 		return false, fmt.Errorf("attachments: %w", err)
 	}
 	if more && n == maxAttachments {
-		return false, fmt.Errorf("attachments: there are more than %d", maxAttachments)
+		return false, fmt.Errorf("attachments: more than %d", maxAttachments)
 	}
 	return more, nil
 }

@@ -125,7 +125,7 @@ const (
 	genericTypes       = "Ljava/lang/String;[Ljava/lang/String;[Ljava/lang/Object;"
 )
 
-var errTypes = errors.New("the types of the arguments are no descriptor (JVM specification 4.3.2)")
+var errTypes = errors.New("malformed type descriptor of the arguments (JVM specification 4.3.2)")
 
 // read consumes the body from its start up to the attachments.
 func (c *call) read(d *hessian.Decoder, body []byte) error {

@@ -105,7 +105,7 @@ func (v *attachments) LoadFields(h *protocol.Header) {
 
 // malformedResponse returns the fault for a response that cannot be read.
 func malformedResponse(err error) error {
-	return protocol.Faultf(protocol.UpstreamMalformed, "dubbo: answer: %w", err)
+	return protocol.Faultf(protocol.UpstreamMalformed, "dubbo: response: %w", err)
 }
 
 // result is the body of a response with statusOK, without its attachments.
@@ -136,7 +136,7 @@ func (a *result) read(d *hessian.Decoder, body []byte) (err error) {
 		return fmt.Errorf("kind of result: %w", err)
 	}
 	if a.kind < resultException || a.kind > resultNullAttached {
-		return fmt.Errorf("kind of result: %d is none", a.kind)
+		return fmt.Errorf("%d is not a valid kind of result", a.kind)
 	}
 	a.value = d.Offset()
 	return nil

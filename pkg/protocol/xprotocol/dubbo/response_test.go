@@ -35,7 +35,7 @@ func TestResponseIsRead(t *testing.T) {
 	}{
 		{"an exception", frameOf(answer, statusOK, []byte{0x90}, value), ""},
 		{"a value", frameOf(answer, statusOK, []byte{0x91}, value), ""},
-		{"a value that nobody looks into", frameOf(answer, statusOK, []byte{0x91, 0xff}), ""},
+		{"a value that is not decoded", frameOf(answer, statusOK, []byte{0x91, 0xff}), ""},
 		{"null", frameOf(answer, statusOK, []byte{0x92}), ""},
 		{"an exception with attachments", frameOf(answer, statusOK, []byte{0x93}, value, attachments), want},
 		{"a value with attachments", frameOf(answer, statusOK, []byte{0x94}, value, attachments), want},
@@ -96,8 +96,8 @@ func TestMalformedResponse(t *testing.T) {
 	}{
 		{"empty", nil, "kind of result"},
 		{"a string for a kind", texts("x"), "kind of result"},
-		{"no such kind", []byte{0x96}, "6 is none"},
-		{"less than any kind", []byte{0x8f}, "-1 is none"},
+		{"no such kind", []byte{0x96}, "6 is not a valid kind"},
+		{"less than any kind", []byte{0x8f}, "-1 is not a valid kind"},
 	} {
 		var r protocol.Response
 		var v xprotocol.FrameView

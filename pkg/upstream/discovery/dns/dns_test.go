@@ -298,7 +298,7 @@ func TestNamesAreSharedBetweenClusters(t *testing.T) {
 		z.lookups()
 		pass(time.Hour)
 		if n := len(z.lookups()); n != 0 {
-			t.Errorf("%d lookups of a name that nobody wants", n)
+			t.Errorf("%d lookups of a name without watchers", n)
 		}
 	})
 }

@@ -196,6 +196,6 @@ func TestSearchDomainsOfACluster(t *testing.T) {
 	}
 	if _, _, err := System(&config.DNS{Resolvers: []string{s.address}, Search: []string{"a.test"}}).
 		Lookup(context.Background(), V4Only, "other"); !isMissing(err) {
-		t.Errorf("Lookup(other) = %v, want that there is none", err)
+		t.Errorf("Lookup(other) = %v, want an error: the name does not exist", err)
 	}
 }

@@ -45,7 +45,7 @@ const (
 	mostRevisions   = 1024 // above this number Weft drops unneeded revisions
 )
 
-var errRegistryGone = errors.New("the registry is not in use any more")
+var errRegistryGone = errors.New("the registry is no longer in use")
 
 // resolve converts the last instances to providers, if the metadata of all is available or has
 // failed. mu is held.
@@ -234,7 +234,7 @@ func (h *Discovery) fetchOnce(from registry.Registry, i registry.Instance) (*app
 // fetched records the result of an attempt. mu is held.
 func (h *Discovery) fetched(key revisionKey, r *revision, services *application.MetadataInfo, err error) {
 	if err != nil && r.err == nil && h.life.Err() == nil {
-		h.o.Log.Warn("instances cannot be used before their metadata is known, which is tried again",
+		h.o.Log.Warn("cannot fetch metadata; instances with this metadata are not used; retrying",
 			logRegistry, key.session.key.String(), logApplication, key.application, logError, err)
 	}
 	again := r.err != nil && err != nil // the result has not changed

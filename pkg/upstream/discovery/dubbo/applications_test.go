@@ -63,12 +63,12 @@ func TestInstancesOfApplicationsAreProvidersOfWhatTheirRevisionHas(t *testing.T)
 		r.fake.sayInstances(nil, "10.0.0.1 a/1", "10.0.0.2 a/1", "10.0.0.3 b/1", "10.0.0.4 a/0")
 		r.desired("x=10.0.0.1,10.0.0.2; y=10.0.0.1,10.0.0.2,10.0.0.3")
 		if got := len(r.fake.asked); got != 2 {
-			t.Errorf("metadata were asked for %d times: %v", got, r.fake.asked)
+			t.Errorf("metadata were fetched %d times: %v", got, r.fake.asked)
 		}
 		r.fake.sayInstances(nil, "10.0.0.2 a/1", "10.0.0.3 b/1")
 		r.desired("x=10.0.0.2; y=10.0.0.2,10.0.0.3")
 		if got := len(r.fake.asked); got != 2 {
-			t.Errorf("what is known was asked for again: %v", r.fake.asked)
+			t.Errorf("known metadata were fetched again: %v", r.fake.asked)
 		}
 	})
 }
@@ -116,14 +116,14 @@ func TestARevisionThatIsNotKnownYetTakesNobodyAway(t *testing.T) {
 		r.fake.sayInstances(nil, "10.0.0.1 a/2", "10.0.0.2 a/2") // without metadata
 		r.desired("x=10.0.0.1")
 		if text := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(text, "metadata of a, revision 2") {
-			t.Errorf("it is said %q", text)
+			t.Errorf("error = %q", text)
 		}
 		r.fake.publish("a/2", 10, "x")
 		<-time.After(2 * time.Second) // fake time, until the next attempt
 		synctest.Wait()
 		r.desired("x=10.0.0.1,10.0.0.2")
 		if text := r.hub.Status().Subscribed[0].Sources[0].Error; text != "" {
-			t.Errorf("it is still said %q", text)
+			t.Errorf("error is still %q", text)
 		}
 	})
 }
@@ -136,7 +136,7 @@ func TestRevisionsThatNobodyFollowsAreNotAskedForAgain(t *testing.T) {
 		must(t, r.hub.Unsubscribe(r.Context(), request("x")))
 		<-time.After(time.Hour) // fake time
 		if n := len(r.fake.asked); n != 1 {
-			t.Errorf("it was asked for %d times", n)
+			t.Errorf("metadata were fetched %d times", n)
 		}
 	})
 }
@@ -155,7 +155,7 @@ func TestManyRevisionsAreThereAtOnce(t *testing.T) {
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		r.fake.sayInstances(nil, all...)
 		if got := r.hub.Totals().Providers; got != many {
-			t.Errorf("%d providers are in force, want %d", got, many)
+			t.Errorf("%d providers are active, want %d", got, many)
 		}
 	})
 }
@@ -178,7 +178,7 @@ func TestRevisionsThatAreNotToBeHadHoldUpAListOnce(t *testing.T) {
 		r.fake.sayInstances([]string{"10.9.9.8"}, all...)
 		pass(6 * time.Second)
 		if got := r.inForce(); !strings.Contains(got, "10.9.9.8") {
-			t.Errorf("in force: %q, want who needs no metadata", got)
+			t.Errorf("active: %q, want only providers that need no metadata", got)
 		}
 		// Every fetch gets its turn, however often the others retry.
 		pass((dead/32 + 1) * 5 * time.Second)

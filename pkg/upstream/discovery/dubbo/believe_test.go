@@ -53,7 +53,7 @@ func TestWhatIsBelieved(t *testing.T) {
 					synctest.Wait()
 					got := strings.ReplaceAll(strings.TrimPrefix(r.inForce(), "x="), "10.0.0.", "")
 					if want = strings.ReplaceAll(strings.TrimSpace(want), " ", ","); got != want {
-						t.Fatalf("after %q: %q is in force, want %q", strings.TrimSpace(step), got, want)
+						t.Fatalf("after %q: active providers = %q, want %q", strings.TrimSpace(step), got, want)
 					}
 				}
 			})

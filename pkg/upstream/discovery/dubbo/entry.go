@@ -225,10 +225,10 @@ func (h *Discovery) logStep(e *registration, s step, err error, again bool) {
 	case h.life.Err() != nil:
 	case again && e.logged != err.Error():
 		e.logged = err.Error()
-		h.o.Log.Warn("a registry does not take a URL, which is tried again", logRegistry, e.session.key.String(), logURL, redact(s.what), logError, err)
+		h.o.Log.Warn("registry rejected a URL; retrying", logRegistry, e.session.key.String(), logURL, redact(s.what), logError, err)
 	case err == nil && s.register && e.logged != "":
 		e.logged = ""
-		h.o.Log.Info("a registry has taken a URL", logRegistry, e.session.key.String(), logURL, redact(s.what))
+		h.o.Log.Info("registry accepted a URL", logRegistry, e.session.key.String(), logURL, redact(s.what))
 	}
 }
 

@@ -353,7 +353,7 @@ func (r *rig) inForce() string {
 func (r *rig) desired(want string) {
 	r.Helper()
 	if got := r.inForce(); got != want {
-		r.Errorf("in force: %q, want %q", got, want)
+		r.Errorf("active: %q, want %q", got, want)
 	}
 }
 

@@ -39,9 +39,9 @@ const (
 )
 
 var (
-	errNoTLS     = errors.New("TLS is configured, and not built")
-	errEnding    = errors.New("the process is ending")
-	errNotBefore = errors.New("no answer yet")
+	errNoTLS     = errors.New("TLS is configured, but this build does not support it")
+	errEnding    = errors.New("the process is shutting down")
+	errNotBefore = errors.New("no response yet")
 )
 
 // Discovery publishes services, subscribes to services, and keeps clusters and routes in line with
@@ -99,7 +99,7 @@ func New(o Options) (*Discovery, error) {
 	for i := range o.Config.Registries {
 		s := &o.Config.Registries[i]
 		if o.Registries[s.Type] == nil {
-			return nil, &FieldError{fmt.Sprintf("registries[%d].type", i), fmt.Sprintf("%q is not known", clip(s.Type))}
+			return nil, &FieldError{fmt.Sprintf("registries[%d].type", i), fmt.Sprintf("unknown registry type %q", clip(s.Type))}
 		}
 		if s.TLS != nil && o.TLS == nil {
 			return nil, &FieldError{fmt.Sprintf("registries[%d].tls", i), errNoTLS.Error()}
@@ -107,7 +107,7 @@ func New(o Options) (*Discovery, error) {
 	}
 	host := hostToPublish(o.Config.Host)
 	if strings.ContainsAny(host, " /?&@\n") {
-		return nil, &FieldError{"host", fmt.Sprintf("%q (of the configuration, or of %s) is no address", clip(host), hostVariable)}
+		return nil, &FieldError{"host", fmt.Sprintf("%q (from the configuration or %s) is not a valid address", clip(host), hostVariable)}
 	}
 	h := &Discovery{
 		o:         o,
@@ -198,7 +198,7 @@ func (h *Discovery) begin(life context.Context) {
 	h.life, h.running = life, true
 	for _, s := range h.sessions {
 		if h.open(s); s.err != nil {
-			h.o.Log.Error("a registry cannot be used", logRegistry, s.key.String(), logError, s.err)
+			h.o.Log.Error("cannot use a registry", logRegistry, s.key.String(), logError, s.err)
 		}
 	}
 	for _, p := range h.published {
@@ -341,7 +341,7 @@ func full(known bool, there int) error {
 	if known || there < mostWishes {
 		return nil
 	}
-	return &FieldError{"service", fmt.Sprintf("there are %d already, and may be no more", mostWishes)}
+	return &FieldError{"service", fmt.Sprintf("limit of %d services reached", mostWishes)}
 }
 
 // usable returns why a session cannot be used, or nil. mu is held.
@@ -350,7 +350,7 @@ func (h *Discovery) usable(key sessionKey) error {
 		return errEnding
 	}
 	if h.sessions[key] == nil && len(h.sessions) >= mostSessions {
-		return &FieldError{"registry.addr", fmt.Sprintf("there are %d registries in use already, and may be no more", mostSessions)}
+		return &FieldError{"registry.addr", fmt.Sprintf("limit of %d registries in use reached", mostSessions)}
 	}
 	if !h.running {
 		return nil
@@ -425,7 +425,7 @@ func (h *Discovery) Unpublish(ctx context.Context, r Request) error {
 	h.save(saveSoon)
 	h.mu.Unlock()
 	if err := h.waitAll(ctx, goals); err != nil {
-		return fmt.Errorf("the registry may still have it: %w", err)
+		return fmt.Errorf("the registry may still have the service: %w", err)
 	}
 	return nil
 }
@@ -491,12 +491,12 @@ func (h *Discovery) inForce(ctx context.Context, s *service, asked uint64) error
 		case done >= asked:
 			return nil
 		case failed >= asked:
-			return fmt.Errorf("not in force, which is tried again: %w", err)
+			return fmt.Errorf("not active, Weft keeps retrying: %w", err)
 		}
 		select {
 		case <-progress:
 		case <-ctx.Done():
-			return fmt.Errorf("not in force yet: %w", ctx.Err())
+			return fmt.Errorf("not active yet: %w", ctx.Err())
 		case <-h.ended:
 			return errEnding
 		}

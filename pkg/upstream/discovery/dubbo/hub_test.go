@@ -60,11 +60,11 @@ func TestSubscribingWhileTheRegistryIsAway(t *testing.T) {
 		began := time.Now()
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
 		if took := time.Since(began); took != 3*time.Second {
-			t.Errorf("the call took %v, want the three seconds that an answer is waited for", took)
+			t.Errorf("the call took %v, want three seconds of waiting for a response", took)
 		}
 		r.desired("x=")
 		if totals := r.hub.Totals(); totals.Unanswered != 1 || totals.Connected != 0 {
-			t.Errorf("the totals are %+v, want one service without an answer, and no connection", totals)
+			t.Errorf("the totals are %+v, want one service without a response, and no connection", totals)
 		}
 		r.fake.set(false, nil)
 		synctest.Wait()
@@ -85,7 +85,7 @@ func TestPublishing(t *testing.T) {
 		must(t, r.hub.Publish(r.Context(), request("y")))
 		synctest.Wait()
 		if got, want := r.fake.calls, []string{"+dubbo g/x:1#get", "+dubbo g/x:1#get,set", "-dubbo g/x:1#get", "+dubbo y#get"}; !slices.Equal(got, want) {
-			t.Errorf("the registry was told %q, want %q", got, want)
+			t.Errorf("calls of the registry = %q, want %q", got, want)
 		}
 		p := r.hub.Status().Published[0]
 		for _, part := range []string{"dubbo://10.1.1.1:20080/x?", "group=g", "version=1", "methods=get,set", "application=shop", "side=provider", "weight=7", "generic=true"} {
@@ -127,7 +127,7 @@ func TestPublishingWithOtherCredentials(t *testing.T) {
 		r.fake.set(false, nil)
 		pass(time.Minute)
 		if got, want := r.fake.calls, []string{"+dubbo x#get", "+dubbo x#get", "-dubbo x#get"}; !slices.Equal(got, want) {
-			t.Errorf("the registry was told %q, want %q", got, want)
+			t.Errorf("calls of the registry = %q, want %q", got, want)
 		}
 		must(t, r.hub.Publish(r.Context(), request("x")))
 		must(t, r.hub.Unpublish(r.Context(), request("x")))
@@ -150,7 +150,7 @@ func TestPublishingIsKept(t *testing.T) {
 		want    string
 		within  time.Duration
 	}{
-		{"while the registry is away", true, nil, "no answer yet", 3 * time.Second},
+		{"while the registry is away", true, nil, "no response yet", 3 * time.Second},
 		{"while it refuses", false, refusal, "no permission", 0},
 	}
 	for _, tt := range tests {
@@ -347,7 +347,7 @@ func TestWithdrawingWhileTheRegistryIsAwayEnds(t *testing.T) {
 		r.hub.UnregisterAll(r.Context())
 		// UnregisterAll does not wait for consumers if no registry has confirmed.
 		if took := time.Since(began); took != 3*time.Second {
-			t.Errorf("it took %v, want the three seconds that an answer is waited for", took)
+			t.Errorf("it took %v, want three seconds of waiting for a response", took)
 		}
 	})
 }
@@ -459,7 +459,7 @@ func TestSecretsAreNotShown(t *testing.T) {
 		must(t, err)
 		for where, said := range map[string]string{"the API": string(text), "the log": log.String()} {
 			if strings.Contains(said, "s3cret") || !strings.Contains(said, "weight=7") {
-				t.Errorf("%s says %s", where, said)
+				t.Errorf("%s contains %s", where, said)
 			}
 		}
 		if got := fmt.Sprint(r.fake.there); !strings.Contains(got, "token=s3cret") {

@@ -263,7 +263,7 @@ func (m *model) asWanted() {
 		want[service] = strings.Join(m.current[interfaceOf(service)], " ")
 	}
 	if !maps.Equal(got, want) {
-		m.Errorf("in force: %v, want %v", got, want)
+		m.Errorf("active: %v, want %v", got, want)
 	}
 	m.routesAsWanted()
 	if registered := m.fake.registered(); len(registered) != len(m.published) {
@@ -294,17 +294,17 @@ func (m *model) asWanted() {
 // applied.
 func (m *model) routesAsWanted() {
 	if text := m.inForce(); strings.Contains(text, "route") {
-		m.Errorf("in force: %s", text)
+		m.Errorf("active: %s", text)
 	}
 	clusters, routes := m.hub.Resources()
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(clusters) != len(m.clusters) || m.routes != nil && len(routes.VirtualHosts[0].Routes) != len(m.routes.VirtualHosts[0].Routes) {
-		m.Errorf("the overlay has %d clusters, %d are in force", len(clusters), len(m.clusters))
+		m.Errorf("the overlay has %d clusters, %d are active", len(clusters), len(m.clusters))
 	}
 	for _, c := range clusters {
 		if m.clusters[c.Name] != c {
-			m.Errorf("the overlay has another cluster %s than is in force", c.Name)
+			m.Errorf("cluster %s of the overlay differs from the active one", c.Name)
 		}
 	}
 }

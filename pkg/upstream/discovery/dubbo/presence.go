@@ -87,7 +87,7 @@ func (h *Discovery) noteUnlisted(pr *localInstance, now *registry.UnmappedError)
 	before := pr.unlisted
 	pr.unlisted = now
 	if now != nil && (before == nil || before.Error() != now.Error()) {
-		h.o.Log.Warn("consumers do not find all that an application provides", logRegistry, pr.entry.session.key.String(), logError, now)
+		h.o.Log.Warn("consumers cannot find some services of an application", logRegistry, pr.entry.session.key.String(), logError, now)
 	}
 }
 
@@ -96,7 +96,7 @@ func (p *publication) unlisted() string {
 	if p.presence == nil || p.presence.unlisted == nil || !slices.Contains(p.presence.unlisted.Interfaces, p.wish.Service.Interface) {
 		return ""
 	}
-	return fmt.Sprintf("the application is registered, and not found by this interface: %v", p.presence.unlisted.Err)
+	return fmt.Sprintf("the application is registered, but consumers cannot find it by this interface: %v", p.presence.unlisted.Err)
 }
 
 // unregister does nothing after a replacement, because the instance stays the same.

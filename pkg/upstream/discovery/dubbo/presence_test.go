@@ -69,7 +69,7 @@ func TestAnInterfaceThatIsNoNameTakesTheApplicationNotAway(t *testing.T) {
 			}
 		}
 		pass(time.Hour)
-		if n := strings.Count(log.String(), "not found by odd"); n != 1 {
+		if n := strings.Count(log.String(), "cannot find weft by odd"); n != 1 {
 			t.Errorf("the log says it %d times:\n%s", n, &log)
 		}
 		must(t, r.hub.Unpublish(t.Context(), inMode("instance", "odd")))
@@ -100,14 +100,14 @@ func TestServicesOfAnApplicationAreOneInstance(t *testing.T) {
 		r.announces("other 10.1.1.1:20080 z")
 		want := []string{"+weft x", "+weft g/y:1,x", "+other z", "+weft g/y:1", "-weft"}
 		if got := r.fake.announced.calls; !slices.Equal(got, want) {
-			t.Errorf("the registry was told %q, want %q", got, want)
+			t.Errorf("calls of the registry = %q, want %q", got, want)
 		}
 		must(r.T, r.hub.Unpublish(r.Context(), request("z")))
 		synctest.Wait()
 		r.fake.mu.Lock()
 		defer r.fake.mu.Unlock()
 		if r.fake.closed != 1 {
-			t.Errorf("a session that nobody uses was closed %d times", r.fake.closed)
+			t.Errorf("an unused session was closed %d times", r.fake.closed)
 		}
 	})
 }
@@ -141,7 +141,7 @@ func TestTheRegistryOfTheConfigurationSaysHowServicesAreRegistered(t *testing.T)
 					}
 				}
 				if got := r.hub.Status().Published[0]; !got.Registered || got.Error != "" || got.Mode != "" != tt.other {
-					t.Errorf("it is said to be %+v", got)
+					t.Errorf("status = %+v", got)
 				}
 			})
 		})
@@ -204,7 +204,7 @@ func TestAnInstanceIsAnnouncedOnceTheRegistryIsThere(t *testing.T) {
 		}
 		all.Wait()
 		if err := r.hub.Unpublish(r.Context(), request("s0")); err == nil {
-			t.Error("it is said to be gone, which nobody can know")
+			t.Error("Unpublish returns no error although the registry is unavailable")
 		}
 		pass(time.Hour)
 		r.fake.set(false, nil)
@@ -213,7 +213,7 @@ func TestAnInstanceIsAnnouncedOnceTheRegistryIsThere(t *testing.T) {
 		r.fake.set(false, errors.New("not you"))
 		must(r.T, waited(r, func() error { return r.hub.Unpublish(r.Context(), request("s1")) }, "not you"))
 		if got := r.hub.Status().Published[0]; got.Registered || !strings.Contains(got.Error, "not you") {
-			t.Errorf("it is said to be %+v", got)
+			t.Errorf("status = %+v", got)
 		}
 		r.fake.set(false, nil)
 		pass(time.Minute)
@@ -307,7 +307,7 @@ func TestInstancesLeaveBeforeTheDrain(t *testing.T) {
 		go func() {
 			<-time.After(time.Second) // fake time
 			if got := r.fake.instances(); len(got) > 0 {
-				t.Errorf("while callers notice there are %v", got)
+				t.Errorf("during withdraw_wait there are %v", got)
 			}
 		}()
 		r.hub.UnregisterAll(r.Context())

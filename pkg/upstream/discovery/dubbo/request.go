@@ -84,7 +84,7 @@ func (h *Discovery) read(r Request, as operation) (*spec, error) {
 	}
 	w.mode = cmp.Or(w.mode, config.RegisterInterface)
 	if u := h.provider(w, time.Now()); len(u.String()) > registry.MaxURL {
-		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes: there may be %d", len(u.String()), registry.MaxURL)}
+		return nil, &FieldError{"service", fmt.Sprintf("its URL has %d bytes; the maximum is %d", len(u.String()), registry.MaxURL)}
 	}
 	return w, nil
 }
@@ -106,19 +106,19 @@ func (h *Discovery) readRegistry(r *Request, _ operation) error {
 	}
 	switch {
 	case g.Type == "":
-		return &FieldError{"registry.type", "is missing: " + h.types()}
+		return &FieldError{"registry.type", "is missing: must be one of " + h.types()}
 	case h.o.Registries[g.Type] == nil:
 		return &FieldError{"registry.type", fmt.Sprintf("%q is not one of %s", clip(g.Type), h.types())}
 	case g.Address == "" && g.Type != memoryType:
 		return &FieldError{"registry.addr", "is missing"}
 	case len(g.Address) > longestAddress || strings.ContainsFunc(g.Address, notInText) || strings.ContainsFunc(g.Address, unicode.IsSpace):
-		return &FieldError{"registry.addr", fmt.Sprintf("%q is none", clip(g.Address))}
+		return &FieldError{"registry.addr", fmt.Sprintf("%q is not a valid address", clip(g.Address))}
 	case g.Type == memoryType && strings.HasPrefix(g.Address, folderPrefix) && h.settings(g.Type, g.Address) == nil:
-		return &FieldError{"registry.addr", "a folder has to be one of the registries in the configuration: callers choose none to be written to"}
+		return &FieldError{"registry.addr", "a directory must be one of the registries in the configuration: clients cannot choose directories"}
 	case len(g.Username) > longestField || strings.ContainsFunc(g.Username, notInText):
-		return &FieldError{"registry.username", "is too long, or has control characters"}
+		return &FieldError{"registry.username", "is too long, or contains control characters"}
 	case len(g.Password) > longestField || strings.ContainsFunc(g.Password, notInText):
-		return &FieldError{"registry.password", "is too long, or has control characters"}
+		return &FieldError{"registry.password", "is too long, or contains control characters"}
 	}
 	return nil
 }
@@ -136,7 +136,7 @@ func readService(r *Request, as operation) error {
 		return &FieldError{"service.interface", "is missing"}
 	}
 	if s.Interface == "." || s.Interface == ".." { // paths give these a special meaning
-		return &FieldError{"service.interface", fmt.Sprintf("%q is no name", s.Interface)}
+		return &FieldError{"service.interface", fmt.Sprintf("%q is not a valid name", s.Interface)}
 	}
 	several := as != opPublish // a consumer may accept several groups, or any version
 	for _, f := range []struct {
@@ -153,7 +153,7 @@ func readService(r *Request, as operation) error {
 		}
 	}
 	if strings.Contains(s.Group, ",") && slices.Contains(strings.Split(s.Group, ","), "") {
-		return &FieldError{"service.group", fmt.Sprintf("%q has an empty name in it", clip(s.Group))}
+		return &FieldError{"service.group", fmt.Sprintf("%q contains an empty name", clip(s.Group))}
 	}
 	if len(s.Methods) == 0 && as == opPublish {
 		return &FieldError{"service.methods", "is missing"}
@@ -180,11 +180,11 @@ func forbidden(always string, several bool) string {
 // inName returns why a name is invalid, or "".
 func inName(value, refused string) string {
 	if len(value) > longestField {
-		return fmt.Sprintf("has %d bytes: there may be %d", len(value), longestField)
+		return fmt.Sprintf("has %d bytes; the maximum is %d", len(value), longestField)
 	}
 	for _, c := range value {
 		if notInText(c) || unicode.IsSpace(c) || strings.ContainsRune(refused, c) {
-			return fmt.Sprintf("%q has a %q in it", clip(value), c)
+			return fmt.Sprintf("%q contains %q, which is not allowed", clip(value), c)
 		}
 	}
 	return ""
@@ -204,7 +204,7 @@ func clip(text string) string {
 func (h *Discovery) readPort(r *Request, as operation) error {
 	if text := r.Service.Port; text != "" {
 		if n, err := strconv.ParseUint(text, 10, 16); err != nil || n == 0 {
-			return &FieldError{"service.port", fmt.Sprintf("%q is no port", clip(text))}
+			return &FieldError{"service.port", fmt.Sprintf("%q is not a valid port", clip(text))}
 		}
 	} else if as == opPublish && h.o.Config.ServerPort == 0 {
 		return &FieldError{"service.port", "is missing, and no server_port is configured"}
@@ -229,7 +229,7 @@ func readMode(r *Request, as operation) error {
 	switch config.RegisterMode(mode) {
 	case config.RegisterInterface, config.RegisterInstance, config.RegisterAll:
 		if as == opSubscribe {
-			return &FieldError{field, "is of what is published"}
+			return &FieldError{field, "is valid only for published services"}
 		}
 		return nil
 	}
@@ -245,19 +245,19 @@ func readParameters(r *Request, _ operation) error {
 		field := "service.parameters." + clip(key)
 		switch key {
 		case registry.ParameterInterface, registry.ParameterGroup, registry.ParameterVersion, parameterMethods:
-			return &FieldError{field, "is said in service." + key}
+			return &FieldError{field, "must be set in service." + key}
 		case parameterApplication:
-			return &FieldError{field, "is said in service.name"}
+			return &FieldError{field, "must be set in service.name"}
 		case registry.ParameterCategory, parameterSide, parameterTimestamp, parameterProcess, parameterDubbo:
 			return &FieldError{field, "cannot be set"}
 		case "":
-			return &FieldError{"service.parameters", "one has no name"}
+			return &FieldError{"service.parameters", "a parameter has no name"}
 		}
 		if problem := inName(key, "?&=#%"); problem != "" {
 			return &FieldError{field, "its name " + problem}
 		}
 		if strings.ContainsFunc(value, notInText) {
-			return &FieldError{field, "has control characters"}
+			return &FieldError{field, "contains control characters"}
 		}
 	}
 	return nil

@@ -49,7 +49,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 
 		clusters, routes := r.hub.Resources()
 		if len(clusters) != 1 || len(clusters[0].Hosts) != 2 || len(routes.VirtualHosts[0].Routes) == 0 {
-			t.Errorf("before anything runs there are the clusters %v and the routes %v", clusters, routes)
+			t.Errorf("before Run, there are the clusters %v and the routes %v", clusters, routes)
 		}
 		r.fake.set(true, nil)
 		r.run()
@@ -73,7 +73,7 @@ func TestARestartForgetsNothing(t *testing.T) {
 			t.Errorf("the URL is %s, was %s", after, before)
 		}
 		if source = r.hub.Status().Subscribed[0].Sources[0]; source.Restored {
-			t.Errorf("the registry has answered, and the source is %+v", source)
+			t.Errorf("the registry has responded, but the source is %+v", source)
 		}
 	})
 }
@@ -167,7 +167,7 @@ func TestAStateFileThatIsNoneIsPutAside(t *testing.T) {
 		}
 		aside, err := filepath.Glob(c.StateFile + ".unusable-*")
 		if err != nil || len(aside) != 1 {
-			t.Errorf("there are %q, %v; want it put aside", aside, err)
+			t.Errorf("files = %q, %v; want the invalid file renamed", aside, err)
 		}
 		must(r.T, r.hub.Publish(r.Context(), request("x")))
 		pass(time.Second)
@@ -191,7 +191,7 @@ func TestWhatComesTooLateIsRefused(t *testing.T) {
 			"unsubscribing ": r.hub.Unsubscribe(r.Context(), request("y")),
 		} {
 			if err == nil || errors.Is(err, dubbo.ErrPending) || errors.Is(err, dubbo.ErrNotFound) {
-				t.Errorf("%s: %v, want that the process is ending", name, err)
+				t.Errorf("%s: %v, want the error that the process is shutting down", name, err)
 			}
 		}
 	})
@@ -206,7 +206,7 @@ func TestWhatAKillLeftOfAStateFileIsSweptAway(t *testing.T) {
 	must(t, os.Chtimes(old, time.Time{}, time.Now().Add(-time.Hour)))
 	newRig(t, c)
 	if _, err := os.Stat(old); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("%s: %v, want that it is gone", old, err)
+		t.Errorf("%s: %v, want it removed", old, err)
 	}
 	if _, err := os.Stat(fresh); err != nil { // another process may be writing it
 		t.Error(err)

@@ -136,7 +136,7 @@ func (h *Discovery) logSessions() {
 		case turned && state.Connected:
 			h.o.Log.Info("registry connected", logRegistry, s.key.String(), logSession, state.Session)
 		case turned:
-			h.o.Log.Warn("registry lost: what is known of it stays", logRegistry, s.key.String(), logError, state.LastError)
+			h.o.Log.Warn("registry disconnected; its last snapshot stays active", logRegistry, s.key.String(), logError, state.LastError)
 		}
 	}
 }

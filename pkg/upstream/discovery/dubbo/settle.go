@@ -218,7 +218,7 @@ func (h *Discovery) planOne(s *service, now time.Time, numbers map[*session]int)
 func (h *Discovery) logUnrouted(s *service) {
 	if text := s.outcome.Unrouted; text != s.unrouted {
 		if s.unrouted = text; text != "" {
-			h.o.Log.Warn("some of what is provided has no routes of its own", logService, s.key.String(), logError, text)
+			h.o.Log.Warn("some groups or versions of a service have no routes", logService, s.key.String(), logError, text)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func (h *Discovery) fail(batch []pendingChange, err error) {
 		names = fmt.Sprintf("%s and %d more", names, more)
 	}
 	if h.life.Err() == nil { // else the error is irrelevant
-		h.o.Log.Error("services could not be put in force, which is tried again", logServices, names, logError, err)
+		h.o.Log.Error("cannot apply services; retrying", logServices, names, logError, err)
 	}
 	for _, a := range batch {
 		s := a.service

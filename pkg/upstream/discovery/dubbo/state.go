@@ -86,10 +86,10 @@ func parseState(text []byte) (*state, error) {
 		return nil, err
 	}
 	if f.Version != stateVersion {
-		return nil, fmt.Errorf("it is of version %d, not %d", f.Version, stateVersion)
+		return nil, fmt.Errorf("version %d is not supported, expected %d", f.Version, stateVersion)
 	}
 	if sum := sha256.Sum256(f.Content); hex.EncodeToString(sum[:]) != f.Checksum {
-		return nil, errors.New("its checksum is wrong")
+		return nil, errors.New("checksum mismatch")
 	}
 	s := &state{}
 	if err := json.Unmarshal(f.Content, s); err != nil {
@@ -105,7 +105,7 @@ func readState(path string) (*state, error) {
 		return nil, err
 	}
 	if info.Size() > mostState {
-		return nil, fmt.Errorf("it has %d bytes: there may be %d", info.Size(), mostState)
+		return nil, fmt.Errorf("the file has %d bytes; the maximum is %d", info.Size(), mostState)
 	}
 	text, err := os.ReadFile(path)
 	if err != nil {
@@ -240,7 +240,7 @@ func (h *Discovery) saveNow() {
 	}
 	if err != nil {
 		h.unsaved.Add(1)
-		h.o.Log.Error("what was published and subscribed could not be written, which is tried again", logFile, h.o.Config.StateFile, logError, err)
+		h.o.Log.Error("cannot write the state file; retrying", logFile, h.o.Config.StateFile, logError, err)
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -308,7 +308,7 @@ func (h *Discovery) restore() {
 		return
 	}
 	if err := sweepState(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		h.o.Log.Warn("what is left of a state file cannot be removed", logFile, path, logError, err)
+		h.o.Log.Warn("cannot remove a leftover state file", logFile, path, logError, err)
 	}
 	s, err := readState(path)
 	switch {
@@ -332,14 +332,14 @@ func (h *Discovery) restore() {
 func (h *Discovery) putAside(path string, why error) {
 	aside := path + ".unusable-" + strings.ReplaceAll(time.Now().UTC().Format("20060102T150405.000"), ".", "")
 	err := os.Rename(path, aside)
-	h.o.Log.Error("what was published and subscribed before cannot be read: nothing is, until it is asked for again",
+	h.o.Log.Error("cannot read the state file; nothing is published or subscribed until it is requested again",
 		logFile, path, logError, errors.Join(why, err), logAside, aside)
 }
 
 func (h *Discovery) restorePublished(p stateEntry) {
 	w, err := h.read(p.Request, opPublish)
 	if err != nil {
-		h.o.Log.Error("a service that was published cannot be any longer", logService, p.Request.Service.Interface, logError, err)
+		h.o.Log.Error("cannot restore a published service", logService, p.Request.Service.Interface, logError, err)
 		return
 	}
 	if h.published[w.id] != nil {
@@ -354,7 +354,7 @@ func (h *Discovery) restorePublished(p stateEntry) {
 func (h *Discovery) restoreSubscribed(f stateSubscribed, saved time.Time) {
 	w, err := h.read(f.Request, opSubscribe)
 	if err != nil {
-		h.o.Log.Error("a service that was subscribed to cannot be any longer", logService, f.Request.Service.Interface, logError, err)
+		h.o.Log.Error("cannot restore a subscription", logService, f.Request.Service.Interface, logError, err)
 		return
 	}
 	if h.followed[w.id] != nil {
@@ -379,7 +379,7 @@ func (h *Discovery) urls(all []stateURL) (urls []registry.URL) {
 	urls = slices.Grow(urls, len(all))
 	for _, u := range all {
 		if u.problem != nil {
-			h.o.Log.Warn("a URL of the state file is none", logError, u.problem)
+			h.o.Log.Warn("invalid URL in the state file", logError, u.problem)
 			continue
 		}
 		urls = append(urls, u.URL)

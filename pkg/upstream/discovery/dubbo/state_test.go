@@ -50,7 +50,7 @@ func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
 		t.Fatal(err)
 	}
 	if info.Mode().Perm() != 0o600 {
-		t.Errorf("the mode is %v, want 0600: there are passwords in it", info.Mode())
+		t.Errorf("the mode is %v, want 0600 because the file contains passwords", info.Mode())
 	}
 	got, err := readState(path)
 	if err != nil {
@@ -61,7 +61,7 @@ func TestAStateFileIsWrittenAndReadForItsOwnerOnly(t *testing.T) {
 	}
 	files, err := os.ReadDir(filepath.Dir(path))
 	if err != nil || len(files) != 1 {
-		t.Errorf("there are %v, %v; want the state file alone", files, err)
+		t.Errorf("files = %v, %v; want only the state file", files, err)
 	}
 }
 
@@ -95,7 +95,7 @@ func TestAURLOfTheStateFileThatIsNoneCostsNoOther(t *testing.T) {
 	}
 	got := after.Subscribed[0].Providers
 	if len(got) != 2 || got[0].problem == nil || got[1].problem != nil || got[1].String() != before.Subscribed[0].Providers[1].String() {
-		t.Errorf("got %v, want one that is none and one that is there", got)
+		t.Errorf("got %v, want one invalid and one valid URL", got)
 	}
 }
 

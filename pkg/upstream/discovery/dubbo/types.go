@@ -77,10 +77,10 @@ type FieldError struct {
 func (e *FieldError) Error() string { return fmt.Sprintf("%s: %s", e.Field, e.Reason) }
 
 // ErrPending means that a request is accepted but not performed yet; Weft keeps trying.
-var ErrPending = errors.New("kept: it is made when the registry is there")
+var ErrPending = errors.New("pending: Weft performs the request when the registry is available")
 
 // ErrNotFound means that the application wants to end what it never requested.
-var ErrNotFound = errors.New("not known here")
+var ErrNotFound = errors.New("not published or subscribed")
 
 // Status is everything that Discovery knows at one time. Its lists are sorted by name.
 type Status struct {

@@ -67,7 +67,7 @@ func TestTheFirstThatGetsCallsIsListedForItsAddress(t *testing.T) {
 			beside = append(beside, fmt.Sprintf("%s %q", other.Version, other.UnusedReason))
 		}
 		if got, want := strings.Join(beside, ", "), `1 "its weight is 0", 2 "its weight is 0", 4 ""`; got != want {
-			t.Errorf("beside are %s, want %s", got, want)
+			t.Errorf("other providers = %s, want %s", got, want)
 		}
 	})
 }
@@ -99,7 +99,7 @@ func TestVersionsAtOneAddressOutliveARestart(t *testing.T) {
 		must(r.T, r.hub.Subscribe(r.Context(), request("x")))
 		r.restart(c)
 		if clusters, _ := r.hub.Resources(); len(clusters) != 2 || clusters[0].Name != "x" || clusters[1].Name != "x?version=2" {
-			t.Errorf("before anything runs there are %d clusters", len(clusters))
+			t.Errorf("before Run, there are %d clusters", len(clusters))
 		}
 		r.run()
 		defer r.end()
@@ -141,7 +141,7 @@ func TestVersionsWithoutRoutesAreToldOnce(t *testing.T) {
 		}
 		r.fake.say("x", many...)
 		must(t, r.hub.Subscribe(r.Context(), request("x")))
-		const want = "calls of 1.32, 1.33 find no route"
+		const want = "calls for 1.32, 1.33 match no route"
 		if got := r.hub.Status().Subscribed[0].Sources[0].Error; !strings.Contains(got, want) {
 			t.Errorf("the error is %q, want one with %q", got, want)
 		}

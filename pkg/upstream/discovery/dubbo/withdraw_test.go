@@ -66,7 +66,7 @@ func TestUnpublishingWhileItEndsAnnouncesNothing(t *testing.T) {
 			t.Helper()
 			synctest.Wait()
 			if got := fmt.Sprint(to.there); got != instances || !slices.Equal(r.fake.registered(), urls) {
-				t.Errorf("there are %s and %q, want %s and %q", got, r.fake.registered(), instances, urls)
+				t.Errorf("registered instances and URLs = %s and %q, want %s and %q", got, r.fake.registered(), instances, urls)
 			}
 		}
 		want("map[shop:x,y,z]", "dubbo x#get", "dubbo y#get", "dubbo z#get")

@@ -47,9 +47,9 @@ const (
 var traits = xprotocol.Traits{Name: "memo", Version: "memo/1", MaxID: math.MaxUint32, FrameHeaderLen: headSize}
 
 var (
-	errMagic  = errors.New("memo: a frame does not begin so")
-	errFields = errors.New("memo: a field reaches beyond the fields")
-	errNoName = errors.New("memo: no service or no method")
+	errMagic  = errors.New("memo: not the beginning of a frame")
+	errFields = errors.New("memo: a field extends past the end of the fields")
+	errNoName = errors.New("memo: missing service or method")
 )
 
 // Traits is xprotocol.Framing's.

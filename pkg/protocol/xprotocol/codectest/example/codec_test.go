@@ -61,7 +61,7 @@ func frames() []codectest.Frame {
 		{
 			Name:  "an answer",
 			Bytes: frame(answer, 0, 0, "world", "x-trace", "17"),
-			View: `answer 7 of 42 bytes
+			View: `response 7 of 42 bytes
 				status 200, code 0
 				content 5 bytes
 				x-trace: 17`,
@@ -69,13 +69,13 @@ func frames() []codectest.Frame {
 		{
 			Name:  "an answer that tells of an error",
 			Bytes: frame(answer, 9, 0, "no"),
-			View: `answer 7 of 22 bytes
+			View: `response 7 of 22 bytes
 				status 500, code 9
 				content 2 bytes`,
 		},
-		{Name: "a ping", Bytes: frame(ping, 0, 0, ""), View: "ping 7 of 20 bytes"},
-		{Name: "its answer", Bytes: frame(pong, 0, 0, ""), View: "pong 7 of 20 bytes"},
-		{Name: "a goodbye", Bytes: frame(goAway, 0, 0, ""), View: "goodbye 7 of 20 bytes"},
+		{Name: "a ping", Bytes: frame(ping, 0, 0, ""), View: "heartbeat 7 of 20 bytes"},
+		{Name: "its answer", Bytes: frame(pong, 0, 0, ""), View: "heartbeat ack 7 of 20 bytes"},
+		{Name: "a goodbye", Bytes: frame(goAway, 0, 0, ""), View: "GOAWAY 7 of 20 bytes"},
 		{Name: "something newer", Bytes: frame('x', 0, 0, ""), View: "ignored frame 7 of 20 bytes"},
 	}
 }

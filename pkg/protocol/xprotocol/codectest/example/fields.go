@@ -72,7 +72,7 @@ func appendMessage(dst, frame []byte, h *protocol.Header, v *xprotocol.FrameView
 	}
 	size := len(dst) - start - headSize
 	if size > math.MaxUint32 {
-		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "memo: fields of %d bytes", size)
+		return dst[:start], protocol.Faultf(protocol.HeaderTooLarge, "memo: %d bytes of fields are too large", size)
 	}
 	binary.BigEndian.PutUint32(dst[start+12:], uint32(size))
 	return append(dst, frame[v.ContentOffset:]...), nil

@@ -205,7 +205,7 @@ func TestMemoThroughWeft(t *testing.T) {
 	if noRoute := fmt.Sprint("status 500, code ", protocol.ReasonNoRoute.Traits().GRPC); !strings.Contains(answers[100], noRoute) {
 		t.Errorf("a request without a route is answered %q, want %q", answers[100], noRoute)
 	}
-	if got := answers[102]; !strings.HasPrefix(got, "pong 102 ") {
+	if got := answers[102]; !strings.HasPrefix(got, "heartbeat ack 102 ") {
 		t.Errorf("a ping is answered %q", got)
 	}
 }

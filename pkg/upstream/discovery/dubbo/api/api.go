@@ -95,11 +95,11 @@ func Listen(ctx context.Context, o Options) (*Server, error) {
 		ErrorLog:          slog.NewLogLogger(o.Log.Handler(), slog.LevelDebug),
 	}}
 	if err := s.listen(ctx, o.Address, o.Socket); err != nil {
-		return nil, fmt.Errorf("dubbo_registry: the API's port: %w", errors.Join(err, s.Close()))
+		return nil, fmt.Errorf("dubbo_registry: listening for the HTTP API: %w", errors.Join(err, s.Close()))
 	}
 	for _, ln := range s.listeners {
 		if !isLoopback(ln.Addr()) && o.Token == "" {
-			o.Log.Warn("the API of Dubbo services can be reached from other machines and asks for no token", "address", ln.Addr().String())
+			o.Log.Warn("the Dubbo HTTP API is reachable from other machines without a token", "address", ln.Addr().String())
 		}
 	}
 	return s, nil
@@ -114,7 +114,7 @@ func (o *Options) handler() http.Handler {
 	r.Get("/services", o.services)
 	r.Get("/services/*", o.service)
 	r.NotFound(func(w http.ResponseWriter, _ *http.Request) {
-		reply(w, http.StatusNotFound, failure, "there are POST /pub, /unpub, /sub and /unsub, and GET /services")
+		reply(w, http.StatusNotFound, failure, "unknown path: use POST /pub, /unpub, /sub or /unsub, or GET /services")
 	})
 	r.MethodNotAllowed(func(w http.ResponseWriter, req *http.Request) {
 		for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -122,7 +122,7 @@ func (o *Options) handler() http.Handler {
 				w.Header().Add("Allow", method) // RFC 9110 15.5.6
 			}
 		}
-		reply(w, http.StatusMethodNotAllowed, failure, req.URL.Path+" does not take "+req.Method)
+		reply(w, http.StatusMethodNotAllowed, failure, req.URL.Path+" does not support the method "+req.Method)
 	})
 	return newGuard(o.Token, r)
 }
@@ -161,7 +161,7 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 	}
 	if failed != nil {
-		return fmt.Errorf("dubbo_registry: the API's port: %w", failed)
+		return fmt.Errorf("dubbo_registry: serving the HTTP API: %w", failed)
 	}
 	return nil
 }

@@ -150,8 +150,8 @@ func TestFailuresHaveTheirStatusOnlyIfThatIsAskedFor(t *testing.T) {
 		text   string
 	}{
 		{"a wrong field", &dubbo.FieldError{Field: "service.port", Reason: "no port"}, 400, "service.port: no port"},
-		{"not known", fmt.Errorf("com.example.User: %w", dubbo.ErrNotFound), 404, "publish fail, err: com.example.User: not known here"},
-		{"kept for later", fmt.Errorf("no connection: %w", dubbo.ErrPending), 503, "publish fail, err: no connection: kept: it is made when the registry is there"},
+		{"not known", fmt.Errorf("com.example.User: %w", dubbo.ErrNotFound), 404, "publish fail, err: com.example.User: not published or subscribed"},
+		{"kept for later", fmt.Errorf("no connection: %w", dubbo.ErrPending), 503, "publish fail, err: no connection: pending: Weft performs the request when the registry is available"},
 		{"too slow", context.DeadlineExceeded, 504, "publish fail, err: context deadline exceeded"},
 		{"refused by the registry", errors.New("no auth"), 502, "publish fail, err: no auth"},
 	}
@@ -207,7 +207,7 @@ func TestBodiesAreReadInEveryFormThatClientsSend(t *testing.T) {
 				t.Fatalf("POST %s = %d %s", tt.path, status, body)
 			}
 			if diff := cmp.Diff("publish "+whole, p.calls[len(p.calls)-1]); diff != "" {
-				t.Errorf("what is asked for (-want +got):\n%s", diff)
+				t.Errorf("request (-want +got):\n%s", diff)
 			}
 		})
 	}
@@ -221,9 +221,9 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		text             string
 	}{
 		{"nothing", "", asJSON, 400, "the body is empty"},
-		{"no JSON", `{"service": {]}`, asJSON, 400, "the body is no JSON: byte 14: invalid character ']' looking for beginning of object key string"},
-		{"half", `{"service": {`, asJSON, 400, "the body is no JSON: unexpected EOF"},
-		{"more than one", `{} {}`, asJSON, 400, "the body is no JSON: something follows the object"},
+		{"no JSON", `{"service": {]}`, asJSON, 400, "the body is not valid JSON: byte 14: invalid character ']' looking for beginning of object key string"},
+		{"half", `{"service": {`, asJSON, 400, "the body is not valid JSON: unexpected EOF"},
+		{"more than one", `{} {}`, asJSON, 400, "the body is not valid JSON: unexpected data after the object"},
 		{"a list", `[]`, asJSON, 400, "the body: found a list, expected an object"},
 		{"a field of another kind", `{"service": {"interface": ["a"]}}`, asJSON, 400, "service.interface: found a list, expected a string"},
 		{"an object of another kind", `{"registry": "zookeeper"}`, asJSON, 400, `registry: found the string \"zookeeper\", expected an object`},
@@ -232,7 +232,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		{"methods of another kind", `{"service": {"methods": true}}`, asJSON, 400, "service.methods: found true, expected a list of strings"},
 		{"a parameter of another kind", `{"service": {"parameters": {"weight": [1]}}}`, asJSON, 400, "service.parameters.weight: found a list, expected a string"},
 		{"parameters of another kind", `{"service": {"parameters": [1]}}`, asJSON, 400, "service.parameters: found a list, expected an object"},
-		{"no form", "a=%zz", asForm, 400, `the body is no form: invalid URL escape \"%zz\"`},
+		{"no form", "a=%zz", asForm, 400, `the body is not a valid form: invalid URL escape \"%zz\"`},
 		{"another type", "<a/>", "Content-Type: text/xml", 415, `Content-Type: found \"text/xml\", expected application/json or application/x-www-form-urlencoded`},
 		{"too much", good + strings.Repeat(" ", 256<<10), asJSON, 413, "the body has more than 262144 bytes"},
 	}
@@ -245,7 +245,7 @@ func TestWhatIsWrongIsNamed(t *testing.T) {
 		})
 	}
 	if len(p.calls) > 0 {
-		t.Errorf("these were done: %q", p.calls)
+		t.Errorf("operations that ran: %q", p.calls)
 	}
 	if slices.ContainsFunc(p.count, func(s string) bool { return s != "/sub 1" }) || len(p.count) != len(tests) {
 		t.Errorf("counted %q", p.count)
@@ -359,7 +359,7 @@ func TestSocketsAreOfTheirOwnerAlone(t *testing.T) {
 		t.Errorf("POST /pub = %d %s", status, body)
 	}
 	if _, err := api.Listen(t.Context(), api.Options{Socket: path}); err == nil || !strings.Contains(err.Error(), "address already in use") {
-		t.Errorf("Listen where somebody listens = %v", err)
+		t.Errorf("Listen on an address in use = %v", err)
 	}
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -401,7 +401,7 @@ func TestCallsUnderWayEndWithThePort(t *testing.T) {
 	cancel()
 	close(release)
 	if got := <-answered; !strings.Contains(got, "publish success") {
-		t.Errorf("the call is answered %s", got)
+		t.Errorf("the response is %s", got)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Run = %v", err)

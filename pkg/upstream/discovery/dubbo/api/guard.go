@@ -33,10 +33,10 @@ func (g *accessControl) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("X-Content-Type-Options", "nosniff")
 	switch {
 	case !isLoopbackHost(r):
-		reply(w, http.StatusForbidden, failure, "requests for the host "+quoted(r.Host)+" are refused: use 127.0.0.1 or localhost")
+		reply(w, http.StatusForbidden, failure, "requests for the host "+quoted(r.Host)+" are rejected: use 127.0.0.1 or localhost")
 		return
 	case isBrowserRequest(r):
-		reply(w, http.StatusForbidden, failure, "requests of web pages are refused")
+		reply(w, http.StatusForbidden, failure, "requests from web pages are rejected")
 		return
 	case g.asks && !g.hasToken(r):
 		h.Set("WWW-Authenticate", "Bearer") // RFC 6750 3

@@ -47,7 +47,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		synctest.Wait()
 		select {
 		case <-next:
-			t.Fatalf("there are more than %d connections", maxConnections)
+			t.Fatalf("more than %d connections are open", maxConnections)
 		default:
 		}
 		_ = conns[0].Close()

@@ -38,7 +38,7 @@ func readRequest(r *http.Request) (dubbo.Request, error) {
 	case errors.As(err, &large):
 		return dubbo.Request{}, &formError{http.StatusRequestEntityTooLarge, fmt.Sprintf("the body has more than %d bytes", large.Limit)}
 	case err != nil:
-		return dubbo.Request{}, &formError{http.StatusBadRequest, "the body: " + err.Error()}
+		return dubbo.Request{}, &formError{http.StatusBadRequest, "reading the body: " + err.Error()}
 	}
 	text := bytes.TrimSpace(body)
 	declared := r.Header.Get("Content-Type")
@@ -70,7 +70,7 @@ func parseJSON(text []byte) (any, error) {
 	err := d.Decode(&tree)
 	if err == nil {
 		if _, more := d.Token(); !errors.Is(more, io.EOF) {
-			err = errors.New("something follows the object")
+			err = errors.New("unexpected data after the object")
 		}
 	}
 	var syntax *json.SyntaxError
@@ -80,9 +80,9 @@ func parseJSON(text []byte) (any, error) {
 	case errors.Is(err, io.EOF):
 		return nil, &formError{http.StatusBadRequest, "the body is empty"}
 	case errors.As(err, &syntax):
-		return nil, &formError{http.StatusBadRequest, fmt.Sprintf("the body is no JSON: byte %d: %v", syntax.Offset, err)}
+		return nil, &formError{http.StatusBadRequest, fmt.Sprintf("the body is not valid JSON: byte %d: %v", syntax.Offset, err)}
 	}
-	return nil, &formError{http.StatusBadRequest, "the body is no JSON: " + err.Error()}
+	return nil, &formError{http.StatusBadRequest, "the body is not valid JSON: " + err.Error()}
 }
 
 // parseForm converts a form, and the URL's query, to the tree of the equivalent JSON. Names may
@@ -92,7 +92,7 @@ func parseForm(parts ...string) (any, error) {
 	for _, part := range parts {
 		form, err := url.ParseQuery(part)
 		if err != nil {
-			return nil, &formError{http.StatusBadRequest, "the body is no form: " + err.Error()}
+			return nil, &formError{http.StatusBadRequest, "the body is not a valid form: " + err.Error()}
 		}
 		for name, values := range form {
 			switch where, key := placeOf(strings.TrimSuffix(name, "[]")); {

@@ -59,7 +59,7 @@ func TestWhatAnApplicationOfDubbo3HasPublished(t *testing.T) {
 		t.Errorf("it is %s", u)
 	}
 	if more := services.URLs(instance(nil), registry.Service{Interface: echo, Version: "1.0"}); more != nil {
-		t.Errorf("of another version there are %v", texts(more))
+		t.Errorf("services of another version: %v", texts(more))
 	}
 }
 
@@ -201,7 +201,7 @@ func TestMetadataOfTheInstanceItself(t *testing.T) {
 	d.Reset(<-got)
 	for _, want := range []string{"2.0.2", "org.apache.dubbo.metadata.MetadataService", "1.0.0", "getMetadataInfo", "Ljava/lang/String;", "r"} {
 		if text, err := d.Text(); err != nil || string(text) != want {
-			t.Fatalf("the call says %q, %v; want %q", text, err, want)
+			t.Fatalf("argument of the call = %q, %v; want %q", text, err, want)
 		}
 	}
 }
@@ -215,19 +215,19 @@ func TestInstancesThatDoNotAnswerWell(t *testing.T) {
 		body []byte
 		want string
 	}{
-		{"it has forgotten the revision", ok(), null, "does not have that revision any more"},
+		{"it has forgotten the revision", ok(), null, "no longer has that revision"},
 		{"an exception", ok(), refused, "not now"},
 		{"a fault", append([]byte("\xda\xbb\x02\x3c"), make([]byte, 12)...), nil, "its status is 60"},
-		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), null, "not in Hessian 2"},
-		{"nothing", ok(), nil, "the end at byte 0"},
-		{"a number", ok(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "it is no object"},
+		{"another serialization", append([]byte("\xda\xbb\x06\x14"), make([]byte, 12)...), null, "not encoded in Hessian 2"},
+		{"nothing", ok(), nil, "unexpected end at byte 0"},
+		{"a number", ok(), hessian.AppendInt(hessian.AppendInt(nil, 1), 7), "the result is not an object"},
 		{"another map", ok(), hessian.AppendMapEnd(hessian.AppendMapStart(hessian.AppendInt(nil, 1))), "no map of services"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			i, _ := answering(t, tt.head, tt.body)
 			if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), tt.want) {
-				t.Errorf("it is said %v, want %s", err, tt.want)
+				t.Errorf("Fetch = %v, want an error with %s", err, tt.want)
 			}
 		})
 	}
@@ -257,7 +257,7 @@ func TestAnInstanceThatIsSilentCostsNoMoreThanTheTimeThereIs(t *testing.T) {
 func TestInstancesThatCannotBeAsked(t *testing.T) {
 	for _, text := range []string{"", "{", `{"port": "x", "protocol": "dubbo"}`, `{"port": "1", "protocol": "tri"}`, `{"tri": {"port": "1"}}`, `{"port": "70000", "protocol": "dubbo"}`} {
 		i := instance(map[string]string{"dubbo.metadata.revision": "r", "dubbo.metadata-service.url-params": text})
-		if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), "does not say where") {
+		if _, err := application.Fetch(t.Context(), nil, i); err == nil || !strings.Contains(err.Error(), "has no port to fetch its metadata") {
 			t.Errorf("%q: %v", text, err)
 		}
 	}

@@ -29,9 +29,9 @@ const (
 )
 
 var (
-	errAnswer    = errors.New("the answer is none")
-	errException = errors.New("the answer is an exception")
-	errNull      = errors.New("the instance does not have that revision any more")
+	errAnswer    = errors.New("invalid response")
+	errException = errors.New("the instance returned an exception")
+	errNull      = errors.New("the instance no longer has that revision")
 )
 
 // call requests a revision, and returns the body of the response.
@@ -51,7 +51,7 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 		}
 		size := binary.BigEndian.Uint32(head[lengthAt:])
 		if size > MaxMetadata {
-			return nil, fmt.Errorf("%w: it has %d bytes, and may have %d", errAnswer, size, MaxMetadata)
+			return nil, fmt.Errorf("%w: it has %d bytes; the maximum is %d", errAnswer, size, MaxMetadata)
 		}
 		body := make([]byte, size)
 		if _, err := io.ReadFull(conn, body); err != nil {
@@ -61,7 +61,7 @@ func call(conn io.ReadWriter, application, version, revision string) ([]byte, er
 		case frame.Kind != xprotocol.Response || binary.BigEndian.Uint64(head[4:]) != callID:
 			continue // a heartbeat; no response is needed before ours arrives
 		case head[2]&serialization != inHessian:
-			return nil, fmt.Errorf("%w: it is not in Hessian 2", errAnswer)
+			return nil, fmt.Errorf("%w: it is not encoded in Hessian 2", errAnswer)
 		case head[statusAt] != statusOK:
 			return nil, fmt.Errorf("%w: its status is %d", errAnswer, head[statusAt])
 		}
@@ -107,7 +107,7 @@ func parseAnswer(body []byte) (*MetadataInfo, error) {
 	}
 	switch {
 	case !ok || n < 0 || n > resultNull:
-		return nil, fmt.Errorf("%w: it has no kind", errAnswer)
+		return nil, fmt.Errorf("%w: it has no valid result type", errAnswer)
 	case n == resultNull:
 		return nil, errNull
 	}
@@ -123,7 +123,7 @@ func parseAnswer(body []byte) (*MetadataInfo, error) {
 	case value == nil:
 		return nil, errNull
 	case !ok:
-		return nil, fmt.Errorf("%w: it is no object", errAnswer)
+		return nil, fmt.Errorf("%w: the result is not an object", errAnswer)
 	}
 	return fromObject(m)
 }
@@ -139,7 +139,7 @@ func fromObject(m map[string]any) (*MetadataInfo, error) {
 	for key, value := range raw {
 		o, ok := value.(map[string]any)
 		if !ok {
-			return nil, fmt.Errorf("%w: a service is no object", errNoServices)
+			return nil, fmt.Errorf("%w: a service is not an object", errNoServices)
 		}
 		text := func(name string) string { s, _ := o[name].(string); return s }
 		port, _ := o["port"].(int64)

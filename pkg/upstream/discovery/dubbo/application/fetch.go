@@ -15,7 +15,7 @@ type MetadataSource interface {
 	Metadata(ctx context.Context, application, revision string) ([]byte, error)
 }
 
-var errNoWay = errors.New("the instance does not say where its metadata can be had over Dubbo")
+var errNoWay = errors.New("the instance has no port to fetch its metadata over Dubbo")
 
 // Fetch returns what an instance provides: from the registry, or from the instance if its
 // application does not store metadata in the registry. ctx bounds the time.

@@ -35,13 +35,13 @@ type service struct {
 	Params   map[string]string `json:"params"`
 }
 
-var errNoServices = errors.New("these are no metadata")
+var errNoServices = errors.New("invalid metadata")
 
 // ParseMetadataInfo parses metadata as registries store them
 // (org.apache.dubbo.metadata.MetadataInfo).
 func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 	if len(text) > MaxMetadata {
-		return nil, fmt.Errorf("metadata of %d bytes: there may be %d", len(text), MaxMetadata)
+		return nil, fmt.Errorf("metadata has %d bytes; the maximum is %d", len(text), MaxMetadata)
 	}
 	var raw struct {
 		App      string             `json:"app"`
@@ -55,7 +55,7 @@ func ParseMetadataInfo(text []byte) (*MetadataInfo, error) {
 
 func newServices(application string, all map[string]service) (*MetadataInfo, error) {
 	if len(all) > mostServices {
-		return nil, fmt.Errorf("metadata of %d services: there may be %d", len(all), mostServices)
+		return nil, fmt.Errorf("metadata has %d services; the maximum is %d", len(all), mostServices)
 	}
 	s := &MetadataInfo{application: application, byInterface: map[string][]service{}}
 	for _, one := range all {

@@ -126,7 +126,7 @@ func NewInstanceRegistration(p LocalInstance, offers []*ServiceInfo) *registry.I
 func encode(value any) []byte {
 	text, err := json.Marshal(value)
 	if err != nil {
-		panic(fmt.Sprintf("application: %T is no JSON: %v", value, err))
+		panic(fmt.Sprintf("application: encoding %T as JSON: %v", value, err))
 	}
 	return text
 }

@@ -28,7 +28,7 @@ const (
 	mostFields = 1 << 10
 )
 
-var errHessian = errors.New("the answer is no Hessian 2 that is understood")
+var errHessian = errors.New("the response is not valid or supported Hessian 2")
 
 func (r *reader) fail(what string) error {
 	return fmt.Errorf("%w: %s at byte %d", errHessian, what, r.at)
@@ -37,10 +37,10 @@ func (r *reader) fail(what string) error {
 // read consumes a value.
 func (r *reader) read(depth int) (any, error) {
 	if r.values++; depth > deepest || r.values > mostValues {
-		return nil, r.fail("too much")
+		return nil, r.fail("limit exceeded")
 	}
 	if r.at >= len(r.body) {
-		return nil, r.fail("the end")
+		return nil, r.fail("unexpected end")
 	}
 	tag := r.body[r.at]
 	switch {
@@ -71,7 +71,7 @@ func (r *reader) read(depth int) (any, error) {
 		r.at++
 		n, err := r.int()
 		if err != nil || n < 0 || n >= int64(len(r.made)) {
-			return nil, r.fail("a reference")
+			return nil, r.fail("invalid reference")
 		}
 		return r.made[n], nil
 	case tag >= 0x55 && tag <= 0x58, tag >= 0x70 && tag <= 0x7f:
@@ -98,7 +98,7 @@ func (r *reader) scalar() (any, error) {
 	case hessian.Null, hessian.Double, hessian.Date, hessian.Binary:
 		err = d.Skip()
 	default:
-		return nil, r.fail("no value")
+		return nil, r.fail("unknown tag")
 	}
 	if err != nil {
 		return nil, err
@@ -114,7 +114,7 @@ func (r *reader) int() (int64, error) {
 	}
 	n, ok := value.(int64)
 	if !ok {
-		return 0, r.fail("no number")
+		return 0, r.fail("expected a number")
 	}
 	return n, nil
 }
@@ -134,7 +134,7 @@ func (r *reader) typeName() error {
 			return nil
 		}
 	}
-	return r.fail("a type")
+	return r.fail("invalid type")
 }
 
 // class consumes a class definition.
@@ -148,7 +148,7 @@ func (r *reader) class() error {
 		return err
 	}
 	if n < 0 || n > mostFields || len(r.classes) >= mostFields {
-		return r.fail("a class")
+		return r.fail("invalid class definition")
 	}
 	c := class{fields: make([]string, n)}
 	for i := range c.fields {
@@ -158,7 +158,7 @@ func (r *reader) class() error {
 		}
 		name, ok := value.(string)
 		if !ok {
-			return r.fail("a field")
+			return r.fail("invalid field name")
 		}
 		c.fields[i] = name
 	}
@@ -168,7 +168,7 @@ func (r *reader) class() error {
 
 func (r *reader) object(n int64, depth int) (any, error) {
 	if n < 0 || n >= int64(len(r.classes)) {
-		return nil, r.fail("a class")
+		return nil, r.fail("unknown class")
 	}
 	object := map[string]any{}
 	r.made = append(r.made, object)

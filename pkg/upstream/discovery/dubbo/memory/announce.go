@@ -30,7 +30,7 @@ func (s *session) RegisterInstance(ctx context.Context, a *registry.InstanceRegi
 		return fmt.Errorf("the instance of %s: %w", a.Instance.Application, err)
 	}
 	if len(text) > mostLine {
-		return fmt.Errorf("the instance of %s has %d bytes: there may be %d", a.Instance.Application, len(text), mostLine)
+		return fmt.Errorf("the instance of %s has %d bytes; the maximum is %d", a.Instance.Application, len(text), mostLine)
 	}
 	return s.say(ctx, func() uint64 { return s.announce(nameOf(&a.Instance), string(text), a) })
 }
@@ -189,7 +189,7 @@ func parseLine(text string) (l record, err error) {
 	}
 	l.announcement = &registry.InstanceRegistration{}
 	if err := json.Unmarshal([]byte(text), l.announcement); err != nil {
-		return record{}, fmt.Errorf("an instance: %w", err)
+		return record{}, fmt.Errorf("invalid instance: %w", err)
 	}
 	return l, l.announcement.Check()
 }

@@ -73,7 +73,7 @@ func (f *sharedDir) write(lines []string) error {
 		if _, err := os.Stat(f.file(f.id, lockSuffix)); errors.Is(err, fs.ErrNotExist) {
 			err = f.lock.Close()
 			f.lock = nil
-			return errors.Join(fmt.Errorf("the lock in %s is gone", f.path), err)
+			return errors.Join(fmt.Errorf("the lock file in %s was deleted", f.path), err)
 		}
 	}
 	if lines == nil {
@@ -130,7 +130,7 @@ func (f *sharedDir) read() error {
 		}
 		seen[id] = true
 		if err := f.take(id, info); err != nil {
-			f.log.Warn("what another process registered cannot be read", logFile, f.file(id, urlsSuffix), logError, err)
+			f.log.Warn("cannot read the registrations of another process", logFile, f.file(id, urlsSuffix), logError, err)
 		}
 	}
 	for id, o := range f.others {
@@ -209,7 +209,7 @@ func (f *sharedDir) isFree(id string) bool {
 	}
 	err = syscall.Flock(int(lock.Fd()), syscall.LOCK_SH|syscall.LOCK_NB)
 	if closed := lock.Close(); closed != nil {
-		f.log.Warn("a lock cannot be closed", logFile, lock.Name(), logError, closed)
+		f.log.Warn("cannot close a lock file", logFile, lock.Name(), logError, closed)
 	}
 	return err == nil
 }
@@ -224,7 +224,7 @@ func (f *sharedDir) leave() {
 		err = errors.Join(err, f.lock.Close())
 	}
 	if err != nil {
-		f.log.Warn("what was registered cannot be taken back", logFile, f.path, logError, err)
+		f.log.Warn("cannot remove the registrations", logFile, f.path, logError, err)
 	}
 }
 
@@ -252,7 +252,7 @@ func parseURLs(text []byte) (map[string]record, error) {
 	lines := bufio.NewScanner(bytes.NewReader(text))
 	lines.Buffer(nil, mostLine+1)
 	if !lines.Scan() || lines.Text() != header {
-		return nil, errors.New("it is not a file of Weft, or of another version")
+		return nil, errors.New("not a registry file of Weft, or a version that is not supported")
 	}
 	all := map[string]record{}
 	for lines.Scan() {

@@ -59,7 +59,7 @@ func (s *Server) Open(o registry.Options) (registry.Registry, error) {
 	path, ok := strings.CutPrefix(o.Address, filePrefix)
 	if ok {
 		if !strings.HasPrefix(path, "/") {
-			return nil, fmt.Errorf("%q: the path of a folder begins with a slash", o.Address)
+			return nil, fmt.Errorf("%q: the path of a directory must begin with a slash", o.Address)
 		}
 		se.board = newBoard()
 		se.folder = newFolder(path, se.board, o.Log)
@@ -84,7 +84,7 @@ func (s *Server) enter(address string) (*store, error) {
 	b := s.boards[address]
 	if b == nil {
 		if len(s.boards) >= maxAddresses {
-			return nil, fmt.Errorf("memory registry %q: there are sessions at %d other addresses, the limit", address, maxAddresses)
+			return nil, fmt.Errorf("memory registry %q: sessions are open at %d other addresses, which is the maximum", address, maxAddresses)
 		}
 		b = newBoard()
 		s.boards[address] = b
@@ -171,7 +171,7 @@ func (s *session) say(ctx context.Context, change func() uint64) error {
 		case <-s.ended:
 			return errClosed
 		case <-ctx.Done():
-			return fmt.Errorf("not written yet (%s): %w", problem, ctx.Err())
+			return fmt.Errorf("registration is not written yet (%s): %w", problem, ctx.Err())
 		}
 	}
 }

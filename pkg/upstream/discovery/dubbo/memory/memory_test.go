@@ -102,7 +102,7 @@ func TestAProcessThatWasKilledProvidesNothing(t *testing.T) {
 	f := newFolder(t)
 	f.leaveBehind(t, "1-dead", "10.0.0.1")
 	if v := f.next(t, ""); v.Authoritative {
-		t.Error("the view is said to be orderly: the provider did not take itself back")
+		t.Error("the snapshot is authoritative although the provider did not unregister")
 	}
 	u, err := registry.Parse("dubbo://10.0.0.1:1/x")
 	if err != nil {
@@ -148,10 +148,10 @@ func TestAFolderThatWasTakenAwayIsWrittenAgain(t *testing.T) {
 		select {
 		case v := <-f.views:
 			if len(v.Providers) == 0 && v.Authoritative {
-				t.Fatal("a list that was lost is said to be orderly")
+				t.Fatal("a lost list is authoritative")
 			}
 		case <-deadline:
-			t.Fatal("the folder has not been written again")
+			t.Fatal("the directory was not written again")
 		case <-look.C:
 		}
 	}

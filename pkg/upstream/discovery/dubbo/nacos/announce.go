@@ -44,10 +44,10 @@ const (
 )
 
 // errNoName is the error for names that Nacos does not accept.
-var errNoName = errors.New("names in Nacos are of letters, digits and _-.: alone")
+var errNoName = errors.New("names in Nacos may contain only letters, digits and _-.:")
 
 // errConflict is an answerError, because the server is reachable.
-var errConflict = &answerError{errors.New("others change it all the time")}
+var errConflict = &answerError{errors.New("too many concurrent changes by other clients")}
 
 // instanceState is the registration of an instance. RegisterInstance replaces it when it changes.
 type instanceState struct {
@@ -143,7 +143,7 @@ func checkAnnouncement(a *registry.InstanceRegistration) error {
 		return fmt.Errorf("revision %q of %q: %w", a.Revision, a.Instance.Application, errNoName)
 	}
 	if n := len(a.MetadataInfo); n > mostProvided {
-		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", a.Instance.Application, n, mostProvided)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func (r *Registry) provide(ctx context.Context, a *instanceState) error {
 	}
 	if p.sums[metadata] == "" {
 		if _, err := r.write(ctx, metadata, string(a.MetadataInfo), ""); err != nil {
-			return fmt.Errorf("the metadata of revision %s: %w", a.Revision, err)
+			return fmt.Errorf("writing the metadata of revision %s: %w", a.Revision, err)
 		}
 		p.sums[metadata] = sumOf(string(a.MetadataInfo))
 	}
@@ -210,7 +210,7 @@ func (r *Registry) addToMappings(ctx context.Context, p *configSums, mappings []
 			p.sums[d] = sum
 			return nil
 		}
-		err = fmt.Errorf("the mapping of %s: %w", d.id, err)
+		err = fmt.Errorf("updating the mapping of %s: %w", d.id, err)
 		if first == nil {
 			first = err
 		}
@@ -303,7 +303,7 @@ func (r *Registry) forget(ctx context.Context, e *entry) {
 		_, err = r.client.call(ctx, request{method: http.MethodDelete, path: configPath, form: r.documentForm(e.retired.metadata())})
 	}
 	if err != nil && ctx.Err() == nil {
-		r.log.Warn("metadata that nobody needs stay in Nacos", "application", e.retired.application, "revision", e.retired.name, "error", err)
+		r.log.Warn("cannot remove unused metadata from Nacos", "application", e.retired.application, "revision", e.retired.name, "error", err)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

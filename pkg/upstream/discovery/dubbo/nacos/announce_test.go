@@ -194,13 +194,13 @@ func TestMetadataOfTheLastRevisionsStay(t *testing.T) {
 	f.awaitConfig("the next", all[1].Revision, "shop", gone)
 	f.awaitConfig("the third", all[2].Revision, "shop", gone)
 	if slices.ContainsFunc(all[3:], func(a *registry.InstanceRegistration) bool { return f.config(a.Revision, "shop") == "" }) {
-		t.Error("metadata of the last revisions are gone")
+		t.Error("metadata of the last revisions were removed")
 	}
 	if err := s.RegisterInstance(t.Context(), all[0]); err != nil {
 		t.Fatal(err)
 	}
 	if f.config(all[0].Revision, "shop") == "" {
-		t.Error("an instance has a revision again whose metadata are gone")
+		t.Error("an instance has a revision again whose metadata were removed")
 	}
 }
 

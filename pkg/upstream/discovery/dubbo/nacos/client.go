@@ -75,7 +75,7 @@ func (c *client) server() string {
 	defer c.mu.Unlock()
 	u, err := url.Parse(c.servers[c.current])
 	if err != nil {
-		panic(fmt.Sprintf("the server %q: %v", c.servers[c.current], err))
+		panic(fmt.Sprintf("nacos: invalid server %q: %v", c.servers[c.current], err))
 	}
 	return u.Host
 }
@@ -185,7 +185,7 @@ func (c *client) ask(ctx context.Context, at int, q request, token string) ([]by
 		const most = 200
 		return nil, &statusError{hr.StatusCode, strings.ToValidUTF8(strings.TrimSpace(string(body[:min(most, len(body))])), "")}
 	case len(body) > mostBody:
-		return nil, &answerError{fmt.Errorf("%s %s: the answer has more than %d bytes", q.method, q.path, mostBody)}
+		return nil, &answerError{fmt.Errorf("%s %s: the response has more than %d bytes", q.method, q.path, mostBody)}
 	}
 	return body, nil
 }

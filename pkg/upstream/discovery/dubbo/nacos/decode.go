@@ -48,7 +48,7 @@ func preserving(all map[string]string, session time.Duration) string {
 	}
 	text, err := json.Marshal(all)
 	if err != nil {
-		panic(fmt.Sprintf("a map of strings is no JSON: %v", err))
+		panic(fmt.Sprintf("nacos: encoding metadata: %v", err))
 	}
 	return string(text)
 }
@@ -71,10 +71,10 @@ func rawHosts(body []byte) (json.RawMessage, error) {
 		Hosts json.RawMessage `json:"hosts"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fmt.Errorf("a list of instances: %w", err)
+		return nil, fmt.Errorf("decoding a list of instances: %w", err)
 	}
 	if len(answer.Hosts) == 0 || answer.Hosts[0] != '[' {
-		return nil, errors.New("a list of instances has no hosts")
+		return nil, errors.New("the list of instances has no hosts")
 	}
 	return answer.Hosts, nil
 }
@@ -83,7 +83,7 @@ func rawHosts(body []byte) (json.RawMessage, error) {
 func parseHosts(hosts json.RawMessage) (all []instance, err error) {
 	var each []json.RawMessage
 	if err := json.Unmarshal(hosts, &each); err != nil {
-		return nil, fmt.Errorf("hosts: %w", err)
+		return nil, fmt.Errorf("decoding hosts: %w", err)
 	}
 	for _, raw := range each {
 		var i instance
@@ -91,16 +91,16 @@ func parseHosts(hosts json.RawMessage) (all []instance, err error) {
 		switch {
 		case wrong != nil:
 		case i.IP == "":
-			wrong = errors.New("it has no ip")
+			wrong = errors.New("it has no IP address")
 		case i.Port < 0 || i.Port > math.MaxUint16:
-			wrong = fmt.Errorf("%s: there is no port %d", i.IP, i.Port)
+			wrong = fmt.Errorf("%s: %d is not a valid port", i.IP, i.Port)
 		case i.Weight != nil && *i.Weight < 0:
-			wrong = fmt.Errorf("%s: the weight is %v", i.IP, *i.Weight)
+			wrong = fmt.Errorf("%s: %v is not a valid weight", i.IP, *i.Weight)
 		}
 		if wrong == nil {
 			all = append(all, i)
 		} else if err == nil {
-			err = fmt.Errorf("an instance: %w", wrong)
+			err = fmt.Errorf("invalid instance: %w", wrong)
 		}
 	}
 	return all, err
@@ -164,10 +164,10 @@ func parseNames(body []byte) (names []string, count int, err error) {
 		Names []string `json:"doms"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, 0, fmt.Errorf("a list of services: %w", err)
+		return nil, 0, fmt.Errorf("decoding a list of services: %w", err)
 	}
 	if answer.Count == nil {
-		return nil, 0, errors.New("a list of services has no count")
+		return nil, 0, errors.New("the list of services has no count")
 	}
 	return answer.Names, *answer.Count, nil
 }
@@ -179,7 +179,7 @@ func parseBeat(body []byte) (known bool, err error) {
 		Code int `json:"code"`
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return false, fmt.Errorf("an answer to a heartbeat: %w", err)
+		return false, fmt.Errorf("decoding a heartbeat response: %w", err)
 	}
 	return answer.Code != noSuchInstance, nil
 }
@@ -191,10 +191,10 @@ func parseToken(body []byte) (token string, lasts time.Duration, err error) {
 		TTL   int64  `json:"tokenTtl"` // seconds
 	}
 	if err := json.Unmarshal(body, &answer); err != nil {
-		return "", 0, errors.New("an answer to a login is no JSON") // err may contain the token
+		return "", 0, errors.New("the login response is not valid JSON") // err may contain the token
 	}
 	if answer.Token == "" || strings.ContainsFunc(answer.Token, func(r rune) bool { return r <= ' ' || r >= 0x7f }) {
-		return "", 0, errors.New("an answer to a login has no token")
+		return "", 0, errors.New("the login response has no valid token")
 	}
 	const most = int64(24 * time.Hour / time.Second)
 	return answer.Token, time.Duration(min(max(answer.TTL, 1), most)) * time.Second, nil
@@ -220,7 +220,7 @@ func appendAsked(dst []byte, d configKey, sum, namespace string) []byte {
 func parseChanged(body []byte) ([]configKey, error) {
 	text, err := url.QueryUnescape(strings.TrimSpace(string(body)))
 	if err != nil {
-		return nil, fmt.Errorf("a list of configurations: %w", err)
+		return nil, fmt.Errorf("decoding a list of configurations: %w", err)
 	}
 	var changed []configKey
 	for line := range strings.SplitSeq(text, lineEnd) {
@@ -229,7 +229,7 @@ func parseChanged(body []byte) ([]configKey, error) {
 		}
 		words := strings.Split(line, wordEnd)
 		if len(words) < 2 {
-			return nil, fmt.Errorf("a list of configurations has %.100q", line)
+			return nil, fmt.Errorf("invalid entry in a list of configurations: %.100q", line)
 		}
 		changed = append(changed, configKey{words[0], words[1]})
 	}

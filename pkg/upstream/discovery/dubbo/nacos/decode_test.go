@@ -85,7 +85,7 @@ func TestWhichNamesMayHoldAService(t *testing.T) {
 	} {
 		got := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return !mayHold(name, tt.asked) })
 		if !slices.Equal(got, tt.want) {
-			t.Errorf("%s may be in %q, want %q", tt.asked, got, tt.want)
+			t.Errorf("service names for %s = %q, want %q", tt.asked, got, tt.want)
 		}
 	}
 }
@@ -188,6 +188,6 @@ func TestMappingsThatAreRead(t *testing.T) {
 		fmt.Fprintf(&many, "a%d,", i)
 	}
 	if got := readMapping(many.String()); len(got) != registry.MostApplications || got[registry.MostApplications-1] != fmt.Sprint("a", registry.MostApplications-1) {
-		t.Errorf("of 100,000 applications there are %d, want the first %d", len(got), registry.MostApplications)
+		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MostApplications)
 	}
 }

@@ -23,7 +23,7 @@ func (r *Registry) Metadata(ctx context.Context, application, name string) ([]by
 
 func (r *Registry) inquire(ctx context.Context, d configKey) ([]byte, error) {
 	if !d.isValid() {
-		return nil, fmt.Errorf("%q and %q are no names in Nacos", d.id, d.group)
+		return nil, fmt.Errorf("%q or %q is not a valid name in Nacos", d.id, d.group)
 	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)

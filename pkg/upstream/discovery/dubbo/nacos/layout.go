@@ -38,7 +38,7 @@ func parseRoot(root string) (location, error) {
 	}
 	for _, name := range []string{p.namespace, p.group} {
 		if !isName(name) {
-			return location{}, fmt.Errorf("the root %q: %q is no name: letters, digits and _-.: are allowed", root, name)
+			return location{}, fmt.Errorf("the root %q: %q is not a valid name: only letters, digits and _-.: are allowed", root, name)
 		}
 	}
 	return p, nil
@@ -64,7 +64,7 @@ func parseAddress(text string, secure bool) ([]string, error) {
 		context = ""
 	}
 	if strings.ContainsFunc(context, func(r rune) bool { return r <= ' ' || strings.ContainsRune("?#%,", r) }) {
-		return nil, fmt.Errorf("the address %q: %q is no path", text, context)
+		return nil, fmt.Errorf("the address %q: %q is not a valid path", text, context)
 	}
 	scheme := "http://"
 	if secure {
@@ -77,7 +77,7 @@ func parseAddress(text string, secure bool) ([]string, error) {
 	for i, server := range servers {
 		base := scheme + server
 		if u, err := url.Parse(base); err != nil || u.Port() == "" || u.User != nil {
-			return nil, fmt.Errorf("the address %q: %q is no host:port", text, server)
+			return nil, fmt.Errorf("the address %q: %q is not a valid host:port", text, server)
 		}
 		servers[i] = base + context
 	}
@@ -99,7 +99,7 @@ func configName(name string) string { return strings.ReplaceAll(listName(name), 
 func serviceName(u registry.URL) (string, error) {
 	s := u.Service()
 	if s.Interface == "" {
-		return "", fmt.Errorf("%s has no interface", u)
+		return "", fmt.Errorf("URL %s has no interface", u)
 	}
 	for _, part := range []string{s.Interface, u.Category(), s.Version, s.Group} {
 		if strings.ContainsAny(part, separator+"/@") {
@@ -107,7 +107,7 @@ func serviceName(u registry.URL) (string, error) {
 		}
 	}
 	if n := len(u.String()); n > registry.MaxURL {
-		return "", fmt.Errorf("a URL of %s has %d bytes: there may be %d", s, n, registry.MaxURL)
+		return "", fmt.Errorf("a URL of %s has %d bytes; the maximum is %d", s, n, registry.MaxURL)
 	}
 	return listName(strings.Join([]string{u.Category(), s.Interface, s.Version, s.Group}, separator)), nil
 }

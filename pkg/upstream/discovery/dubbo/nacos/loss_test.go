@@ -125,7 +125,7 @@ func (f *fake) await(what string, n int) {
 		select {
 		case <-look.C:
 		case <-limit:
-			f.t.Fatalf("%s was asked %d times, want %d", what, f.asked(what)-before, n)
+			f.t.Fatalf("%s got %d requests, want %d", what, f.asked(what)-before, n)
 		}
 	}
 }
@@ -221,7 +221,7 @@ func TestWhatOperatorsChangeCounts(t *testing.T) {
 	v := f.Await("one less", registrytest.At("10.0.0.1:1", "10.0.0.2:1"))
 	slices.SortFunc(v.Providers, func(a, b registry.URL) int { return strings.Compare(a.Host, b.Host) })
 	if got := v.Providers[0].Get("enabled"); got != "false" {
-		t.Errorf("enabled=%q of whom Nacos has disabled", got)
+		t.Errorf("enabled=%q for an instance that is disabled in Nacos", got)
 	}
 	if got := v.Providers[1].Get("weight"); got != "25" {
 		t.Errorf("weight=%q, want half of 50", got)
@@ -239,9 +239,9 @@ func TestOptionsThatAreNone(t *testing.T) {
 		{registry.Options{Address: "a:b:c"}, "too many colons"},
 		{registry.Options{Address: "a:x"}, "host:port"},
 		{registry.Options{Address: "u@a:1"}, "host:port"},
-		{registry.Options{Address: "a:1/x?y"}, "no path"},
-		{registry.Options{Address: "a:1", Root: "a/b/c"}, "no name"},
-		{registry.Options{Address: "a:1", Root: "a b"}, "no name"},
+		{registry.Options{Address: "a:1/x?y"}, "not a valid path"},
+		{registry.Options{Address: "a:1", Root: "a/b/c"}, "not a valid name"},
+		{registry.Options{Address: "a:1", Root: "a b"}, "not a valid name"},
 		{registry.Options{Address: "a:1", SessionTimeout: time.Second}, "session"},
 	} {
 		if _, err := nacos.New(tt.options); err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -259,7 +259,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 	p.End()
 	server.change(func() {
 		if n := len(server.services[greeterList]); n != 0 {
-			t.Errorf("%d instances are left", n)
+			t.Errorf("%d instances remain", n)
 		}
 	})
 	goleak.VerifyNone(t, before)

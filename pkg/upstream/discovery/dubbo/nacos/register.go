@@ -22,7 +22,7 @@ const (
 )
 
 // errSuperseded is returned for a request that a later one replaced.
-var errSuperseded = errors.New("superseded: something else was asked for since")
+var errSuperseded = errors.New("superseded by a later request")
 
 // entry is the desired state of one instance of this process: registered with a URL, or not
 // registered. Nacos has one instance for all URLs of a service with the same address. Mutable
@@ -251,9 +251,9 @@ func (r *Registry) reconcile(ctx context.Context, e *entry) {
 	if !gone {
 		r.noteResult(err)
 		if err != nil && !isAway(err) {
-			r.logOnce("the server refuses an instance of "+e.service, err)
+			r.logOnce("cannot register an instance of "+e.service, err)
 		} else if err == nil {
-			r.logOnce("the server refuses an instance of "+e.service, nil)
+			r.logOnce("cannot register an instance of "+e.service, nil)
 		}
 	}
 	if !known {
@@ -360,7 +360,7 @@ func (r *Registry) forgotten(e *entry) {
 	}
 	r.standing.Update(func(s *registry.State) {
 		s.Sessions++
-		s.LastError = "the server has forgotten what was registered"
+		s.LastError = "the server has lost the registrations"
 	})
 	poke(r.keep)
 }
@@ -399,7 +399,7 @@ func (r *Registry) unregisterAll() {
 		return err
 	})
 	if err != nil {
-		r.log.Warn("Nacos: what was registered was not taken back, and is forgotten with the session", "error", err)
+		r.log.Warn("cannot unregister from Nacos; registrations expire with the session", "error", err)
 	}
 }
 

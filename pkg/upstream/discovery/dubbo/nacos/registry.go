@@ -86,7 +86,7 @@ func open(options registry.Options) (*Registry, error) {
 		return nil, err
 	}
 	if d := options.SessionTimeout; d != 0 && (d < leastSession || d > mostSession) {
-		return nil, fmt.Errorf("a session of %v: it may be of %v to %v", d, leastSession, mostSession)
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, leastSession, mostSession)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)
@@ -189,7 +189,7 @@ func (r *Registry) logOnce(matter string, err error) {
 	r.said[matter] = err.Error()
 	r.mu.Unlock()
 	if before != err.Error() {
-		r.log.Warn("Nacos does not do as it is asked", "matter", matter, "error", err)
+		r.log.Warn("problem with Nacos", "matter", matter, "error", err)
 	}
 }
 

@@ -79,9 +79,9 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		w.r.noteResult(err)
 		if err != nil && !isAway(err) {
-			w.r.logOnce("what is registered cannot be read", err)
+			w.r.logOnce("cannot read the registrations", err)
 		} else if err == nil {
-			w.r.logOnce("what is registered cannot be read", nil)
+			w.r.logOnce("cannot read the registrations", nil)
 			w.tell(subscriptions)
 		}
 		if all {
@@ -286,7 +286,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 				err = &answerError{err}
 			}
 		}
-		matter := "the service " + l.name + " cannot be read"
+		matter := "cannot read the service " + l.name
 		if err != nil {
 			if !isAway(err) && ctx.Err() == nil {
 				w.r.logOnce(matter, err)
@@ -297,7 +297,7 @@ func (w *watcher) readLists(ctx context.Context, lists []*list) error {
 			return nil
 		}
 		all, err := parseHosts(raw)
-		w.r.logOnce("an entry of the service "+l.name+" is left out", err)
+		w.r.logOnce("skipped an invalid entry of the service "+l.name, err)
 		if err != nil && all == nil && l.version != 0 {
 			return nil // nothing of it is valid
 		}
@@ -380,7 +380,7 @@ func (w *watcher) fetch(ctx context.Context, papers []*configEntry) error {
 		text, there, err := w.r.document(ctx, p.configKey)
 		if err != nil {
 			if !isAway(err) && ctx.Err() == nil {
-				w.r.logOnce("the configuration "+p.id+" cannot be read", err)
+				w.r.logOnce("cannot read the configuration "+p.id, err)
 			}
 			return err
 		}

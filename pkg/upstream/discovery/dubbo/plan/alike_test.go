@@ -93,7 +93,7 @@ func TestACallGoesWhereASubscriptionToItsVersionLeads(t *testing.T) {
 		}
 		for _, c := range open.VariantClusters {
 			if !called[c.Name] {
-				t.Fatalf("%q, %v: nobody is called of the cluster %s", exports, l[0].View.Routers, c.Name)
+				t.Fatalf("%q, %v: no provider gets calls of the cluster %s", exports, l[0].View.Routers, c.Name)
 			}
 		}
 		for _, p := range open.Providers { // each group and version that can be called

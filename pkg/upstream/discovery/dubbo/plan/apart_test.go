@@ -37,7 +37,7 @@ func served(t *testing.T, o *plan.Result, fields ...string) string {
 	}
 	// A call whose labels no host has would go to any host.
 	if len(f.Metadata) > 0 && all[at].Subsets.Fallback != config.NoFallback && len(hostsFor(&config.Cluster{Hosts: all[at].Hosts}, f.Metadata, nil)) == 0 {
-		t.Errorf("calls that nobody has the labels of go to %v", all[at].Subsets.Fallback)
+		t.Errorf("calls whose labels no host has go to %v", all[at].Subsets.Fallback)
 	}
 	for _, h := range hostsFor(all[at], f.Metadata, called(fields...)) {
 		parts = append(parts, fmt.Sprintf("%s*%d", strings.TrimSuffix(strings.TrimPrefix(h.Address, "10.0.0."), ":1"), h.Weight))
@@ -95,7 +95,7 @@ func TestHostsThatProvideOneEachNeedNoClustersApart(t *testing.T) {
 	w := plan.Reference{Service: registry.Service{Interface: "x"}}
 	alone := []string{"dubbo://10.0.0.1:1/x?version=1", "dubbo://10.0.0.2:1/x?version=2", "dubbo://10.0.0.2:1/x?version=2&pid=2", "dubbo://10.0.0.3:1/x?group=g&version=1", "dubbo://10.0.0.3:1/x?group=g&version=2"}
 	if o := plan.Compute(w, lists(t, alone[:3]...), noon()); len(o.VariantClusters) != 0 {
-		t.Errorf("there are clusters apart: %v", namesOf(o.VariantClusters))
+		t.Errorf("unexpected variant clusters: %v", namesOf(o.VariantClusters))
 	}
 	// The host of the group has the labels of its first version.
 	want := []string{"x?group=g&version=2"}
@@ -209,9 +209,9 @@ func TestTooManyVersionsAreTold(t *testing.T) {
 	for i := range 42 {
 		many = append(many, fmt.Sprintf("dubbo://10.0.0.%d:1/com.example.X?version=1.%02d", i, i))
 	}
-	want := "g/com.example.Y is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 find no route"
+	want := "g/com.example.Y has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 match no route"
 	if o := plan.Compute(plan.Reference{Service: registry.Service{Interface: "com.example.Y"}}, inGroup, noon()); !strings.Contains(o.Unrouted, "; "+want) {
-		t.Errorf("in a group: got %q, want %q beside those of no group", o.Unrouted, want)
+		t.Errorf("in a group: got %q, want %q in addition to those without a group", o.Unrouted, want)
 	}
 	tests := []struct {
 		name    string
@@ -221,11 +221,11 @@ func TestTooManyVersionsAreTold(t *testing.T) {
 	}{
 		{"as many as may be", registry.Service{Interface: "com.example.X"}, 32, ""},
 		{"one more", registry.Service{Interface: "com.example.X"}, 33,
-			"com.example.X is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 find no route"},
+			"com.example.X has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 match no route"},
 		{"many more", registry.Service{Interface: "com.example.X"}, 42,
-			"com.example.X is provided in 42 versions, and 32 can have routes of their own: calls of 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38, 1.39 and 2 more find no route"},
+			"com.example.X has providers in 42 versions, but at most 32 can have their own routes: calls for 1.32, 1.33, 1.34, 1.35, 1.36, 1.37, 1.38, 1.39 and 2 more match no route"},
 		{"for who takes any", registry.Service{Interface: "com.example.X", Version: "*"}, 33,
-			"com.example.X:* is provided in 33 versions, and 32 can have routes of their own: calls of 1.32 go to any"},
+			"com.example.X:* has providers in 33 versions, but at most 32 can have their own routes: calls for 1.32 go to any provider"},
 		{"for who wants one", registry.Service{Interface: "com.example.X", Version: "1.07"}, 42, ""},
 	}
 	for _, tt := range tests {

@@ -104,7 +104,7 @@ func (p *providers) markUnused(audiences []candidates) {
 			case one.Weight == 0:
 				one.Unused = "its weight is 0"
 			default:
-				one.Unused = "rules have no calls go to it"
+				one.Unused = "routing rules exclude it from all calls"
 			}
 		}
 	}

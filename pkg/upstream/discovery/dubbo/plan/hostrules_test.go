@@ -226,11 +226,11 @@ func TestMoreRulesThanCountRefuseCalls(t *testing.T) {
 		if got := reached(t, o, "method=get"); got != "" {
 			t.Errorf("%s: a call goes to %s", name, got)
 		}
-		if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0], "calls of the service are refused") {
+		if len(o.Warnings) != 1 || !strings.Contains(o.Warnings[0], "all calls of the service are rejected") {
 			t.Errorf("%s: warnings %q", name, o.Warnings)
 		}
 		if o.Cluster.Rules == nil {
-			t.Errorf("%s: the cluster does not say why it has nobody", name)
+			t.Errorf("%s: the cluster has no warning about why it has no hosts", name)
 		}
 	}
 }

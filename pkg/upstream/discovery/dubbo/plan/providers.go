@@ -175,9 +175,9 @@ func unusable(u registry.URL) string {
 	case u.Port == 0:
 		return "it has no port"
 	case !isAddress(u.Host) && !isName(u.Host):
-		return "its host is none"
+		return "its host is not a valid address or name"
 	case isNowhere(u.Host):
-		return "its address is that of no machine"
+		return "its address is unspecified or multicast"
 	case u.Get(keyDisabled) == "true", u.Get(keyDisabled) == "" && u.Get(keyEnabled) == "false":
 		return "it is disabled"
 	}
@@ -223,7 +223,7 @@ func (p *providers) readWeights(n *warnings) {
 		if text := lookup(nil, one.URL, "", keyWeight); text != "" {
 			weight, err := strconv.ParseInt(text, 10, 32) // 32 bits, as in Java
 			if err != nil {
-				n.add(fmt.Sprintf("weight %q is no number: %d counts", text, usualWeight))
+				n.add(fmt.Sprintf("weight %q is not a number: using %d", text, usualWeight))
 				weight = usualWeight
 			}
 			one.Weight = max(int(weight), 0)

@@ -142,7 +142,7 @@ func (r *settingsReader) methods() []string {
 	}
 	all := slices.Sorted(maps.Keys(names))
 	if len(all) > mostMethods {
-		r.notes.add(fmt.Sprintf("timeouts or retries of %d methods: those after %q have the service's", len(all), all[mostMethods-1]))
+		r.notes.add(fmt.Sprintf("%d methods have their own timeouts or retries: methods after %q use those of the service", len(all), all[mostMethods-1]))
 		all = all[:mostMethods]
 	}
 	return all
@@ -187,7 +187,7 @@ func (r *settingsReader) number(u *Provider, method, key string) int64 {
 	}
 	n, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		r.notes.add(fmt.Sprintf("%s %q is no number", key, text))
+		r.notes.add(fmt.Sprintf("%s %q is not a number", key, text))
 		return 0
 	}
 	return n
@@ -218,7 +218,7 @@ func (r *settingsReader) balance(s *settings) {
 		r.hash(s)
 	default:
 		s.policy = config.Random
-		r.notes.add(fmt.Sprintf("loadbalance %q is not known: random", s.loadBalance))
+		r.notes.add(fmt.Sprintf("loadbalance %q is not supported: using random", s.loadBalance))
 	}
 }
 
@@ -230,6 +230,6 @@ func (r *settingsReader) hash(s *settings) {
 		}
 	}
 	if len(s.hash) == 0 {
-		r.notes.add("loadbalance consistenthash goes by the attachments that " + hashAttachments + " names, not by arguments: it names none, so that hosts are chosen at random")
+		r.notes.add("loadbalance consistenthash hashes the attachments that " + hashAttachments + " lists, not arguments: the list is empty, so hosts are chosen at random")
 	}
 }

@@ -198,14 +198,14 @@ func namesOf(s registry.Service, kinds []variant, field string, lacks *warnings)
 // lack records that values of a field have no routes of their own, if they would otherwise have
 // them.
 func lack(s registry.Service, field string, all []string, lacks *warnings) {
-	asked, effect := s.Group, "find no route"
+	asked, effect := s.Group, "match no route"
 	if field == fieldVersion {
 		asked = registry.PlainVersion(s.Version)
 	}
 	switch asked {
 	case "":
 	case anything:
-		effect = "go to any"
+		effect = "go to any provider"
 	default:
 		return
 	}
@@ -215,7 +215,7 @@ func lack(s registry.Service, field string, all []string, lacks *warnings) {
 	if more := len(rest) - most; more > 0 {
 		named += fmt.Sprintf(" and %d more", more)
 	}
-	lacks.add(fmt.Sprintf("%s is provided in %d %ss, and %d can have routes of their own: calls of %s %s", s, len(all), field, mostNamed, named, effect))
+	lacks.add(fmt.Sprintf("%s has providers in %d %ss, but at most %d can have their own routes: calls for %s %s", s, len(all), field, mostNamed, named, effect))
 }
 
 // nameOf returns the group or the version of a provider.

@@ -64,7 +64,7 @@ func (e *UnmappedError) Error() string {
 	if more := len(e.Interfaces) - most; more > 0 {
 		names += fmt.Sprintf(" and %d more", more)
 	}
-	return fmt.Sprintf("%s is not found by %s: %v", e.Application, names, e.Err)
+	return fmt.Sprintf("consumers cannot find %s by %s: %v", e.Application, names, e.Err)
 }
 
 // Unwrap returns Err.
@@ -121,9 +121,9 @@ func (a *InstanceRegistration) Check() error {
 	i := &a.Instance
 	switch {
 	case i.Application == "" || strings.Contains(i.Application, separator):
-		return fmt.Errorf("%q cannot be the name of an application", clip(i.Application))
+		return fmt.Errorf("%q is not a valid application name", clip(i.Application))
 	case i.Host == "" || i.Port == 0:
-		return fmt.Errorf("the instance of %s has the address %q", clip(i.Application), clip(i.Name()))
+		return fmt.Errorf("the instance of %s has the invalid address %q", clip(i.Application), clip(i.Name()))
 	case a.Revision == "":
 		return fmt.Errorf("the instance of %s has no revision", clip(i.Application))
 	}

@@ -38,7 +38,7 @@ func TestParameters(t *testing.T) {
 				}
 			}
 			if got, there := p.Lookup("none"); got != "" || there {
-				t.Errorf("what is not there is %q, %v", got, there)
+				t.Errorf("missing parameter = %q, %v", got, there)
 			}
 			if !p.Equal(registry.ParametersOf(maps.Clone(tt.all))) {
 				t.Error("the same parameters are not equal")

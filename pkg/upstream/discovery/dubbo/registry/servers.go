@@ -23,7 +23,7 @@ func ParseServers(list, port string) ([]string, error) {
 			return nil, err
 		}
 		if host == "" || own == "" {
-			return nil, fmt.Errorf("%q is no host:port", text)
+			return nil, fmt.Errorf("%q is not a valid host:port", text)
 		}
 		servers = append(servers, net.JoinHostPort(host, own))
 	}

@@ -18,10 +18,10 @@ func TestServersOfAnAddress(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":     "no host:port",
-		"a,":   "no host:port",
-		":2":   "no host:port",
-		"a:":   "no host:port",
+		"":     "not a valid host:port",
+		"a,":   "not a valid host:port",
+		":2":   "not a valid host:port",
+		"a:":   "not a valid host:port",
 		"::1":  "too many colons",
 		"a:b:": "too many colons",
 	} {
@@ -37,11 +37,11 @@ func TestAChangeOfStateIsToldOnce(t *testing.T) {
 	s.Update(func(state *State) { state.Connected, state.Session = true, "1" })
 	s.Update(func(state *State) { state.Session = "1" }) // unchanged
 	if got := s.State(); told != 1 || !got.Connected || got.Session != "1" {
-		t.Errorf("told %d times of %+v, want once of a session", told, got)
+		t.Errorf("%d reports of %+v, want one of a session", told, got)
 	}
 	s.End()
 	s.End()
 	if got := s.State(); told != 2 || got.Connected || got.Session != "" || got.Since.IsZero() {
-		t.Errorf("told %d times of %+v, want once more, of its end", told, got)
+		t.Errorf("%d reports of %+v, want one more, of its end", told, got)
 	}
 }

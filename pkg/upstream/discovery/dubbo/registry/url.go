@@ -41,7 +41,7 @@ const MaxURL = 64 << 10
 // An error names the defect.
 func Parse(text string) (URL, error) {
 	if len(text) > MaxURL {
-		return URL{}, fmt.Errorf("a URL of %d bytes: there may be %d", len(text), MaxURL)
+		return URL{}, fmt.Errorf("a URL has %d bytes; the maximum is %d", len(text), MaxURL)
 	}
 	scheme, rest, ok := strings.Cut(text, "://")
 	if !ok || scheme == "" {
@@ -71,7 +71,7 @@ func Parse(text string) (URL, error) {
 // ParseEncoded parses a URL that is percent-encoded as a whole, as registries store it.
 func ParseEncoded(text string) (URL, error) {
 	if len(text) > 3*MaxURL {
-		return URL{}, fmt.Errorf("a URL of %d bytes encoded: there may be %d", len(text), MaxURL)
+		return URL{}, fmt.Errorf("an encoded URL has %d bytes; the maximum for decoded URLs is %d", len(text), MaxURL)
 	}
 	plain, err := url.QueryUnescape(text)
 	if err != nil {
@@ -102,7 +102,7 @@ func (u *URL) setAddress(text string) error {
 	bracketed := strings.HasPrefix(text, "[")
 	switch {
 	case strings.ContainsAny(text, "[]@") && !isBracketed(text):
-		return fmt.Errorf("%q is no address", text)
+		return fmt.Errorf("%q is not a valid address", text)
 	case bracketed && strings.HasSuffix(text, "]"):
 		u.Host = text[1 : len(text)-1]
 		return nil
@@ -115,7 +115,7 @@ func (u *URL) setAddress(text string) error {
 	}
 	n, err := strconv.ParseUint(port, 10, 16)
 	if err != nil {
-		return fmt.Errorf("%q is no port", port)
+		return fmt.Errorf("%q is not a valid port", port)
 	}
 	u.Host, u.Port = host, uint16(n)
 	return nil

@@ -22,7 +22,7 @@ func TestURLsAreReadAsJavaWritesThem(t *testing.T) {
 		},
 		{"user and password", "zookeeper://a:b@h:1", registry.URL{Protocol: "zookeeper", Username: "a", Password: "b", Host: "h", Port: 1}},
 		{"a password with an at sign", "x://a:b@c@h:1", registry.URL{Protocol: "x", Username: "a", Password: "b@c", Host: "h", Port: 1}},
-		{"no port", "consumer://10.0.0.1/x", registry.URL{Protocol: "consumer", Host: "10.0.0.1", Path: "x"}},
+		{"not a valid port", "consumer://10.0.0.1/x", registry.URL{Protocol: "consumer", Host: "10.0.0.1", Path: "x"}},
 		{"IPv6 in brackets", "dubbo://[::1]:80/x", registry.URL{Protocol: "dubbo", Host: "::1", Port: 80, Path: "x"}},
 		{"IPv6 without port", "consumer://fe80::1/x", registry.URL{Protocol: "consumer", Host: "fe80::1", Path: "x"}},
 		{"a value with an escape", "a://h?x=1%262", registry.URL{Protocol: "a", Host: "h", Parameters: registry.ParametersOf(map[string]string{"x": "1&2"})}},
@@ -55,9 +55,9 @@ func TestURLsThatAreNone(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"empty", "", "no protocol"},
 		{"no protocol", "127.0.0.1:80/x", "no protocol"},
-		{"a port that is none", "dubbo://h:http/x", "no port"},
-		{"a port too large", "dubbo://h:65536/x", "no port"},
-		{"brackets that do not end", "dubbo://[::1:80/x", "no address"},
+		{"a port that is none", "dubbo://h:http/x", "not a valid port"},
+		{"a port too large", "dubbo://h:65536/x", "not a valid port"},
+		{"brackets that do not end", "dubbo://[::1:80/x", "not a valid address"},
 		{"a parameter without name", "dubbo://h:1/x?=1", "no name"},
 		{"too long", "dubbo://h/" + strings.Repeat("x", registry.MaxURL), "65536"},
 	}

@@ -225,7 +225,7 @@ func takenBack(b *env) {
 	f.providers(other)
 	b.unregister(r, other)
 	if v := f.providers(); b.Authoritative && !v.Authoritative {
-		b.Error("the list that was emptied in order is not said to be")
+		b.Error("the list is not authoritative although all providers unregistered")
 	}
 	b.register(r, first)
 	f.providers(first)
@@ -248,7 +248,7 @@ func replaced(b *env) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.least == 0 {
-		b.Error("in between there was nobody")
+		b.Error("there was no provider in between")
 	}
 }
 

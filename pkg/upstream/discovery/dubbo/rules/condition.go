@@ -138,7 +138,7 @@ func ReadRouters(urls []registry.URL, warn Warn) *Routers {
 			c.order, c.priority, c.force = orderOfURLs, priority(u), u.Get(keyForce) == "true"
 			r.add(u, warn, c)
 		default:
-			warn.about(u, fmt.Sprintf("routers of the kind %q are not built: it has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
+			warn.about(u, fmt.Sprintf("routers of type %q are not supported: the rule has no effect", cmp.Or(u.Get(keyRouter), u.Protocol)))
 		}
 	}
 	slices.SortStableFunc(r.conditions, func(a, b conditionRule) int {
@@ -166,7 +166,7 @@ func (r *Routers) readConditionDocument(u registry.URL, warn Warn) {
 	var all []conditionRule
 	for one := range root.Get("conditions").All() {
 		if one.Kind() != document.String {
-			warn.about(u, one.Path()+": a condition is "+one.Found()+", not a text: the rule has no effect")
+			warn.about(u, one.Path()+": a condition must be a string, found "+one.Found()+": the rule has no effect")
 			return
 		}
 		c, err := readCondition(one.Text())
@@ -196,7 +196,7 @@ func (r *Routers) add(u registry.URL, warn Warn, all ...conditionRule) {
 // refuse makes the chain reject every call.
 func (r *Routers) refuse(u registry.URL, warn Warn, why string) {
 	r.refused = true
-	warn.about(u, why+": calls of the service are refused")
+	warn.about(u, why+": all calls of the service are rejected")
 }
 
 // reject drops an invalid rule, as Dubbo does. A rule that is only too long is valid in Dubbo and
@@ -210,7 +210,7 @@ func (r *Routers) reject(u registry.URL, err error, warn Warn) {
 }
 
 var (
-	errRule    = errors.New("the rule is none")
+	errRule    = errors.New("invalid rule")
 	errTooLong = errors.New("the rule is too long")
 )
 
@@ -223,7 +223,7 @@ func readCondition(text string) (c conditionRule, err error) {
 	}
 	when, then = strings.TrimSpace(when), strings.TrimSpace(then)
 	if strings.TrimSpace(text) == "" {
-		return c, fmt.Errorf("%w: it is empty", errRule)
+		return c, fmt.Errorf("%w: the condition is empty", errRule)
 	}
 	if when != "" && when != "true" {
 		all, err := readPairs(when)
@@ -263,13 +263,13 @@ func (p keyMatch) ofRequest() (r request, ok bool, err error) {
 	}
 	if name, ok := inBrackets("attachments"); ok {
 		if r.attachment = name; name == "" {
-			return r, false, fmt.Errorf("%w: %q names no attachment", errRule, clip(p.key))
+			return r, false, fmt.Errorf("%w: %q has no attachment name", errRule, clip(p.key))
 		}
 		return r, true, nil
 	}
 	if index, ok := inBrackets("arguments"); ok {
 		if r.argument, err = strconv.Atoi(index); err != nil || r.argument < 0 {
-			return r, false, fmt.Errorf("%w: %q is no argument", errRule, clip(p.key))
+			return r, false, fmt.Errorf("%w: %q has no valid argument index", errRule, clip(p.key))
 		}
 		return r, true, nil
 	}
@@ -295,11 +295,11 @@ func readPairs(text string) (all []keyMatch, err error) {
 		word := rest[:end]
 		text = rest[end:]
 		if word == "" {
-			return nil, fmt.Errorf("%w: nothing follows %q", errRule, separator)
+			return nil, fmt.Errorf("%w: no key or value after %q", errRule, separator)
 		}
 		is, ok := newPattern(word)
 		if !ok && separator != "&" && separator != "" {
-			return nil, fmt.Errorf("%w: %q is no range", errRule, clip(word))
+			return nil, fmt.Errorf("%w: %q is not a valid range", errRule, clip(word))
 		}
 		switch {
 		case separator == "&" || separator == "" && at < 0:
@@ -315,16 +315,16 @@ func readPairs(text string) (all []keyMatch, err error) {
 			into = &all[at].not
 		case separator == "," && into != nil:
 		default:
-			return nil, fmt.Errorf("%w: %q stands before %q", errRule, separator, clip(word))
+			return nil, fmt.Errorf("%w: unexpected %q before %q", errRule, separator, clip(word))
 		}
 		*into = append(*into, is)
 		if len(all) > mostPairs || len(*into) > mostPairs {
-			return nil, fmt.Errorf("%w: a side has more than %d keys, or values of a key", errTooLong, mostPairs)
+			return nil, fmt.Errorf("%w: one side has more than %d keys, or values of a key", errTooLong, mostPairs)
 		}
 	}
 	for _, p := range all {
 		if len(p.is) == 0 && len(p.not) == 0 {
-			return nil, fmt.Errorf("%w: nothing is said of %q", errRule, clip(p.key))
+			return nil, fmt.Errorf("%w: key %q has no value", errRule, clip(p.key))
 		}
 	}
 	return all, nil

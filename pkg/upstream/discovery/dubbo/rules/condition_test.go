@@ -153,7 +153,7 @@ func TestWhoIsLeftByDocumentsOfConditions(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := rules.ReadRouters([]registry.URL{read(t, "condition", tt.document)}, func(text string) { t.Error(text) })
 			if got := left(r, providers(t), nil); got != tt.want {
-				t.Errorf("%q is left, want %q", got, tt.want)
+				t.Errorf("remaining providers = %q, want %q", got, tt.want)
 			}
 		})
 	}
@@ -164,7 +164,7 @@ func TestConditionsApplyByPriority(t *testing.T) {
 		conditionRule("condition", "=> host = 10.0.0.2", "priority=2"), conditionRule("condition", "=> host = 10.0.0.1", "priority=1"),
 	}, func(text string) { t.Error(text) })
 	if got := left(r, providers(t), nil); got != "1" { // the second matches no provider and is not forced
-		t.Errorf("%q is left, want 1", got)
+		t.Errorf("remaining providers = %q, want 1", got)
 	}
 }
 
@@ -174,26 +174,26 @@ func TestRoutersThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 		rule registry.URL
 		want string
 	}{
-		{"empty", conditionRule("condition", ""), "it is empty"},
-		{"a value without a key", conditionRule("condition", "= 1 => host = 1"), `"=" stands before "1"`},
-		{"a list without a value", conditionRule("condition", "host,10 => host = 1"), `"," stands before "10"`},
-		{"two separators", conditionRule("condition", "host == 10 => host = 1"), `"==" stands before "10"`},
-		{"nothing follows", conditionRule("condition", "host = => host = 1"), "nothing follows"},
-		{"nothing is said", conditionRule("condition", "host => host = 1"), `nothing is said of "host"`},
-		{"no number", conditionRule("condition", "arguments[a]=1 => host = 1"), "is no argument"},
-		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is no range`},
-		{"a script", conditionRule("route", "", "router=script"), `"script" are not built`},
-		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "not a text"},
-		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "it cannot be read"},
-		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "it has no name"},
-		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "the match like is not known"},
+		{"empty", conditionRule("condition", ""), "the condition is empty"},
+		{"a value without a key", conditionRule("condition", "= 1 => host = 1"), `unexpected "=" before "1"`},
+		{"a list without a value", conditionRule("condition", "host,10 => host = 1"), `unexpected "," before "10"`},
+		{"two separators", conditionRule("condition", "host == 10 => host = 1"), `unexpected "==" before "10"`},
+		{"nothing follows", conditionRule("condition", "host = => host = 1"), "no key or value after"},
+		{"nothing is said", conditionRule("condition", "host => host = 1"), `key "host" has no value`},
+		{"no number", conditionRule("condition", "arguments[a]=1 => host = 1"), "has no valid argument index"},
+		{"no range", conditionRule("condition", "=> port = 1~b"), `"1~b" is not a valid range`},
+		{"a script", conditionRule("route", "", "router=script"), `"script" are not supported`},
+		{"a document of 3.3", read(t, "condition", "service x\nconfigVersion: v3.1\nconditions: [{from: {match: a=1}}]"), "a condition must be a string"},
+		{"a document that is none", read(t, "condition", "service x\nconditions: ["), "cannot parse the document"},
+		{"tags without a name", read(t, "tag", "application x\ntags: [{addresses: [a]}]"), "the tag has no name"},
+		{"tags by what is not known", read(t, "tag", "application x\ntags: [{name: a, match: [{key: b, value: {like: c}}]}]"), "unknown match like"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			said := ""
 			r := rules.ReadRouters([]registry.URL{tt.rule}, func(text string) { said += text })
 			if got := left(r, providers(t), nil); got != "1 2 3" || !strings.Contains(said, tt.want) {
-				t.Errorf("it leaves %s, and it is said %q; want %q", got, said, tt.want)
+				t.Errorf("remaining providers = %s, warning = %q; want a warning with %q", got, said, tt.want)
 			}
 		})
 	}
@@ -237,7 +237,7 @@ func TestWhoIsLeftByTags(t *testing.T) {
 			r := rules.ReadRouters(urls, func(text string) { t.Error(text) })
 			of := call{"attachment dubbo.tag": tt.tag, "attachment dubbo.force.tag": fmt.Sprint(tt.force)}
 			if got := fmt.Sprint(chosen(r.ChainFor(consumer(), rules.Tag{}, true, providers(t)), of)); got != tt.want {
-				t.Errorf("%s are left, want %s", got, tt.want)
+				t.Errorf("remaining providers = %s, want %s", got, tt.want)
 			}
 		})
 	}

@@ -14,9 +14,9 @@ func readDocument(u registry.URL) (document.Node, error) {
 	root := document.Parse("rule.yaml", []byte(u.Get(keyYAML)), document.Options{Format: document.YAML}, report)
 	switch {
 	case report.Errors() > 0:
-		return document.Node{}, fmt.Errorf("it cannot be read: %w", report.Diagnostics()[0])
+		return document.Node{}, fmt.Errorf("cannot parse the document: %w", report.Diagnostics()[0])
 	case root.Kind() != document.Object:
-		return document.Node{}, fmt.Errorf("it is %s, not an object", root.Found())
+		return document.Node{}, fmt.Errorf("the document is %s, not an object", root.Found())
 	}
 	return root, nil
 }

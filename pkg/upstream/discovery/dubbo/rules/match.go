@@ -115,7 +115,7 @@ const (
 // without the condition would match more.
 func readTextMatch(n document.Node) (m textMatch, problem string) {
 	if n.Kind() != document.Object || n.Len() != 1 {
-		return m, "a match is " + n.Found() + ", not one condition"
+		return m, "a match must be one condition, found " + n.Found()
 	}
 	for one := range n.All() {
 		m = textMatch{kind: strings.ToLower(one.Key()), text: one.Text()}
@@ -127,7 +127,7 @@ func readTextMatch(n document.Node) (m textMatch, problem string) {
 	case matchExact, matchPrefix, matchNotEmpty, matchEmpty, matchWildcard:
 	case matchCIDR:
 		if _, ok := isNetwork(m.text); !ok {
-			return m, m.text + " is no network"
+			return m, m.text + " is not a valid network"
 		}
 	case matchRegex:
 		var err error
@@ -135,7 +135,7 @@ func readTextMatch(n document.Node) (m textMatch, problem string) {
 			return m, err.Error()
 		}
 	default:
-		return m, "the match " + clip(m.kind) + " is not known"
+		return m, "unknown match " + clip(m.kind)
 	}
 	return m, ""
 }

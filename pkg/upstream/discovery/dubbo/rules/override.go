@@ -66,12 +66,12 @@ func ReadConfigurators(urls []registry.URL, warn Warn) Configurators {
 		case u.Protocol == "empty":
 			return nil
 		case len(all) >= MaxRules:
-			warn.about(u, "there are too many rules")
+			warn.about(u, "too many rules: this rule has no effect")
 			continue
 		case u.Get(keyYAML) != "":
 			all = append(all, readOverrideDocument(u, warn)...)
 		case u.Protocol != "override" && u.Protocol != "absent":
-			warn.about(u, "its kind is not known")
+			warn.about(u, "unknown rule type")
 		case !isOff(u):
 			all = append(all, readOverrideURL(u)...)
 		}
@@ -130,7 +130,7 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 			continue
 		}
 		if all = append(all, more...); len(all) > MaxRules {
-			warn.about(u, "it is too many rules")
+			warn.about(u, "too many rules in one document: the remaining rules have no effect")
 			return all[:MaxRules]
 		}
 	}
@@ -140,7 +140,7 @@ func readOverrideDocument(u registry.URL, warn Warn) (all []configurator) {
 func readOverrideItem(u registry.URL, item document.Node) (all []configurator, problem string) {
 	o := configurator{stage: ofService, side: item.Get("side").Text(), set: map[string]string{}, providers: texts(item.Get("providerAddresses"))}
 	if o.side != consumerSide && o.side != providerSide {
-		return nil, "side is " + item.Get("side").Found() + ", not consumer or provider"
+		return nil, "side must be consumer or provider, found " + item.Get("side").Found()
 	}
 	for one := range item.Get("parameters").All() {
 		if !slices.Contains(keptKeys(), one.Key()) {
@@ -148,7 +148,7 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 		}
 	}
 	if len(o.set) == 0 {
-		return nil, "it has no parameters that can be changed"
+		return nil, "no parameters that a rule can change"
 	}
 	if o.match, problem = readMatch(item.Get("match")); problem != "" {
 		return nil, problem
@@ -169,7 +169,7 @@ func readOverrideItem(u registry.URL, item document.Node) (all []configurator, p
 		addresses = []string{anyHost}
 	}
 	if len(addresses)*len(services)*len(applications) > MaxRules {
-		return nil, "it is too many rules"
+		return nil, "too many combinations of addresses, services and applications"
 	}
 	for _, address := range addresses {
 		at, err := registry.Parse("override://" + address)
@@ -191,7 +191,7 @@ func readMatch(n document.Node) (m *match, problem string) {
 		return nil, ""
 	}
 	if n.Kind() != document.Object {
-		return nil, "match is " + n.Found() + ", not an object"
+		return nil, "match must be an object, found " + n.Found()
 	}
 	m = &match{}
 	for one := range n.All() {
@@ -207,7 +207,7 @@ func readMatch(n document.Node) (m *match, problem string) {
 		case "param":
 			m.parameters, problem = readParameterMatches(one)
 		default:
-			problem = "the match " + clip(one.Key()) + " is not known"
+			problem = "unknown match " + clip(one.Key())
 		}
 		if problem != "" {
 			return nil, problem

@@ -136,7 +136,7 @@ func TestWhatOverridesChange(t *testing.T) {
 				t.Errorf("the consumer has %q, want %q", got, tt.asked)
 			}
 			if len(asked) != 1 || asked["timeout"] != "100" {
-				t.Errorf("what was asked for was changed: %v", asked)
+				t.Errorf("the input was changed: %v", asked)
 			}
 		})
 	}
@@ -155,14 +155,14 @@ func changes(before, after map[string]string) string {
 
 func TestOverridesThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 	tests := []struct{ name, rule, want string }{
-		{"another kind", "script://0.0.0.0/com.foo.Bar?x=y", "its kind is not known"},
-		{"no YAML", "service com.foo.Bar::\n{configs: [", "it cannot be read"},
+		{"another kind", "script://0.0.0.0/com.foo.Bar?x=y", "unknown rule type"},
+		{"no YAML", "service com.foo.Bar::\n{configs: [", "cannot parse the document"},
 		{"no object", "service com.foo.Bar::\n- 1", "not an object"},
-		{"no side", "service com.foo.Bar::\nconfigs: [{parameters: {retries: 1}}]", "not consumer or provider"},
+		{"no side", "service com.foo.Bar::\nconfigs: [{parameters: {retries: 1}}]", "side must be consumer or provider"},
 		{"no parameters", "service com.foo.Bar::\nconfigs: [{side: consumer}]", "no parameters"},
-		{"an address that is none", "service com.foo.Bar::\nconfigs: [{side: consumer, addresses: ['a:b'], parameters: {retries: 1}}]", "no port"},
-		{"a condition that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {moon: {exact: full}}, parameters: {retries: 1}}]", "the match moon is not known"},
-		{"a comparison that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {like: x}}, parameters: {retries: 1}}]", "the match like is not known"},
+		{"an address that is none", "service com.foo.Bar::\nconfigs: [{side: consumer, addresses: ['a:b'], parameters: {retries: 1}}]", "not a valid port"},
+		{"a condition that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {moon: {exact: full}}, parameters: {retries: 1}}]", "unknown match moon"},
+		{"a comparison that is not known", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {like: x}}, parameters: {retries: 1}}]", "unknown match like"},
 		{"an expression that is none", "service com.foo.Bar::\nconfigs: [{side: consumer, match: {app: {regex: '('}}, parameters: {retries: 1}}]", "missing closing"},
 	}
 	for _, tt := range tests {
@@ -170,7 +170,7 @@ func TestOverridesThatCannotBeReadAreLeftOutAndSaid(t *testing.T) {
 			said := ""
 			all := rules.ReadConfigurators([]registry.URL{read(t, "override", tt.rule)}, func(text string) { said += text })
 			if len(all) != 0 || !strings.Contains(said, tt.want) {
-				t.Errorf("there are %d rules, and it is said %q; want none, and %q", len(all), said, tt.want)
+				t.Errorf("%d rules, warning = %q; want no rules, and a warning with %q", len(all), said, tt.want)
 			}
 		})
 	}

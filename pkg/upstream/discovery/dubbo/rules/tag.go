@@ -46,7 +46,7 @@ func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
 		t := tag{name: one.Get("name").Text(), addresses: texts(one.Get("addresses"))}
 		match, problem := readParameterMatches(one.Get("match"))
 		if t.match = match; t.name == "" {
-			problem = "it has no name"
+			problem = "the tag has no name"
 		}
 		if problem != "" {
 			warn.about(u, one.Path()+": "+problem+": the rule has no effect")
@@ -55,7 +55,7 @@ func (r *Routers) readTagDocument(u registry.URL, warn Warn) {
 		rule.tags = append(rule.tags, t)
 	}
 	if r.tags = append(r.tags, rule); len(r.tags) > MostTagRules || len(rule.tags) > MostTagRules {
-		r.refuse(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one", MostTagRules))
+		r.refuse(u, warn, fmt.Sprintf("there are more than %d tag rules, or tags of one rule", MostTagRules))
 	}
 }
 

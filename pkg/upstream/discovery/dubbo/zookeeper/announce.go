@@ -75,7 +75,7 @@ func checkAnnouncement(a *registry.InstanceRegistration) error {
 		}
 	}
 	if n := len(a.MetadataInfo); n > mostProvided {
-		return fmt.Errorf("what %s provides has %d bytes: there may be %d", a.Instance.Application, n, mostProvided)
+		return fmt.Errorf("the metadata of %s has %d bytes; the maximum is %d", a.Instance.Application, n, mostProvided)
 	}
 	return nil
 }
@@ -123,7 +123,7 @@ func (o ephemeralNode) announce(places layout, a *registry.InstanceRegistration,
 	provided := o
 	provided.path, provided.data = places.metadata(a.Instance.Application, a.Revision), a.MetadataInfo
 	if err := provided.store(); err != nil {
-		return fmt.Errorf("the metadata of revision %s: %w", a.Revision, err)
+		return fmt.Errorf("writing the metadata of revision %s: %w", a.Revision, err)
 	}
 	for _, name := range a.Interfaces {
 		if mapped[name] {
@@ -132,7 +132,7 @@ func (o ephemeralNode) announce(places layout, a *registry.InstanceRegistration,
 		mapping := o
 		mapping.path = places.mapping(name)
 		if err := mapping.enlist(a.Instance.Application); err != nil {
-			return fmt.Errorf("the mapping of %s: %w", name, err)
+			return fmt.Errorf("updating the mapping of %s: %w", name, err)
 		}
 		mapped[name] = true
 	}
@@ -184,7 +184,7 @@ func (o ephemeralNode) enlist(application string) error {
 	return errOvertaken
 }
 
-var errOvertaken = errors.New("others change it all the time")
+var errOvertaken = errors.New("too many concurrent changes by other clients")
 
 // isOvertaken reports whether an error means a conflict with a concurrent change.
 func isOvertaken(err error) bool {
@@ -241,7 +241,7 @@ func instanceData(a *registry.InstanceRegistration) []byte {
 		Registered: since, Kind: "DYNAMIC", Enabled: true,
 	})
 	if err != nil {
-		panic(fmt.Sprintf("zookeeper: an instance is no JSON: %v", err))
+		panic(fmt.Sprintf("zookeeper: encoding an instance: %v", err))
 	}
 	return text
 }
@@ -277,7 +277,7 @@ func (r *Registry) forgetRevision(v *revision) {
 			err := v.remove(conn, r.layout)
 			return func() {
 				if err != nil && !isOvertaken(err) {
-					r.log.Warn("metadata that nobody needs stay in ZooKeeper", "application", v.application, "revision", v.name, "error", err)
+					r.log.Warn("cannot remove unused metadata from ZooKeeper", "application", v.application, "revision", v.name, "error", err)
 				}
 			}
 		}

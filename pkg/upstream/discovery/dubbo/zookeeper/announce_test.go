@@ -190,7 +190,7 @@ func forgotten(s scene) {
 	zookeeper.ForgetRevisions(one.Registry)
 	s.judge.await(s.provided(second), "gone", func(text string) bool { return text == "" })
 	if s.judge.text(s.provided(first)) == "" {
-		s.Error("the metadata of another instance are gone")
+		s.Error("the metadata of another instance were removed")
 	}
 	if err := other.announcer().UnregisterInstance(s.Context(), announcement("10.0.0.2").Instance); err != nil {
 		s.Fatal(err)
@@ -209,7 +209,7 @@ func bounded(s scene) {
 	}
 	s.judge.children(s.chroot+"/dubbo/metadata/shop", 1+8)
 	if s.judge.text(s.provided(all[19])) == "" || s.judge.text(s.provided(all[18])) == "" {
-		s.Error("the metadata of the last revisions are gone")
+		s.Error("the metadata of the last revisions were removed")
 	}
 }
 
@@ -240,7 +240,7 @@ func takenOverToo(s scene) {
 	before.End()
 	after.announce(s.T, a)
 	if s.judge.text(s.instance("10.0.0.1")) == "" {
-		s.Error("the instance has gone with the session before")
+		s.Error("the instance disappeared with the earlier session")
 	}
 	f.Never("without the instance", func(v registry.Snapshot) bool { return len(v.Instances) == 0 })
 }

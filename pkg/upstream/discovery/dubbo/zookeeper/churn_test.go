@@ -56,7 +56,7 @@ func TestWhateverIsLostAllEndsAsWished(t *testing.T) {
 		c.seenByA.Await(fmt.Sprintf("what is wished for in round %d", round), want)
 		c.seenByB.Await(fmt.Sprintf("what is wished for in round %d", round), want)
 	}
-	t.Logf("watches that did not tell: %d", c.b.journal.count("has not told of a change"))
+	t.Logf("missed changes of watches: %d", c.b.journal.count("missed a change"))
 }
 
 func TestServersAreReachedByTLS(t *testing.T) {
@@ -76,6 +76,6 @@ func TestServersAreReachedByTLS(t *testing.T) {
 	stranger := open(t, registry.Options{Address: w.address(), TLS: &tls.Config{MinVersion: tls.VersionTLS12}})
 	s := stranger.Await("told why", func(s registry.State) bool { return strings.Contains(s.LastError, "certificate") })
 	if s.Connected {
-		t.Errorf("it is connected with who has no certificate that it trusts: %+v", s)
+		t.Errorf("it is connected to a server without a trusted certificate: %+v", s)
 	}
 }

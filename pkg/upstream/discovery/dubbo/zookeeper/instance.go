@@ -33,7 +33,7 @@ func (c *content) parseInstance() {
 func readInstance(text string) (*registry.Instance, error) {
 	var raw curatorInstance
 	if err := json.Unmarshal([]byte(text), &raw); err != nil {
-		return nil, fmt.Errorf("an instance: %w", err)
+		return nil, fmt.Errorf("invalid instance: %w", err)
 	}
 	if raw.Address == "" {
 		return nil, fmt.Errorf("the instance %q has no address", raw.ID)
@@ -49,7 +49,7 @@ func readInstance(text string) (*registry.Instance, error) {
 	}
 	if raw.Port != nil {
 		if *raw.Port < 0 || *raw.Port > 0xffff {
-			return nil, fmt.Errorf("the instance %q has the port %d", raw.ID, *raw.Port)
+			return nil, fmt.Errorf("the instance %q has the invalid port %d", raw.ID, *raw.Port)
 		}
 		instance.Port = uint16(*raw.Port)
 	}

@@ -41,7 +41,7 @@ func folderOf(text string) (string, error) {
 	}
 	for element := range strings.SplitSeq(text, "/") {
 		if err := checkElement(element); err != nil {
-			return "", fmt.Errorf("%q is no folder: %w", text, err)
+			return "", fmt.Errorf("%q is not a valid path: %w", text, err)
 		}
 	}
 	return "/" + text, nil
@@ -51,11 +51,11 @@ func folderOf(text string) (string, error) {
 func checkElement(name string) error {
 	switch {
 	case name == "":
-		return errors.New("a name is empty")
+		return errors.New("the name is empty")
 	case name == ".", name == "..":
-		return fmt.Errorf("%q is no name", name)
+		return fmt.Errorf("%q is not a valid name", name)
 	case strings.ContainsFunc(name, func(r rune) bool { return r == '/' || r < ' ' || r >= 0x7f && r <= 0x9f }):
-		return fmt.Errorf("the name %q has a slash or a control character", name)
+		return fmt.Errorf("the name %q contains a slash or a control character", name)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (l layout) node(u registry.URL) (string, error) {
 	}
 	text := u.String()
 	if len(text) > registry.MaxURL {
-		return "", fmt.Errorf("a URL of %s has %d bytes: there may be %d", name, len(text), registry.MaxURL)
+		return "", fmt.Errorf("a URL of %s has %d bytes; the maximum is %d", name, len(text), registry.MaxURL)
 	}
 	return l.category(name, category) + "/" + u.Encoded(), nil
 }

@@ -39,12 +39,12 @@ func TestOptionsThatAreRefused(t *testing.T) {
 		name, want string
 		options    registry.Options
 	}{
-		{"no address", "no host:port", registry.Options{}},
-		{"no host", "no host:port", registry.Options{Address: ":1"}},
-		{"an empty server", "no host:port", registry.Options{Address: "a:1,"}},
+		{"no address", "not a valid host:port", registry.Options{}},
+		{"no host", "not a valid host:port", registry.Options{Address: ":1"}},
+		{"an empty server", "not a valid host:port", registry.Options{Address: "a:1,"}},
 		{"too many colons", "too many colons", registry.Options{Address: "::1"}},
-		{"a chroot that leads out", `".." is no name`, registry.Options{Address: "a:1/x/../y"}},
-		{"a chroot with an empty name", "a name is empty", registry.Options{Address: "a:1/x//y"}},
+		{"a chroot that leads out", `".." is not a valid name`, registry.Options{Address: "a:1/x/../y"}},
+		{"a chroot with an empty name", "the name is empty", registry.Options{Address: "a:1/x//y"}},
 		{"a root that leads out", "the root", registry.Options{Address: "a:1", Root: "/.."}},
 		{"a username that cannot be told from its password", "colon", registry.Options{Address: "a:1", Username: "a:b"}},
 		{"a session of less than nothing", "-1s", registry.Options{Address: "a:1", SessionTimeout: -time.Second}},
@@ -100,8 +100,8 @@ func TestInstancesThatAreRead(t *testing.T) {
 		{"no address", `{"id":"i"}`, registry.Instance{}, "no address"},
 		{"a port too large", `{"address":"h","port":65536}`, registry.Instance{}, "65536"},
 		{"a port below nothing", `{"address":"h","port":-1}`, registry.Instance{}, "-1"},
-		{"no JSON", `10.0.0.1`, registry.Instance{}, "an instance"},
-		{"nothing", ``, registry.Instance{}, "an instance"},
+		{"no JSON", `10.0.0.1`, registry.Instance{}, "invalid instance"},
+		{"nothing", ``, registry.Instance{}, "invalid instance"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestMappingsThatAreRead(t *testing.T) {
 		fmt.Fprintf(&many, "a%d,", i)
 	}
 	if got := readMapping(many.String()); len(got) != registry.MostApplications || got[registry.MostApplications-1] != fmt.Sprint("a", registry.MostApplications-1) {
-		t.Errorf("of 100,000 applications there are %d, want the first %d", len(got), registry.MostApplications)
+		t.Errorf("of 100,000 applications %d were returned, want the first %d", len(got), registry.MostApplications)
 	}
 }
 

@@ -73,7 +73,7 @@ func (l *handshakeConn) Read(b []byte) (int, error) {
 	n, err := io.ReadFull(l.Conn, b)
 	if err == nil {
 		if length := binary.BigEndian.Uint32(b); length > maxConnectResponse {
-			err = fmt.Errorf("greets with %d bytes: it is not ZooKeeper", length)
+			err = fmt.Errorf("connect response of %d bytes: not a ZooKeeper server", length)
 		}
 	}
 	if err != nil {

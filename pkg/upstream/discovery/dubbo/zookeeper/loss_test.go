@@ -233,11 +233,11 @@ func TestARequestThatTheServerRefusesToRead(t *testing.T) {
 	s := server.Start(t, server.Options{Tick: time.Second, MaxBuffer: 4 << 10})
 	c := pair(t, brief, s.Address(), s.Address())
 	large := registrytest.Provider(t, user, "10.0.0.3:1", "padding="+strings.Repeat("x", 8<<10))
-	if err := c.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times over it") {
-		t.Errorf("got %v, want it to say that connections are lost over it", err)
+	if err := c.a.Register(t.Context(), large); err == nil || !strings.Contains(err.Error(), "lost 3 times during the request") {
+		t.Errorf("got %v, want it to say that connections were lost during the request", err)
 	}
 	if err := c.a.Unregister(t.Context(), large); err == nil {
-		t.Error("taking it back says nothing, though the server cannot have been asked")
+		t.Error("Unregister returns no error although the server could not respond")
 	}
 	const added = "10.0.0.4:1"
 	c.a.MustRegister(registrytest.Provider(t, user, added))
@@ -276,7 +276,7 @@ func TestWhatIsNoZooKeeperIsToldSo(t *testing.T) {
 		}
 	}()
 	p := open(t, registry.Options{Address: l.Addr().String()})
-	p.Await("told", func(s registry.State) bool { return strings.Contains(s.LastError, "not ZooKeeper") })
+	p.Await("told", func(s registry.State) bool { return strings.Contains(s.LastError, "not a ZooKeeper server") })
 	_ = l.Close() // ends accepting
 	<-ended
 }

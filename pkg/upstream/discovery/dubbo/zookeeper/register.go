@@ -17,7 +17,7 @@ import (
 const patienceLost = 3
 
 // errSuperseded is returned for a request that a later, opposite one replaced.
-var errSuperseded = errors.New("superseded: it was asked for the opposite since")
+var errSuperseded = errors.New("superseded by a later request")
 
 // registration is the desired state of one znode of this process: it exists, or it does not. The
 // loop owns it.
@@ -214,7 +214,7 @@ func (r *Registry) fail(e *registration, err error) {
 	switch lost := isLost(err); {
 	case lost && e.failures < patienceLost:
 	case lost:
-		e.answer(fmt.Errorf("the connection was lost %d times over it: %w", e.failures, err))
+		e.answer(fmt.Errorf("the connection was lost %d times during the request: %w", e.failures, err))
 		if !e.wanted {
 			r.drop(e) // if it exists, it ends with the session
 			return
@@ -222,7 +222,7 @@ func (r *Registry) fail(e *registration, err error) {
 	default:
 		if !e.told {
 			e.told = true
-			r.log.Warn("ZooKeeper refuses a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
+			r.log.Warn("ZooKeeper rejected a registration", "service", e.url.Service().String(), "wanted", e.wanted, "error", err)
 		}
 		r.standing.Update(func(s *registry.State) { s.LastError = e.url.Service().String() + ": " + err.Error() })
 		e.answer(err)
@@ -268,7 +268,7 @@ func (o ephemeralNode) ensure() error {
 			return err
 		}
 	}
-	return errors.New("others create and delete it all the time")
+	return errors.New("too many concurrent changes by other clients")
 }
 
 func (o ephemeralNode) create() error {

@@ -97,13 +97,13 @@ func New(options registry.Options) (registry.Registry, error) {
 		return nil, err
 	}
 	if strings.Contains(options.Username, ":") {
-		return nil, fmt.Errorf("the username %q has a colon", options.Username)
+		return nil, fmt.Errorf("the username %q contains a colon", options.Username)
 	}
 	if options.SessionTimeout == 0 {
 		options.SessionTimeout = defaultSession
 	}
 	if d := options.SessionTimeout; d < leastSession || d > mostSession {
-		return nil, fmt.Errorf("a session of %v: it may be of %v to %v", d, leastSession, mostSession)
+		return nil, fmt.Errorf("session timeout %v: must be between %v and %v", d, leastSession, mostSession)
 	}
 	if options.Log == nil {
 		options.Log = slog.New(slog.DiscardHandler)

@@ -106,12 +106,12 @@ func nodesOfDubbo(s scene) {
 			s.Fatalf("%s%s: %v, %v; want it to be there", folder, text, exists, err)
 		}
 		if got, want := fmt.Sprintf("%#x", uint64(stat.EphemeralOwner)), p.State().Session; got != want {
-			s.Errorf("%s%s is of the session %s, want %s", folder, text, got, want)
+			s.Errorf("owner of %s%s is the session %s, want %s", folder, text, got, want)
 		}
 	}
 	acl, _, err := s.judge.GetACL(s.providers(user))
 	if err != nil || len(acl) != 1 || acl[0] != zk.WorldACL(zk.PermAll)[0] {
-		s.Errorf("the folder is of %v, %v; want it to be all the world's", acl, err)
+		s.Errorf("the ACL of the znode is %v, %v; want it to allow everything to all clients", acl, err)
 	}
 }
 
@@ -302,7 +302,7 @@ func metadata(s scene) {
 		s.Errorf("got %s, %v; want %v", got, err, registry.ErrNoMetadata)
 	}
 	if got, err := p.Metadata(s.Context(), "..", "abc"); err == nil {
-		s.Errorf("outside of the folder it has %s", got)
+		s.Errorf("unexpected data outside of the root: %s", got)
 	}
 }
 
@@ -366,7 +366,7 @@ func takenOver(s scene) {
 	third.MustRegister(u)
 	p.MustUnregister(u)
 	if exists, _, err := s.judge.Exists(path); err != nil || !exists {
-		s.Errorf("taken back by who had it before: %v, %v; want it to be there", exists, err)
+		s.Errorf("after the earlier owner unregistered it: %v, %v; want it to exist", exists, err)
 	}
 }
 
@@ -384,10 +384,10 @@ func deleted(s scene) {
 func refused(s scene) {
 	p := s.open()
 	for want, u := range map[string]registry.URL{
-		"is empty": {Protocol: "dubbo", Host: "h"},
-		"no name":  {Protocol: "dubbo", Host: "h", Path: ".."},
-		"category": {Protocol: "dubbo", Host: "h", Path: "x", Parameters: registry.ParametersOf(map[string]string{"category": "."})},
-		"65536":    {Protocol: "dubbo", Host: "h", Path: "x", Parameters: registry.ParametersOf(map[string]string{"y": strings.Repeat("z", registry.MaxURL)})},
+		"is empty":         {Protocol: "dubbo", Host: "h"},
+		"not a valid name": {Protocol: "dubbo", Host: "h", Path: ".."},
+		"category":         {Protocol: "dubbo", Host: "h", Path: "x", Parameters: registry.ParametersOf(map[string]string{"category": "."})},
+		"65536":            {Protocol: "dubbo", Host: "h", Path: "x", Parameters: registry.ParametersOf(map[string]string{"y": strings.Repeat("z", registry.MaxURL)})},
 	} {
 		if err := p.Register(s.Context(), u); err == nil || !strings.Contains(err.Error(), want) {
 			s.Errorf("got %v, want an error with %q", err, want)

@@ -57,7 +57,7 @@ type client struct {
 type printer struct{ log *slog.Logger }
 
 func (p printer) Printf(format string, values ...any) {
-	p.log.Debug("ZooKeeper's library", "message", fmt.Sprintf(format, values...))
+	p.log.Debug("ZooKeeper client library", "message", fmt.Sprintf(format, values...))
 }
 
 // open creates a client, which connects in the background.
@@ -75,7 +75,7 @@ func (r *Registry) open() {
 		zk.WithMaxBufferSize(mostRead), zk.WithMaxConnBufferSize(mostSent),
 		zk.WithEventCallback(func(e zk.Event) { r.mailbox.post(func() { r.event(c, e) }) }))
 	if err != nil {
-		panic(fmt.Sprintf("zookeeper: servers %v, which New has checked: %v", r.servers, err))
+		panic(fmt.Sprintf("zookeeper: invalid servers %v: %v", r.servers, err))
 	}
 	c.conn = conn
 	go func() {
@@ -126,7 +126,7 @@ func (r *Registry) complain(err error) {
 		r.session.complained = true
 		level = slog.LevelWarn
 	}
-	r.log.Log(context.Background(), level, "a ZooKeeper server cannot be reached", "error", err)
+	r.log.Log(context.Background(), level, "cannot connect to a ZooKeeper server", "error", err)
 }
 
 // event handles an event of the library.
@@ -139,7 +139,7 @@ func (r *Registry) event(c *client, e zk.Event) {
 		r.onDisconnected(e.Server)
 	case e.Type == zk.EventSession && e.State == zk.StateExpired:
 		r.session.end()
-		r.log.Warn("the session with ZooKeeper has expired", "server", e.Server)
+		r.log.Warn("ZooKeeper session expired", "server", e.Server)
 	case e.Type == zk.EventNodeCreated, e.Type == zk.EventNodeDeleted,
 		e.Type == zk.EventNodeDataChanged, e.Type == zk.EventNodeChildrenChanged:
 		r.touch(e.Path)
@@ -171,7 +171,7 @@ func (r *Registry) onConnected() {
 					r.begin()
 				}
 			case !isLost(err):
-				r.complain(fmt.Errorf("the username: %w", err))
+				r.complain(fmt.Errorf("authentication: %w", err))
 				c.route.closeConn() // and retry
 			}
 		})
@@ -185,7 +185,7 @@ func (r *Registry) begin() {
 	fresh := s.fresh
 	s.ready, s.fresh, s.complained = true, false, false
 	name := fmt.Sprintf("%#x", uint64(s.id))
-	r.log.Info("connected with ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
+	r.log.Info("connected to ZooKeeper", "server", s.client.conn.Server(), "session", name, "new", fresh)
 	r.standing.Update(func(state *registry.State) {
 		state.Connected, state.Since, state.Session = true, time.Now(), name
 		if fresh {
@@ -233,10 +233,10 @@ func (r *Registry) onDisconnected(server string) {
 		return
 	}
 	s.ready = false
-	r.log.Warn("the connection with ZooKeeper is lost", "server", server)
+	r.log.Warn("lost the connection to ZooKeeper", "server", server)
 	r.standing.Update(func(state *registry.State) {
 		state.Connected, state.Since = false, time.Now()
-		state.LastError = "the connection with " + server + " was lost"
+		state.LastError = "the connection to " + server + " was lost"
 	})
 	c, epoch := s.client, s.epoch
 	r.afterFunc(r.options.SessionTimeout, func() {

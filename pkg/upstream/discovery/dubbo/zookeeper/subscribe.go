@@ -35,7 +35,7 @@ func (r *Registry) follow(sub *subscription) {
 	s := r.services[name]
 	if s == nil {
 		if err := checkElement(escape(name)); err != nil {
-			r.log.Warn("a service cannot be in ZooKeeper", "service", sub.service.String(), "error", err)
+			r.log.Warn("service name is not valid in ZooKeeper", "service", sub.service.String(), "error", err)
 			return
 		}
 		s = &service{name: name, subscriptions: map[*subscription]struct{}{}, more: map[string]*node{}}

@@ -172,7 +172,7 @@ func (r *Registry) finishRead(n *node, epoch int, found *content, err error) {
 		// Dirty means that an event arrived since, which ended the watch of this read.
 		n.armed = !n.dirty
 		if swept && changed && n.known != nil && n.armed {
-			r.log.Warn("a watch of ZooKeeper has not told of a change", "node", n.path)
+			r.log.Warn("ZooKeeper watch missed a change", "node", n.path)
 			n.armed, n.dirty = false, true
 		}
 		r.learn(n, found, changed)
@@ -185,7 +185,7 @@ func (r *Registry) learn(n *node, found *content, changed bool) {
 	before := n.known
 	n.known, n.denied = found, nil
 	if found.skipped > 0 && (before == nil || before.skipped == 0) {
-		r.log.Warn("ZooKeeper has what is none of Dubbo's", "node", n.path, "skipped", found.skipped, "first", found.first)
+		r.log.Warn("skipped invalid entries of a ZooKeeper node", "node", n.path, "skipped", found.skipped, "first", found.first)
 	}
 	if changed {
 		for s := range n.users {
@@ -200,7 +200,7 @@ func (r *Registry) failRead(n *node, err error) {
 	n.failures++
 	if !isLost(err) {
 		if n.denied == nil {
-			r.log.Warn("ZooKeeper does not let a node be read", "node", n.path, "error", err)
+			r.log.Warn("cannot read a ZooKeeper node", "node", n.path, "error", err)
 		}
 		n.denied = err
 		r.standing.Update(func(s *registry.State) { s.LastError = n.path + ": " + err.Error() })
@@ -260,7 +260,7 @@ func (q query) read(conn *zk.Conn) (*content, error) {
 		}
 		// It was created in between.
 	}
-	return nil, errors.New("it comes and goes")
+	return nil, errors.New("the node is created and deleted repeatedly")
 }
 
 // get reads the current content.
